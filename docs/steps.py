@@ -1,4 +1,4 @@
-"""Three AdamW steps of the model in port.py, and of its port, with the defaults of torch and of optax.
+"""Three clipped AdamW steps of the model in port.py, and of its port, with torch's and optax's defaults.
 
 python docs/steps.py torch.trace flax.trace
 """
@@ -27,6 +27,7 @@ def in_torch(path: str) -> None:
                 loss = torch.nn.functional.cross_entropy(model(images), torch.from_numpy(LABELS))
                 trace.log("loss", loss)
                 loss.backward()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
                 optimizer.step()
 
 
@@ -38,7 +39,7 @@ def in_flax(path: str) -> None:
     jax.config.update("jax_enable_x64", True)
     model, variables, images = port.corrected()
     params = jax.tree.map(lambda x: jax.numpy.asarray(x, "float64"), variables["params"])
-    optimizer = optax.adamw(1e-3)
+    optimizer = optax.chain(optax.clip_by_global_norm(0.1), optax.adamw(1e-3))
     state = optimizer.init(params)
 
     @jax.jit

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,7 +124,14 @@ def check(subject: str | Path | ViTConfig, **options: Any) -> Report:
 
 
 def diff(
-    a: Any, b: Any, *, gradients: bool = False, backward: bool = True, how: Any = "auto", seed: int = 0
+    a: Any,
+    b: Any,
+    *,
+    gradients: bool = False,
+    backward: bool = True,
+    how: Any = "auto",
+    seed: int = 0,
+    accept: Collection[str] = (),
 ) -> Compared | Diagnosis:
     """Find whether two programs are the same, forward and backward, and where and why they are not.
 
@@ -137,6 +144,7 @@ def diff(
         backward: whether to differentiate programs that do not run backward themselves.
         how: how the modules of two recordings are paired, see ``--align`` of `parity diff --help`.
         seed: seed of the weights of presets, and of the images.
+        accept: names of causes by which two recordings may differ, as ``--accept`` takes them.
 
     Raises:
         ConfigError, InputError, MissingFileError, WeightsError: a side cannot be built or compared.
@@ -151,7 +159,7 @@ def diff(
         from parity.verifier.recordings import compare_sides
         from parity.verifier.recordings.diagnosis import diagnose as explain
 
-        return explain(compare_sides(*recorded, how=how))
+        return explain(compare_sides(*recorded, how=how), accept)
     sides = [
         built(Order(name=str(each), twin=twin, seed=seed)) if isinstance(each, str | Path) else each
         for each, twin in ((a, "torch"), (b, "jax"))

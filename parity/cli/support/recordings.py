@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -45,6 +46,9 @@ class Recordings(Reporting):
     """JSON object that gives for each module of recording A its partner in B, by their names."""
     shadow: Annotated[Path | None, shown_as("TRACE")] = None
     """Second recording of A, made with parameters one unit in the last place away."""
+    accept: Annotated[tuple[str, ...], shown_as("CAUSE ...")] = ()
+    """Causes by which two recordings of training may differ, such as clip-epsilon: if they are the only
+    ones, the two are EQUAL but for them, with exit status 0."""
     picture: Annotated[Path | None, shown_as("FILE")] = None
     """Also draw the errors of two recordings by depth, with the envelope of rounding, as .png, .svg or
     .pdf."""
@@ -64,13 +68,20 @@ class Recordings(Reporting):
             raise ConfigError(f"--map and --align {self.align} are two ways to align; give one")
         given = {"--shadow": self.shadow, "--picture": self.picture, "--map": self.map}
         given |= {"--align": None if self.align == "auto" else self.align}
+        given |= {"--accept": self.accept or None}
         for flag, value in given.items():
             if value is not None and self.recordings() is None:
                 raise ConfigError(f"{flag} goes with two recordings, and {self.a} is none")
+        _check_causes(self.accepted)
         if self.picture is not None:
             from vit_config.files.atomic import check_writable
 
             check_writable(self.picture)
+
+    @property
+    def accepted(self) -> list[str]:
+        """Names given by --accept, also several joined by commas."""
+        return [name for each in self.accept for name in each.split(",") if name]
 
     def recordings(self) -> tuple[Recorded, Recorded] | None:
         """Return both sides if they are recordings, else None; see `recordings.sides.recordings`."""
@@ -102,11 +113,22 @@ class Recordings(Reporting):
         difference = compare_sides(a, b, how=self.map or self.align, shadow=shadow)
         for note in difference.notes:
             complain(f"note: {note}")
-        diagnosis = diagnose(difference)
+        diagnosis = diagnose(difference, self.accepted)
         print_diagnosis(diagnosis, screen(110))
         self.write(report_of_diagnosis(diagnosis))
         if self.picture:
             from parity.verifier.recordings.picture import draw
 
             draw(difference, self.picture)
-        return difference.verdict
+        return diagnosis.verdict
+
+
+def _check_causes(names: list[str]) -> None:
+    from parity.verifier.recordings.steps.names import CAUSES
+
+    known = sorted({name for name, _ in CAUSES.values()})
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"the causes are {', '.join(known)}"
+            raise ConfigError(f"--accept {name}: no cause has this name; {hint}")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from parity.measure.traces import Trace
 from parity.verifier.choices import How
-from parity.verifier.recordings.calls import Call, Pair, Ports, kind_of, main_pair, pair_of
+from parity.verifier.recordings.calls import Call, Counterpart, Pair, Ports, kind_of, main_pair, pair_of
 from parity.verifier.recordings.calls import layout_between as layout_between
 from parity.verifier.recordings.order import by_order
 from vit_config import ConfigError, InputError, MissingFileError
@@ -29,6 +29,8 @@ class Alignment:
     only_a: tuple[str, ...]
     """Modules of A without a partner."""
     only_b: tuple[str, ...]
+    counterparts: Mapping[str, Counterpart] = field(default_factory=dict)
+    """For each parameter of A that has no partner by its name: those of B with its numbers."""
 
     def __repr__(self) -> str:
         return (

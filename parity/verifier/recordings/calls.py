@@ -23,6 +23,21 @@ KINDS = {
 convolution."""
 
 
+class Counterpart(NamedTuple):
+    """Parameters of B that hold the numbers of one of A."""
+
+    names: tuple[str, ...]
+    index: np.ndarray | None
+    """Position of each of A's numbers among all numbers of these parameters; None: as they are."""
+
+
+class Parts(NamedTuple):
+    """Tensors of B that hold the numbers of one of A, and where; see `Counterpart`."""
+
+    events: tuple[Event, ...]
+    index: np.ndarray | None
+
+
 class Pair(NamedTuple):
     """Two events that recorded what should be the same tensor."""
 
@@ -30,6 +45,8 @@ class Pair(NamedTuple):
     b: Event
     axes: tuple[int, ...] | None
     """Transposition from the layout of `b` to that of `a`; None if the layouts are the same."""
+    parts: Parts | None = None
+    """Tensors that hold what `a` does, if they are not called or laid out alike; `b` is the first."""
 
 
 class Call(NamedTuple):
@@ -82,12 +99,24 @@ def pair_of(a: Event, b: Event) -> Pair | None:
     return Pair(a, b, None if axes == "same" else axes)
 
 
+def gathered(
+    arrays: Sequence[np.ndarray], index: np.ndarray | None, shape: Sequence[int] | None
+) -> np.ndarray:
+    """Return the numbers of some arrays at an index, in a shape (None: as a row)."""
+    row = np.concatenate([each.reshape(-1) for each in arrays])
+    row = row if index is None else row[index]
+    return row if shape is None else row.reshape(shape)
+
+
 def read_pair(a: Trace, b: Trace, pair: Pair) -> tuple[np.ndarray, np.ndarray]:
     """Read both tensors in A's layout; if only one is a sample, the same elements of the other.
 
     Raises:
         InputError: both are samples, of different elements.
     """
+    if pair.parts is not None:
+        x = a.read(pair.a)
+        return x, gathered([b.read(each) for each in pair.parts.events], pair.parts.index, x.shape)
     x, y = a.read(pair.a), b.read(pair.b)
     mine, theirs = pair.a.spacing, pair.b.spacing
     if pair.axes is not None:

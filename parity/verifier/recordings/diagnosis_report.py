@@ -16,12 +16,13 @@ from parity.verifier.recordings.verdict import Cause
 
 def print_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
     """Print one line per stage, every place that differs with its cause, and the verdict."""
-    print_table(diagnosis.difference, console)
+    print_table(diagnosis.difference, console, diagnosis.follows)
     for number_of, place in enumerate(diagnosis.places):
         first, others = place.divergences[0], len(place.divergences) - 1
         more = f", and {others} more like it" if others else ""
         head = "also" if number_of else "first difference"
-        console.print(f"[bold red]{head}[/] ({first.stage}): {escape(str(first))}{more}")
+        at = f"step {first.judged.site.step}, {first.stage}" if first.judged.site.step else first.stage
+        console.print(f"[bold red]{head}[/] ({at}): {escape(str(first))}{more}")
         judged = first.judged
         console.print(
             f"  error {number(judged.error)}, where rounding explains {number(judged.limit)}"
@@ -30,7 +31,7 @@ def print_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
         _print_causes(place.verdict.causes, console)
         if place.verdict.unknown:
             console.print(f"  cause: [bold]none of the known[/]; {escape(place.verdict.unknown)}")
-    print_verdict(diagnosis.difference, console)
+    print_verdict(diagnosis.difference, console, diagnosis.but_for, diagnosis.is_accepted)
 
 
 def _print_causes(causes: tuple[Cause, ...], console: Console) -> None:
@@ -57,6 +58,10 @@ def _share(residual: float, cause: Cause) -> str:
 def to_dict(diagnosis: Diagnosis) -> dict[str, Any]:
     """Return the diagnosis as plain data; docs/verifying.md describes every field."""
     return diff_report.to_dict(diagnosis.difference) | {
+        "verdict": diagnosis.verdict,
+        "equal": diagnosis.difference.equal or diagnosis.is_accepted,
+        "but_for": list(diagnosis.but_for),
+        "accepted": list(diagnosis.accepted),
         "causes": [cause.to_dict() for cause in diagnosis.causes],
         "unknown": diagnosis.unknown,
         "places": [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from rich.console import Console
@@ -10,6 +11,7 @@ from rich.table import Table
 
 from parity.measure.judged import Judged
 from parity.measure.shown import number
+from parity.measure.site import Stage
 from parity.measure.tables import show_table
 from parity.measure.tolerance import ASSUMED, FACTOR
 from parity.verifier.recordings.difference import Difference
@@ -18,36 +20,58 @@ from parity.verifier.recordings.judge import Comparison, Divergence
 JSON_VERSION = 2
 
 
-def print_table(difference: Difference, console: Console) -> None:
-    """Print one line per stage, and the modules that found no partner."""
-    show_table(_table(difference), console)
+def print_table(
+    difference: Difference, console: Console, follows: Collection[tuple[int, Stage]] = ()
+) -> None:
+    """Print one line per stage, and the modules that found no partner.
+
+    Args:
+        follows: steps and stages that differ only by what was explained before them.
+    """
+    show_table(_table(difference, follows), console)
     for line in _alignment_notes(difference):
         console.print(f"[dim]{escape(line)}[/]")
 
 
-def print_verdict(difference: Difference, console: Console) -> None:
-    """Print the verdict, and what was not compared."""
-    if not difference.equal:
-        console.print(f"[bold red]DIFFERENT[/]: {difference.name_a} and {difference.name_b}")
+def print_verdict(
+    difference: Difference, console: Console, but_for: Collection[str] = (), accepted: bool = False
+) -> None:
+    """Print the verdict, and what was not compared.
+
+    Args:
+        but_for: causes but for which the two are equal.
+        accepted: whether the user accepts these.
+    """
+    names = f"{difference.name_a} and {difference.name_b}"
+    for line in difference.b_alone:
+        console.print(f"B alone has {escape(line)}")
+    for line in difference.left_out:
+        stage, _, those = line.partition(": ")
+        why = "; nothing of the other side holds their numbers" if stage == "parameters" else ""
+        console.print(f"not compared: {stage}: {escape(those)}{why}")
+    if not difference.equal and not but_for:
+        console.print(f"[bold red]DIFFERENT[/]: {names}")
         return
     for flag in difference.uncertified:
         console.print(
             f"[bold yellow]UNCERTIFIED[/]: float32 products ran at reduced precision - {escape(flag)}"
         )
-    for line in difference.b_alone:
-        console.print(f"B alone has {escape(line)}")
     if difference.left_out:
-        names = f"{difference.name_a} and {difference.name_b}"
-        console.print(
-            f"[bold yellow]INCOMPLETE[/]: {names} agree in the {difference.tensors} tensors compared"
+        agree = f"agree in the {difference.tensors} tensors compared"
+        console.print(f"[bold yellow]INCOMPLETE[/]: {names} {agree}")
+    equal = difference.verdict_but_for_differences == "EQUAL"
+    if but_for:
+        color = "green" if accepted and equal else "yellow"
+        console.print(f"[bold {color}]EQUAL but for: {', '.join(but_for)}[/]")
+        hint = (
+            f"; exit status 1, or 0 with --accept {','.join(but_for)}" if equal and not accepted else ""
         )
-        for line in difference.left_out:
-            console.print(f"  not compared: {escape(line)}")
-    elif not difference.uncertified:
-        console.print(f"[bold green]EQUAL[/]: {difference.name_a} and {difference.name_b}, to rounding")
+        console.print(f"  {names}{hint}")
+    elif equal:
+        console.print(f"[bold green]EQUAL[/]: {names}, to rounding")
 
 
-def _table(difference: Difference) -> Table:
+def _table(difference: Difference, follows: Collection[tuple[int, Stage]]) -> Table:
     title = escape(f"{difference.name_a} (A) against {difference.name_b} (B)")
     table = Table(title=title, title_justify="left", caption_justify="left")
     steps = {each.step for each in difference.comparisons}
@@ -61,7 +85,8 @@ def _table(difference: Difference) -> Table:
     table.add_column("")
     for each in difference.comparisons:
         step = [str(each.step)] if columns else []
-        table.add_row(*step, *_cells(each, difference))
+        follow = (each.step, each.stage) in follows
+        table.add_row(*step, *_cells(each, "follows" if follow else "differs"))
     yardstick = (
         f"limit: {FACTOR:g} times what one unit in the last place of A's parameters and inputs changes"
         if difference.traces.shadow
@@ -71,16 +96,11 @@ def _table(difference: Difference) -> Table:
     return table
 
 
-def _cells(each: Comparison, difference: Difference) -> list[str]:
+def _cells(each: Comparison, differs: str) -> list[str]:
     worst = each.worst
-    verdict = "[green]ok[/]" if each.passed else "[bold red]differs[/]"
+    verdict = "[green]ok[/]" if each.passed else f"[bold red]{differs}[/]"
     if worst is None:
-        both = difference.traces.a, difference.traces.b
-        held = all(any(event.stage == each.stage for event in trace.events) for trace in both)
-        rest = any(said.startswith(f"{each.stage}: ") for said in difference.left_out)
-        found = (
-            "[yellow]nothing to compare[/]" if rest or not held else "[green]ok[/], as sets of numbers"
-        )
+        found = "[yellow]nothing to compare[/]"
         return [each.stage, "0", "-", "-", "-", found]
     return [
         each.stage,

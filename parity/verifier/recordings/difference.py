@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from parity.measure.precision import reduced
 from parity.measure.site import STAGES
 from parity.measure.traces import Stage, Trace
 from parity.measure.verdict import Verdict
+from parity.verifier.recordings.accumulated import by_updates
 from parity.verifier.recordings.align import Alignment, How, align
+from parity.verifier.recordings.counterparts import counterparts
 from parity.verifier.recordings.judge import (
     Comparison,
     Divergence,
     compare,
     parameters_apart,
-    stages_of,
 )
 from parity.verifier.recordings.left_out import left_out
+from parity.verifier.recordings.pairs import stages_of
 from parity.verifier.recordings.rounding import Traces
 from parity.verifier.recordings.sides import Recorded
 from parity.verifier.recordings.structure import check_comparable
@@ -59,8 +61,11 @@ class Difference:
     @property
     def verdict(self) -> Verdict:
         """Verdict on the two recordings."""
-        if not self.equal:
-            return "DIFFERENT"
+        return self.verdict_but_for_differences if self.equal else "DIFFERENT"
+
+    @property
+    def verdict_but_for_differences(self) -> Verdict:
+        """Verdict if what differs did not."""
         return "INCOMPLETE" if self.left_out else "UNCERTIFIED" if self.uncertified else "EQUAL"
 
     @property
@@ -107,17 +112,24 @@ def compare_sides(
     Raises:
         InputError: the recordings cannot be compared, or both have outputs that are not finite.
     """
-    check_comparable(a.name, a.trace, b.name, b.trace)
-    alignment = align(a.trace, b.trace, how)
-    traces = Traces(a.trace, b.trace, shadow.trace if shadow else None)
+    trace_a, trace_b = by_updates(a.trace, b.trace)
+    check_comparable(a.name, trace_a, b.name, trace_b)
+    alignment = align(trace_a, trace_b, how)
+    traces = Traces(trace_a, trace_b, by_updates(shadow.trace, b.trace)[0] if shadow else None)
+    alignment = replace(alignment, counterparts=counterparts(traces, alignment))
     notes = [f"{side.name}: {note}" for side in (a, b) for note in _samples(side.trace)]
+    for side, trace in ((a, trace_a), (b, trace_b)):
+        if trace is not side.trace:
+            notes.append(
+                f"{side.name}: its micro-batches are joined, and compared by steps of the optimiser"
+            )
     return Difference(
         name_a=a.name,
         name_b=b.name,
         alignment=alignment,
         comparisons=tuple(_comparisons(traces, alignment)),
         traces=traces,
-        uncertified=tuple(_uncertified(a.name, a.trace, b.name, b.trace)),
+        uncertified=tuple(_uncertified(a.name, trace_a, b.name, trace_b)),
         left_out=left_out(traces, alignment, "A"),
         b_alone=left_out(traces, alignment, "B"),
         notes=tuple(dict.fromkeys(notes)),

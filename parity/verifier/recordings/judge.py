@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from parity.measure.error import norm, relative_error, wide
 from parity.measure.judged import Judged
-from parity.measure.site import STAGES
+from parity.measure.policies import ABSENT
 from parity.measure.traces import Event, Site, Stage, Trace
-from parity.verifier.recordings.align import Alignment, Pair, layout_between
-from parity.verifier.recordings.calls import read_pair
-from parity.verifier.recordings.rounding import Traces, limit, told
+from parity.verifier.recordings.align import Alignment
+from parity.verifier.recordings.calls import Pair, read_pair
+from parity.verifier.recordings.no_gradient import Missing, missing_gradients
+from parity.verifier.recordings.pairs import pairs_of
+from parity.verifier.recordings.rounding import GRAINS, Traces, grain, limit, told
 
 NOISE = 1e-3
 """Size, relative to the gradients of its layer, below which a gradient is compared on their scale."""
@@ -97,7 +100,17 @@ def compare(
         for i, each in enumerate(judged)
         if not each.passed
     )
-    return Comparison(stage, step_a, tuple(judged), divergences, factor)
+    missing = missing_gradients(traces, alignment, step_a, step_b) if stage == "gradients" else ()
+    absent = tuple(_absent(each, step_a, step_b) for each in missing)
+    judged = (*(each.judged for each in absent), *judged)
+    return Comparison(stage, step_a, judged, (*absent, *divergences), factor)
+
+
+def _absent(missing: Missing, step_a: int, step_b: int) -> Divergence:
+    a, b = missing.name_a, missing.names_b[0]
+    sites = Site(step_a, "gradients", a), Site(step_b, "gradients", b)
+    judged = Judged(sites[0], (math.inf,), ABSENT.value, "on one side only", sites[1])
+    return Divergence("gradients", a, b, f"the gradient is missing in {missing.side}", judged)
 
 
 def _common_factor(traces: Traces, pairs: list[Pair]) -> float | None:
@@ -124,54 +137,14 @@ def parameters_apart(traces: Traces, alignment: Alignment, index: int) -> dict[s
     }
 
 
-def stages_of(trace: Trace, step: int) -> tuple[Stage, ...]:
-    """Return the stages that a trace has of a step, in order."""
-    found = {event.stage for event in trace.events if event.step == step}
-    return tuple(stage for stage in STAGES if stage in found)
-
-
-def pairs_of(
-    traces: Traces, alignment: Alignment, stage: Stage, step_a: int, step_b: int
-) -> Iterator[Pair]:
-    """Yield the pairs of tensors of one stage of one step, matched by place or by name, in order."""
-    a, b = traces.a, traces.b
-    if stage in ("forward", "backward"):
-        found = []
-        for pair in alignment.pairs:
-            mine = Site(step_a, stage, *pair.a.site[2:])
-            theirs = Site(step_b, stage, *pair.b.site[2:])
-            if mine in a and theirs in b:
-                found.append(Pair(a[mine], b[theirs], pair.axes))
-        yield from found if stage == "forward" else reversed(found)
-        return
-    if stage in ("batch", "loss"):  # each program has its own names for them: paired in order
-        for mine, theirs in zip(a.of(stage, step_a), b.of(stage, step_b), strict=False):
-            axes = layout_between(mine.shape, theirs.shape)
-            if axes is not None:
-                yield Pair(mine, theirs, None if axes == "same" else axes)
-        return
-    partners = _named(b, stage, step_b)
-    events = list(a.of(stage, step_a))
-    # gradients are computed from the last module to the first
-    for event in reversed(events) if stage == "gradients" else events:
-        module, _, leaf = event.path.rpartition(".")
-        other = alignment.path_in_b(module)
-        names = [event.path, f"{other}.{leaf}" if other else leaf] if other is not None else [event.path]
-        for name in names:
-            partner = partners.get((name, event.port, event.call))
-            axes = layout_between(event.shape, partner.shape) if partner else None
-            if partner and axes is not None:
-                yield Pair(event, partner, None if axes == "same" else axes)
-                break
-
-
 def _scales(a: Trace, pairs: list[Pair]) -> list[float]:
     """Return for each pair the least size relative to which its error is measured.
 
     A gradient may be zero in theory, such as that of the bias of attention's keys, which softmax
     ignores. Its value is the rounding noise of its layer, so it is compared on the scale of the layer's
-    other gradients, and so are the clipped gradient and the moments computed from it. Otherwise
-    the least size is 1e-16 of the largest tensor.
+    other gradients, and so are the clipped gradient and the moments computed from it. Where the layer
+    has no other, it is compared on the scale of all gradients. Otherwise the least size is 1e-16 of the
+    largest tensor.
     """
     norms = [norm(a.read(pair.a)) for pair in pairs]
     largest = max(norms, default=0.0)
@@ -179,12 +152,26 @@ def _scales(a: Trace, pairs: list[Pair]) -> list[float]:
     for pair, size in zip(pairs, norms, strict=True):
         key = pair.a.path.rpartition(".")[0], pair.a.port
         beside[key] = max(beside.get(key, 0.0), size)
+    typical = _typical(pairs, norms)
     found = []
     for pair, size in zip(pairs, norms, strict=True):
         layer = beside[pair.a.path.rpartition(".")[0], pair.a.port]
-        noise = pair.a.stage in ("gradients", "clipped", "moments") and size < NOISE * layer
-        found.append(layer if noise else max(1e-16 * largest, _output(a, pair.a)))
+        usual = typical[pair.a.port] * pair.a.size**0.5
+        rounded = (GRAINS * grain(pair)) ** (2 if pair.a.port == "exp_avg_sq" else 1)
+        own = [layer] * (size < NOISE * layer) + [usual] * (size < rounded * usual)
+        of_gradients = pair.a.stage in ("gradients", "clipped", "moments")
+        found.append(own[0] if own and of_gradients else max(1e-16 * largest, _output(a, pair.a)))
     return found
+
+
+def _typical(pairs: list[Pair], norms: list[float]) -> dict[str, float]:
+    """Return the root mean square of all tensors of each port."""
+    squares: dict[str, list[float]] = {}
+    for pair, size in zip(pairs, norms, strict=True):
+        total = squares.setdefault(pair.a.port, [0.0, 0.0])
+        total[0] += size**2
+        total[1] += pair.a.size
+    return {port: (total / max(count, 1)) ** 0.5 for port, (total, count) in squares.items()}
 
 
 def _output(a: Trace, loss: Event) -> float:
@@ -192,10 +179,6 @@ def _output(a: Trace, loss: Event) -> float:
     cancel, and one nudge may leave it unchanged by chance."""
     site = Site(loss.step, "forward", loss.path, loss.port)
     return norm(a.read(a[site])) if loss.stage == "loss" and loss.port and site in a else 0.0
-
-
-def _named(trace: Trace, stage: Stage, step: int) -> dict[tuple[str, str, int], Event]:
-    return {(e.path, e.port, e.call): e for e in trace.of(stage, step)}
 
 
 def _judge(

@@ -9,29 +9,32 @@ from parity.verifier.recordings.difference import Difference
 from parity.verifier.recordings.judge import Divergence
 from parity.verifier.recordings.verdict import Cause
 from parity.verifier.report.comparison import Part
-from parity.verifier.report.report import Finding, Report, Table
+from parity.verifier.report.report import Finding, Level, Report, Table
 
 
 def report_of_diagnosis(diagnosis: Diagnosis) -> Report:
     """Make the report on two recordings."""
     findings = []
+    accepted = {*diagnosis.accepted}
     for place in diagnosis.places:
         first, verdict = place.divergences[0], place.verdict
         cause = verdict.causes[0] if verdict.causes else None
+        level = "note" if cause and {each.name for each in verdict.causes} <= accepted else "error"
         rule = cause.name if cause else "unknown-cause" if verdict.unknown else _rule(first)
         details = _evidence(cause) if cause else ((verdict.unknown,) if verdict.unknown else ())
         findings.append(
-            _finding(diagnosis.difference, first, len(place.divergences), rule=rule, cause=cause,
-                     details=details)
+            _finding(diagnosis.difference, first, len(place.divergences), rule=rule, level=level,
+                     cause=cause, details=details)
         )  # fmt: skip
-    return _report(diagnosis.difference, findings, to_dict(diagnosis))
+    return _report(diagnosis, findings)
 
 
 def _rule(first: Divergence) -> str:
     return f"{first.stage}-differs".replace(" ", "-")
 
 
-def _report(difference: Difference, findings: list[Finding], own: dict) -> Report:
+def _report(diagnosis: Diagnosis, findings: list[Finding]) -> Report:
+    difference = diagnosis.difference
     nothing = Part("", ())
     for line in (*difference.left_out, *difference.b_alone):
         stage, _, rest = line.partition(": ")
@@ -41,8 +44,9 @@ def _report(difference: Difference, findings: list[Finding], own: dict) -> Repor
         said = f"float32 products ran at reduced precision: {flag}"
         findings.append(Finding("reduced-precision", "warning", said, nothing, nothing))
     summary = f"{difference.tensors} pairs of tensors compared"
-    return Report("diff", difference.name_a, difference.name_b, difference.verdict, summary,
-                  tuple(findings), _table(difference), {}, own)  # fmt: skip
+    summary += f"; equal but for: {', '.join(diagnosis.but_for)}" if diagnosis.but_for else ""
+    return Report("diff", difference.name_a, difference.name_b, diagnosis.verdict, summary,
+                  tuple(findings), _table(diagnosis), {}, to_dict(diagnosis))  # fmt: skip
 
 
 def _finding(
@@ -51,12 +55,13 @@ def _finding(
     times: int,
     *,
     rule: str,
+    level: Level,
     cause: Cause | None = None,
     details: tuple[str, ...] = (),
 ) -> Finding:
     return Finding(
         rule=rule,
-        level="error",
+        level=level,
         message=(f"{cause.name}: " if cause else "") + f"{first} ({first.stage})",
         a=Part(cause.a if cause else "", (), first.where),
         b=Part(cause.b if cause else "", (), first.where_b),
@@ -74,7 +79,7 @@ def _evidence(cause: Cause) -> tuple[str, ...]:
     return (said, *((f"change: {cause.advice}",) if cause.advice else ()))
 
 
-def _table(difference: Difference) -> Table:
+def _table(diagnosis: Diagnosis) -> Table:
     rows = [
         (
             str(each.step),
@@ -83,9 +88,13 @@ def _table(difference: Difference) -> Table:
             str(each.worst.site) if each.worst and each.worst.score else "",
             number(each.worst.error) if each.worst else "",
             number(each.worst.limit) if each.worst else "",
-            "ok" if each.passed else "differs",
+            "ok"
+            if each.passed
+            else "follows"
+            if (each.step, each.stage) in diagnosis.follows
+            else "differs",
         )
-        for each in difference.comparisons
+        for each in diagnosis.difference.comparisons
     ]
     columns = ("step", "stage", "tensors", "worst tensor", "error", "limit", "")
     return Table(columns, tuple(rows))

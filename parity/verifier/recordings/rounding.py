@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from parity.measure.error import relative_error, wide
+from parity.measure.error import norm, relative_error, wide
 from parity.measure.policies import Limit, assumed, envelope
 from parity.measure.tolerance import epsilon
 from parity.measure.traces import Event, Site, Trace
@@ -16,6 +17,9 @@ from parity.verifier.recordings.calls import Pair, read_pair
 
 _NOISE_GRAINS = 1e3
 """Units in the last place of a leaf's largest gradient below which an element of the leaf is noise."""
+
+GRAINS = 32
+"""Units in the last place of the root mean square of all gradients below which a gradient is noise."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +39,16 @@ def limit(traces: Traces, pair: Pair, scale: float, apart: Mapping[str, float]) 
         scale: the least size that the tensor counts as.
         apart: distances of the parameters that a later step starts from, by their names in A.
     """
-    grain, first = _grain(pair), pair.a.step == traces.a.steps[0]
+    least, first = grain(pair), pair.a.step == traces.a.steps[0]
     if pair.a.stage == "batch" or (pair.a.stage == "parameters" and first):
-        return Limit(grain, "1 eps")  # nothing has been computed yet
+        return Limit(least, "1 eps")  # nothing has been computed yet
     if traces.shadow is not None:
-        return envelope(_moved(traces.shadow, traces.a, pair.a, scale), grain)
+        return envelope(_moved(traces.shadow, traces.a, pair.a, scale), least)
     # later steps start from parameters that rounding has moved: Adam divides a gradient that is only
     # noise by its own size, so an element may move either way, and all that is computed from it follows
     own = pair.a.stage in ("parameters", "updated")
     left = apart.get(pair.a.path, 0.0) if own else max(apart.values(), default=0.0)
-    return assumed(grain, 1 + pair.a.step - traces.a.steps[0], left)
+    return assumed(least, 1 + pair.a.step - traces.a.steps[0], left)
 
 
 def told(a: Trace, event: Event) -> np.ndarray | None:
@@ -60,9 +64,19 @@ def told(a: Trace, event: Event) -> np.ndarray | None:
     if site not in a or a[site].spacing != event.spacing or a[site].shape != event.shape:
         return None
     gradient = np.abs(wide(a.read(site)))
-    if not gradient.any():
-        return None  # the loss does not depend on it: nothing could be noise
-    return gradient > _NOISE_GRAINS * epsilon(event.dtype) * gradient.max(initial=0.0)
+    if not gradient.any():  # the loss does not depend on it, or rounding left nothing in this step
+        before = [event.site._replace(step=step) for step in a.steps if step < event.step]
+        return told(a, a[before[-1]]) if before and before[-1] in a else None
+    least = max(_NOISE_GRAINS * gradient.max(initial=0.0), GRAINS * usual_gradient(a, event.step))
+    return gradient > least * epsilon(event.dtype)
+
+
+@lru_cache(maxsize=4)
+def usual_gradient(a: Trace, step: int) -> float:
+    """Return the root mean square of all gradients of a step."""
+    events = list(a.of("gradients", step))
+    squares = sum(norm(a.read(each)) ** 2 for each in events if each.spacing is None)
+    return math.sqrt(squares / max(sum(each.size for each in events if each.spacing is None), 1))
 
 
 def _moved(shadow: Trace, a: Trace, event: Event, scale: float) -> float:
@@ -74,7 +88,8 @@ def _moved(shadow: Trace, a: Trace, event: Event, scale: float) -> float:
     return found if math.isfinite(found) else 0.0
 
 
-def _grain(pair: Pair) -> float:
+def grain(pair: Pair) -> float:
+    """Return the epsilon of the coarser of two types; 0 for integers."""
     types = {pair.a.dtype, pair.b.dtype}
     floats = [epsilon(name) for name in types if "float" in name]
     return max(floats, default=0.0)

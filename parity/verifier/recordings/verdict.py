@@ -40,6 +40,8 @@ class Verdict:
     """Best first; empty if nothing differs or no known cause explains the difference."""
     unknown: str | None = None
     """Sentence to print if no known cause explains the difference."""
+    same: bool = False
+    """Whether both sides follow one rule, so that the difference is in what went into it."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the verdict as plain data."""

@@ -47,10 +47,13 @@ Result = Mapping[str, np.ndarray]
 class Gap:
     """The difference of two sides, and the test whether a recomputed value reproduces one of them."""
 
-    def __init__(self, a: Side, b: Side) -> None:
+    def __init__(self, a: Side, b: Side, carried: float = 0.0) -> None:
         left, right = a.segment.result, b.segment.result
         common = [key for key in left if key in right and left[key].shape == right[key].shape]
-        bounds = [noise(a), noise(b)]
+        bounds = [
+            {key: bound + carried * _rms(side.segment.result[key]) for key, bound in noise(side).items()}
+            for side in (a, b)
+        ]
         visible, seen = [], []
         for key in common:
             apart = left[key] - right[key]
@@ -88,7 +91,7 @@ class Gap:
         return [fit for fit in found if fit.residual <= WORSE * best + rounding]
 
 
-def explain_step(a: StepSegment, b: StepSegment) -> Verdict:
+def explain_step(a: StepSegment, b: StepSegment, carried: float = 0.0) -> Verdict:
     """Find why the same stage of two programs differs although everything before it agrees.
 
     A rule reproduces a side if its residual is rounding, and less than 2 % of the difference. A cause
@@ -101,6 +104,7 @@ def explain_step(a: StepSegment, b: StepSegment) -> Verdict:
     Args:
         a: the stage of one program.
         b: the same stage of the same step of the other program.
+        carried: relative distance that what was explained before has put between the two sides.
 
     Returns:
         The causes, or a sentence if none is known; neither if nothing differs.
@@ -113,10 +117,14 @@ def explain_step(a: StepSegment, b: StepSegment) -> Verdict:
     if stage == "updated":  # a series that one side did not record is taken to be the other's
         a = a if a.rates else replace(a, rates=b.rates, index=b.index)
         b = b if b.rates else replace(b, rates=a.rates, index=a.index)
+    if a.clipped and b.clipped:
+        a, b = replace(a, clipped_by_both=True), replace(b, clipped_by_both=True)
     sides = make_sides(a, b)
     if stage in ("moments", "updated") and (other := _other_optimizers(*sides)):
         return Verdict(unknown=other)
-    gap = Gap(*sides)
+    if stage == "learning rate" and (rounded := _rounded(*sides)):
+        return Verdict(causes=(rounded,))
+    gap = Gap(*sides, carried)
     if stage == "gradients" and (missing := _missing(a, b, gap.difference)):
         return Verdict(causes=(missing,))
     if not gap.keys:
@@ -149,7 +157,8 @@ def _verdict(stage: str, gap: Gap, pairs: list[tuple[Fit, Fit]]) -> Verdict | No
     if not aspects:
         return Verdict(
             unknown=f"{stage}: both follow the same rule ({_words(first.choices)}); the difference is in"
-            " what went in, too small to be seen there"
+            " what went in, too small to be seen there",
+            same=True,
         )
     return Verdict(causes=tuple(_cause(stage, gap, first, second, aspect) for aspect in aspects))
 
@@ -210,6 +219,21 @@ def _missing(a: StepSegment, b: StepSegment, difference: float) -> Cause | None:
     name, advice = CAUSES["gradients", "gradient"]
     return Cause(
         name, "gradients", names, words[0], words[1], difference,
+        residual_a=0.0, residual_b=0.0, advice=advice,
+    )  # fmt: skip
+
+
+def _rounded(a: Side, b: Side) -> Cause | None:
+    """Return the cause that one side computes its learning rates in float32, which no bound on their
+    rounding tells from the other side's; else None."""
+    which = learning_rate.in_float32(a, b)
+    if which is None:
+        return None
+    name, advice = CAUSES["learning rate", "number type of the rate"]
+    words = [f"number type of the rate: {'float32' if which == i else 'float64'}" for i in (0, 1)]
+    difference = _norm(a.segment.result[k] - b.segment.result[k] for k in a.segment.result)
+    return Cause(
+        name, "learning rate", (), words[0], words[1], difference,
         residual_a=0.0, residual_b=0.0, advice=advice,
     )  # fmt: skip
 

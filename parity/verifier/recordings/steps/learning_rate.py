@@ -12,6 +12,8 @@ from parity.verifier.recordings.steps.noise import SHARES
 from parity.verifier.recordings.steps.segment import Hypothesis
 from parity.verifier.recordings.steps.sides import Side
 
+FLOAT32 = 4 * float(np.finfo(np.float32).eps)
+"""Distance of a schedule in float32 from the same in float64, as a share of its peak."""
 LONGEST = 20_000
 """Most steps of a cosine that is searched for."""
 
@@ -31,6 +33,21 @@ def relations(a: Side, b: Side) -> Iterator[Pair]:
             Hypothesis({aspect: said_a} | dict.fromkeys(where, ""), a.segment.result),
             Hypothesis({aspect: said_b} | where, b.segment.result),
         )
+
+
+def in_float32(a: Side, b: Side) -> int | None:
+    """Return which side's series (0 or 1) is the other's as float32 computes it; None if neither is."""
+    keys = a.segment.result.keys()
+    if not keys or keys != b.segment.result.keys():
+        return None
+    series = [np.array([_series(side, key) for key in keys]) for side in (a, b)]
+    if series[0].shape != series[1].shape or not series[0].size:
+        return None
+    single = [bool((x.astype(np.float32) == x).all()) for x in series]
+    close = FLOAT32 * np.abs(series[0]).max()
+    if single[0] == single[1] or not (np.abs(series[0] - series[1]) <= close).all():
+        return None
+    return single.index(True)
 
 
 def _series(side: Side, key: str) -> Sequence[float]:

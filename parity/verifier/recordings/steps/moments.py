@@ -146,6 +146,11 @@ def _sources(side: Side, given: Given) -> Iterator[Source]:
     """Yield the gradients that the optimiser may have been given, clipped or not."""
     segment, flat = side.segment, given.flat
     plain, clipped = flat.join(segment.gradients), flat.join(segment.clipped)
+    if clipped is not None and segment.clipped_by_both:
+        yield Source({"gradient": "as the optimiser was given it"}, clipped)
+        if plain is not None and not np.array_equal(plain, clipped):
+            yield Source({"gradient": "before clipping"}, plain)
+        return
     if clipped is not None:
         if plain is None or np.array_equal(plain, clipped):
             yield Source({"gradient": "not clipped"}, clipped)

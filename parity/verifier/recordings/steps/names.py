@@ -10,6 +10,15 @@ _CLIP_EPSILON = (
     " by min(1, c / norm) yourself on one side",
 )
 
+_RATE_ROUNDED = (
+    "rate-rounded",
+    "optax computes a schedule in float32, even where everything else is float64: count in float64,"
+    " or leave it: it is harmless",
+)
+
+CONVENTIONS = frozenset({"clip-epsilon", "rate-rounded"})
+"""Causes that are ways of the frameworks and no mistake: EQUAL but for these."""
+
 CAUSES: dict[tuple[Stage, str], tuple[str, str]] = {
     ("loss", "function"): (
         "loss-function",
@@ -55,6 +64,7 @@ CAUSES: dict[tuple[Stage, str], tuple[str, str]] = {
     ),
     ("learning rate", "scale"): ("learning-rate", "give both the same peak learning rate"),
     ("learning rate", "schedule"): ("schedule", "give both schedules the same start, length and peak"),
+    ("learning rate", "number type of the rate"): _RATE_ROUNDED,
     ("moments", "beta1"): ("beta1", "AdamW(..., betas=(beta1, beta2)); optax.adamw(..., b1=beta1)"),
     ("moments", "beta2"): ("beta2", "AdamW(..., betas=(beta1, beta2)); optax.adamw(..., b2=beta2)"),
     ("moments", "moments from"): (
@@ -106,11 +116,7 @@ CAUSES: dict[tuple[Stage, str], tuple[str, str]] = {
         "update-rate",
         "multiply the update by this step's learning rate, once",
     ),
-    ("updated", "number type of the rate"): (
-        "rate-rounded",
-        "optax computes a schedule in float32, even where everything else is float64: count in float64,"
-        " or leave it: it is harmless",
-    ),
+    ("updated", "number type of the rate"): _RATE_ROUNDED,
     ("updated", "gradient"): ("update-gradient", "clip before the optimiser is called"),
     ("updated", "momentum"): ("nesterov", "SGD(..., nesterov=False); optax.sgd(..., nesterov=False)"),
 }

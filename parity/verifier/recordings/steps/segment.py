@@ -58,6 +58,9 @@ class StepSegment:
     """Gradients of the step before; empty at the first recorded step."""
     clipped_before: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Gradients that the optimiser was given in the step before; empty at the first."""
+    clipped_by_both: bool = False
+    """Whether both programs recorded the gradients that their optimisers were given: a difference in how
+    these were clipped is no difference of the moments."""
     following: StepSegment | None = None
     """Moments of the next step, if those before this step were not recorded."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,20 +11,45 @@ from parity.measure.site import Site, Stage
 from parity.measure.traces.format import Event
 from parity.measure.traces.reader import Trace
 from parity.measure.traces.recorder import OPTIMIZER
+from parity.verifier.recordings.align import Alignment
+from parity.verifier.recordings.calls import Counterpart, gathered
 from parity.verifier.recordings.difference import Difference
 from parity.verifier.recordings.judge import Divergence
 from parity.verifier.recordings.steps.segment import StepSegment
 
 
+class Held(NamedTuple):
+    """Where the numbers of a leaf are: in one event as it is, or at an index of several."""
+
+    events: tuple[Event, ...]
+    index: np.ndarray | None = None
+    shape: tuple[int, ...] | None = None
+
+
+Elsewhere = dict[str, tuple[Counterpart, tuple[int, ...]]]
+"""For each parameter that a side holds elsewhere: where, and its shape on the other side."""
+
+
+class Names(NamedTuple):
+    """A's names of what the other side calls otherwise."""
+
+    names: Mapping[str, str]
+    """For each parameter of the other side: A's name."""
+    counterparts: Elsewhere
+
+
 class Leaves(Mapping[str, np.ndarray]):
     """Arrays of a trace by name, as float64, each read on demand."""
 
-    def __init__(self, trace: Trace, events: Mapping[str, Event]) -> None:
+    def __init__(self, trace: Trace, events: Mapping[str, Held]) -> None:
         self._trace = trace
         self._events = dict(events)
 
     def __getitem__(self, name: str) -> np.ndarray:
-        return np.asarray(self._trace.read(self._events[name]), dtype=np.float64)
+        held = self._events[name]
+        read = [self._trace.read(each) for each in held.events]
+        found = read[0] if held.shape is None else gathered(read, held.index, held.shape)
+        return np.asarray(found, dtype=np.float64)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._events)
@@ -36,20 +62,51 @@ def step_segments(difference: Difference, divergence: Divergence) -> tuple[StepS
     """Read the differing stage of a training step from both recordings, with A's names of parameters."""
     traces, alignment = difference.traces, difference.alignment
     mine, theirs = divergence.judged.site, divergence.judged.partner
-    names = {}
-    for event in traces.a.of("parameters", mine.step):
+    names, shapes = {}, {}
+    for event in (*traces.a.of("parameters", traces.a.steps[0]), *traces.a.of("parameters", mine.step)):
         module, _, leaf = event.path.rpartition(".")
         other = alignment.path_in_b(module)
+        shapes[event.path] = event.shape
         if other is not None:
             names[f"{other}.{leaf}" if other else leaf] = event.path
+    of_b = {each.path: each for each in traces.b.of("parameters", traces.b.steps[0])}
+    in_a, in_b = {}, {}
+    for group, mine_of in _groups(alignment).items():
+        held = {name: (alignment.counterparts[name], shapes[name]) for name in mine_of}
+        if len(group) > len(mine_of):  # packed in A: a rule may hold for a part of it
+            in_a |= _split(held, [of_b[name] for name in group])
+        else:
+            in_b |= held
     return (
-        step_segment(traces.a, mine.step, mine.stage),
-        step_segment(traces.b, theirs.step, theirs.stage, names),
+        step_segment(traces.a, mine.step, mine.stage, Names({}, in_a)),
+        step_segment(traces.b, theirs.step, theirs.stage, Names(names, in_b)),
     )
 
 
+def _groups(alignment: Alignment) -> dict[tuple[str, ...], list[str]]:
+    """Return the parameters of A that each set of B's parameters holds."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for name, each in alignment.counterparts.items():
+        found.setdefault(each.names, []).append(name)
+    return found
+
+
+def _split(held: Elsewhere, parameters: list[Event]) -> Elsewhere:
+    """Return where A holds the numbers of each of B's parameters, from where B holds those of A's."""
+    index = [each.index for each, _ in held.values() if each.index is not None]
+    back = np.argsort(np.concatenate(index))
+    cuts = np.cumsum([each.size for each in parameters])[:-1]
+    return {
+        each.path: (Counterpart(tuple(held), own), each.shape)
+        for each, own in zip(parameters, np.split(back, cuts), strict=True)
+    }
+
+
 def step_segment(
-    trace: Trace, step: int, stage: Stage, names: Mapping[str, str] | None = None
+    trace: Trace,
+    step: int,
+    stage: Stage,
+    names: Names = Names({}, {}),  # noqa: B008
 ) -> StepSegment:
     """Read one stage of one step.
 
@@ -61,7 +118,6 @@ def step_segment(
         stage: the stage that differs.
         names: A's name of each parameter whose name differs.
     """
-    names = names or {}
     known = step - 1 in trace.steps
     loose = lambda stage, step: Leaves(trace, _leaves(trace, stage, step, names))  # noqa: E731
     rates = {name: _series(trace, "learning rate", name) for name in _paths(trace, "learning rate")}
@@ -93,17 +149,31 @@ def step_segment(
     )
 
 
-def _leaves(trace: Trace, stage: Stage, step: int, names: Mapping[str, str]) -> dict[str, Event]:
-    """Return the events that hold whole arrays; for moments, those of parameters, as ``NAME kind``."""
-    found: dict[str, Event] = {}
+def _leaves(trace: Trace, stage: Stage, step: int, names: Names) -> dict[str, Held]:
+    """Return where whole arrays are held; for moments, those of parameters, as ``NAME kind``."""
+    found: dict[str, Held] = {}
+    elsewhere = {name for each, _ in names.counterparts.values() for name in each.names}
+    by_port: dict[str, dict[str, Event]] = {}
     for event in trace.of(stage, step):
         if event.spacing is not None or (
             stage == "moments" and (event.port == "step" or not event.path)
         ):
             continue
-        name = names.get(event.path, event.path)
-        found.setdefault(f"{name} {event.port}" if stage == "moments" else name, event)
+        if event.path in elsewhere:
+            by_port.setdefault(event.port, {}).setdefault(event.path, event)
+            continue
+        name = names.names.get(event.path, event.path)
+        found.setdefault(_key(stage, name, event.port), Held((event,)))
+    for port, events in by_port.items():
+        for name, (each, shape) in names.counterparts.items():
+            if all(other in events for other in each.names):
+                there = tuple(events[other] for other in each.names)
+                found[_key(stage, name, port)] = Held(there, each.index, shape)
     return found
+
+
+def _key(stage: Stage, name: str, port: str) -> str:
+    return f"{name} {port}" if stage == "moments" else name
 
 
 def _paths(trace: Trace, stage: Stage) -> list[str]:

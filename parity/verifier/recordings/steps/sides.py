@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from parity.measure.error import joint_error
 from parity.verifier.recordings.steps.segment import StepSegment
 
 KEPT = 512
@@ -103,6 +104,7 @@ def _chosen(
     if a.stage != "gradients":
         counts = sum(a.gradients[name].size for name in norms[0])
         floor = NOISE * eps * float(np.sqrt(sum(n**2 for n in norms[0].values()) / max(counts, 1)))
+    disagree = DISAGREE if _agree(a.gradients, b.gradients) else 2.0  # no two are farther apart
     leaves: dict[str, list[str]] = {}
     for key in a.result:
         if key in b.result and a.result[key].shape == b.result[key].shape:
@@ -118,7 +120,7 @@ def _chosen(
             left = a.gradients[leaf].reshape(-1)
             right = b.gradients[leaf].reshape(-1) if leaf in b.gradients else left
             larger = np.maximum(np.abs(left), np.abs(right))
-            trusted = (larger == 0) | (larger >= floor) & (np.abs(left - right) <= DISAGREE * larger)
+            trusted = (larger == 0) | (larger >= floor) & (np.abs(left - right) <= disagree * larger)
         where = np.flatnonzero(trusted)
         if where.size > KEPT:
             even = where[np.arange(KEPT // 2) * where.size // (KEPT // 2)]
@@ -127,6 +129,12 @@ def _chosen(
         if where.size:
             chosen[leaf] = where
     return chosen
+
+
+def _agree(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> bool:
+    """Return whether gradients agree as a whole; those of two different losses do not."""
+    both = [name for name in a if name in b and a[name].shape == b[name].shape]
+    return joint_error((b[name], a[name]) for name in both) <= DISAGREE
 
 
 def _reduced(segment: StepSegment, chosen: Mapping[str, np.ndarray]) -> StepSegment:

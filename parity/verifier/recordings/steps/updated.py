@@ -157,8 +157,9 @@ def _decayed(
         if (flat.rms((step.start - step.change - value) / step.bound) > 1).any():
             continue
         if not decay.factor:
-            if order == AT_ONCE:
-                yield Hypothesis({**choices, "weight decay": "none", **last}, flat.split(value))
+            if order == AT_ONCE:  # at a rate of zero, no decay tells how large it is
+                none = {"weight decay": "none"} if rate else {}
+                yield Hypothesis({**choices, **none, **last}, flat.split(value))
             continue
         sure = zip(flat.names, decay.on & decay.sure, strict=True)
         leaves = ", ".join(sorted(name for name, on in sure if on))

@@ -1,0 +1,123 @@
+"""Recordings of loops that accumulate gradients, by the steps of their optimisers: the micro-batches of
+each step are joined, so that they can be compared with one large batch, or with others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from parity.measure.site import STAGES
+from parity.measure.traces import Event, Site, Trace
+
+LAST = ("gradients", "clipped", "learning rate", "moments", "updated")
+"""Stages of which the last micro-batch has the whole: PyTorch adds gradients until they are cleared."""
+OF_MODULES = ("forward", "backward")
+
+
+class Joined(Trace):
+    """A recording of which some events are others, one behind the other along the first axis."""
+
+    def __init__(self, trace: Trace, joined: Sequence[tuple[Event, tuple[Event, ...]]]) -> None:
+        self.__dict__.update(trace.__dict__)
+        self._whole = trace
+        self._parts = {event.site: parts for event, parts in joined}
+        self.events = tuple(event for event, _ in joined)
+        self._sites = {event.site: event for event in self.events}
+
+    def read(self, event: Event | Site) -> np.ndarray:
+        """Return the tensor that an event saw, of all micro-batches; see `Trace.read`."""
+        site = event if isinstance(event, Site) else event.site
+        parts = [self._whole.read(each) for each in self._parts[site]]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def by_updates(a: Trace, b: Trace) -> tuple[Trace, Trace]:
+    """Return two recordings by the steps of their optimisers, with equal batches if the micro-batches of
+    one or both add up to them."""
+    a, b = _of_updates(a), _of_updates(b)
+    if not a.steps or not b.steps:
+        return a, b
+    if len(list(a.of("loss", a.steps[0]))) != len(list(b.of("loss", b.steps[0]))):
+        a, b = _without_losses(a), _without_losses(b)
+    rows = _rows(a, a.steps[0]), _rows(b, b.steps[0])
+    if rows[0] == rows[1] or sum(rows[0]) != sum(rows[1]):
+        return a, b
+    return _as_one(a), _as_one(b)
+
+
+def _of_updates(trace: Trace) -> Trace:
+    """Join the recorded steps that lead to one update each, if every n-th ends with one."""
+    steps = trace.steps
+    updated = {event.step for event in trace.of("updated")}
+    size = next((i + 1 for i, step in enumerate(steps) if step in updated), 1)
+    if size == 1 or any((step in updated) != (i % size == size - 1) for i, step in enumerate(steps)):
+        return trace
+    place = {step: divmod(i, size) for i, step in enumerate(steps)}
+    calls = Counter((e.step, e.stage, e.path, e.port) for e in trace.events)
+    moved: dict[Site, list[Event]] = {}
+    kept: list[tuple[Event, tuple[Event, ...]]] = []
+    for event in trace.events:
+        step, micro = place[event.step]
+        if event.stage == "batch":
+            moved.setdefault(Site(step, *event.site[1:]), []).append(event)
+        elif event.stage in OF_MODULES:
+            call = micro * calls[event.step, event.stage, event.path, event.port] + event.call
+            kept.append((event.replace(step=step, call=call), (event,)))
+        elif event.stage == "loss":
+            kept.append((event.replace(step=step, call=micro), (event,)))
+        elif (event.stage, micro) == ("parameters", 0) or (event.stage in LAST and micro == size - 1):
+            kept.append((event.replace(step=step), (event,)))
+    batches = [_joined(parts, site) for site, parts in moved.items()]
+    return Joined(trace, [*batches, *kept])
+
+
+def _without_losses(trace: Trace) -> Trace:
+    """Leave out the losses of micro-batches, of which nothing tells how they add up."""
+    if not isinstance(trace, Joined):
+        return trace
+    return Joined(trace, [(each, (each,)) for each in trace.events if each.stage != "loss"])
+
+
+def _rows(trace: Trace, step: int) -> list[int]:
+    """Return the size of the batch in each of a step's passes, by the model's first output."""
+    found = [e for e in trace.of("forward", step) if not e.path and e.port.startswith("out") and e.shape]
+    return [event.shape[0] for event in found if event.port == found[0].port]
+
+
+def _as_one(trace: Trace) -> Trace:
+    """Join the passes of each step, as if its batch had been one."""
+    passes = {step: _rows(trace, step) for step in trace.steps}
+    if all(len(rows) == 1 for rows in passes.values()):
+        return trace
+    kept: list[tuple[Event, tuple[Event, ...]]] = []
+    groups: dict[Site, list[Event]] = {}
+    calls = Counter((e.step, e.stage, e.path, e.port) for e in trace.of("forward"))
+    calls += Counter((e.step, e.stage, e.path, e.port) for e in trace.of("backward"))
+    for event in trace.events:
+        each = calls[event.step, event.stage, event.path, event.port] // max(len(passes[event.step]), 1)
+        if event.stage not in OF_MODULES or not each:
+            kept.append((event, (event,)))
+        else:
+            groups.setdefault(event.site._replace(call=event.call % each), []).append(event)
+    for site, parts in groups.items():
+        parts.sort(key=lambda each: each.call)
+        rows = passes[site.step]
+        if len(parts) == len(rows) and all(map(_has_rows, parts, rows)):
+            kept.append(_joined(parts, site))
+        elif site.stage == "forward":  # of no batch, and so the same in each pass
+            kept.append((parts[0].replace(call=site.call), (parts[0],)))
+    kept.sort(key=lambda each: (each[0].step, STAGES.index(each[0].stage)))
+    return Joined(trace, kept)
+
+
+def _has_rows(event: Event, count: int) -> bool:
+    return event.spacing is None and bool(event.shape) and event.shape[0] % count == 0
+
+
+def _joined(parts: list[Event], site: Site) -> tuple[Event, tuple[Event, ...]]:
+    shape = parts[0].shape
+    if len(parts) > 1 and shape:
+        shape = (sum(each.shape[0] for each in parts), *shape[1:])
+    return parts[0].replace(step=site.step, call=site.call, shape=shape), tuple(parts)

@@ -1,0 +1,168 @@
+"""Search for all differences of two recordings: what is explained is granted, and the search goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+
+from parity.measure.error import relative_error
+from parity.measure.site import Stage
+from parity.measure.tolerance import ASSUMED
+from parity.verifier.recordings.calls import read_pair
+from parity.verifier.recordings.difference import Difference
+from parity.verifier.recordings.judge import Comparison, Divergence
+from parity.verifier.recordings.pairs import pairs_of
+from parity.verifier.recordings.steps.explain import explain_step
+from parity.verifier.recordings.steps.segment import StepSegment
+from parity.verifier.recordings.steps.segments import step_segments
+from parity.verifier.recordings.steps.sides import leaf_of
+from parity.verifier.recordings.verdict import Cause, Verdict
+
+STEP_STAGES = ("loss", "gradients", "clipped", "learning rate", "moments", "updated")
+UNRULED = ("forward", "loss", "backward", "gradients")
+"""Stages of the model: no rule recomputes them, and what the step starts from decides how far they part.
+(The loss has rules, if its logits and labels were recorded.)"""
+MULTIPLES = {"gradient-scale", "gradient-sign"}
+"""Causes that make all gradients of one program multiples of the other's."""
+NO_OPERATIONS = "a recording holds no operations; give both as programs to see the line and the cause"
+MOST_PLACES = 8
+"""Most kinds of places that are listed; with more, it is better to repair these and compare again."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """One kind of place that differs, and its cause."""
+
+    divergences: tuple[Divergence, ...]
+    """The same place of one or more blocks."""
+    verdict: Verdict
+
+
+class Search:
+    """Places that differ in the order of computation, as far as every one before has a cause.
+
+    Each stage of the optimiser is recomputed from what the same side recorded before it, so a cause of
+    one stage hides none of a later one: if both sides follow one rule there, that stage only passes on
+    what went in. Stages of the model have no rule. There, a later step may differ by `ASSUMED` times as
+    much as its parameters do, which is what a unit in the last place of them is granted.
+    """
+
+    def __init__(self, difference: Difference) -> None:
+        self.difference = difference
+        self.places: list[Place] = []
+        self.follows: set[tuple[int, Stage]] = set()
+        """Steps, by A's number, and stages that differ only by what was explained before them."""
+        self.checked = True
+        """Whether all that was compared is known to be equal but for the causes of the places."""
+        self._other_loss: set[int] = set()
+        for comparison in difference.comparisons:
+            if not comparison.passed and not self._go_on(comparison):
+                self.checked = False
+                break
+
+    def _go_on(self, comparison: Comparison) -> bool:
+        """Look at a stage that differs; return whether what comes after it can still be judged."""
+        assert comparison.divergence is not None
+        first = not self.places
+        if first and comparison.stage == "parameters":
+            self.places += [Place(group, Verdict()) for group in self.difference.places[:MOST_PLACES]]
+            self.places[0] = Place(self.places[0].divergences, Verdict(unknown=NO_OPERATIONS))
+            return False
+        if not first and self._is_carried(comparison):
+            self.follows.add((comparison.step, comparison.stage))
+            return True
+        verdict = self._explain(comparison.divergence)
+        if verdict.causes and comparison.stage == "loss":
+            self._other_loss.add(comparison.step)
+        named = {cause.name for place in self.places for cause in place.verdict.causes}
+        new = tuple(each for each in verdict.causes if each.name not in named | _views(each, named))
+        if verdict.unknown and comparison.stage in UNRULED and self._gradients_part:
+            self.checked = False  # the same mistake, in another step
+        elif first or new or (verdict.unknown and not verdict.same):
+            self.places.append(Place((comparison.divergence,), replace(verdict, causes=new)))
+            return bool(new)
+        self.follows.add((comparison.step, comparison.stage))
+        return True
+
+    def _explain(self, divergence: Divergence) -> Verdict:
+        step = divergence.judged.site.step
+        carried = ASSUMED * self._apart(step) if self.places else 0.0
+        if divergence.stage == "backward":
+            return self._passed_on(step, carried) or Verdict(unknown=NO_OPERATIONS)
+        if divergence.stage not in STEP_STAGES:
+            return Verdict(unknown=NO_OPERATIONS)
+        carried = carried if divergence.stage == "gradients" else 0.0
+        a, b = step_segments(self.difference, divergence)
+        if divergence.stage in ("clipped", "moments", "updated"):
+            a, b = _without(a, self._frozen), _without(b, self._frozen)
+        return explain_step(a, b, carried)
+
+    @property
+    def _gradients_part(self) -> bool:
+        return any(
+            place.divergences[0].stage in ("loss", "backward", "gradients") for place in self.places
+        )
+
+    @property
+    def _frozen(self) -> set[str]:
+        """Parameters that one side alone has a gradient and moments of, and moves."""
+        causes = (cause for place in self.places for cause in place.verdict.causes)
+        return {name for cause in causes if cause.name == "missing-gradient" for name in cause.where}
+
+    def _passed_on(self, step: int, carried: float) -> Verdict | None:
+        """Return the verdict on the parameters' gradients for a difference in the backward pass, if its
+        cause makes all gradients multiples: then those between the layers are multiples, too."""
+        found = self._at(step, "gradients")
+        if found is None or found.divergence is None:
+            return None
+        verdict = explain_step(*step_segments(self.difference, found.divergence), carried)
+        return verdict if {cause.name for cause in verdict.causes} & MULTIPLES else None
+
+    def _is_carried(self, comparison: Comparison) -> bool:
+        """Return whether a stage of the model parts no further than what was explained lets it."""
+        if comparison.stage not in UNRULED:
+            return False
+        if comparison.step in self._other_loss and comparison.stage in ("backward", "gradients"):
+            self.checked = False  # nothing tells what the gradients of the other loss should be
+            return True
+        more = ASSUMED * self._apart(comparison.step)
+        return all(each.error <= each.limit + more for each in comparison.judged)
+
+    def _apart(self, step: int) -> float:
+        """Return how far apart the parameters are that a step starts from, noise of Adam's left out."""
+        steps = self.difference.traces.a.steps
+        index = steps.index(step)
+        before = self._at(steps[index - 1], "updated") if index else None
+        if before is not None and steps[index - 1] == step - 1:
+            return max((each.error for each in before.judged), default=0.0)
+        return max(self._distances(index), default=0.0)
+
+    def _at(self, step: int, stage: Stage) -> Comparison | None:
+        found = (
+            each for each in self.difference.comparisons if (each.step, each.stage) == (step, stage)
+        )
+        return next(found, None)
+
+    def _distances(self, index: int) -> Iterator[float]:
+        traces = self.difference.traces
+        steps = traces.a.steps[index], traces.b.steps[index]
+        for pair in pairs_of(traces, self.difference.alignment, "parameters", *steps):
+            yield relative_error(*reversed(read_pair(traces.a, traces.b, pair)), holes=True)
+
+
+def _views(cause: Cause, named: Collection[str]) -> set[str]:
+    """Return the cause's name if it is only another view of a cause that was named, in a later stage."""
+    if cause.name == "weight-decay" and "coupled-decay" in named:  # it is in the gradient instead
+        return {cause.name} if any(said.endswith("none") for said in (cause.a, cause.b)) else set()
+    if cause.name == "bias-correction" and {"first-moment-sum", "second-moment-sum"} & {*named}:
+        a, b = (said.partition(", of betas")[0] for said in (cause.a, cause.b))  # which no sum tells
+        return {cause.name} if a == b else set()
+    return set()
+
+
+def _without(segment: StepSegment, names: Collection[str]) -> StepSegment:
+    """Return a stage without some parameters."""
+    if not names:
+        return segment
+    kept = [key for key in segment.result if leaf_of(key, segment.stage) not in names]
+    return replace(segment, result={key: segment.result[key] for key in kept})

@@ -1,0 +1,90 @@
+"""Loops that accumulate gradients are compared by the steps of their optimisers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from parity.measure.traces import record
+from parity.verifier.recordings import Recorded, compare_sides
+from parity.verifier.recordings.diagnosis import diagnose
+from tests.parity.verifier.recordings.test_step_causes import Tiny, adamw, batches
+
+ROWS = 8
+
+
+def run(path, micro, *, each=False, decay=0.05, forgotten=False):
+    """Train in so many micro-batches a step.
+
+    Args:
+        each: whether every micro-batch is recorded as a step.
+        forgotten: whether their losses are summed and not averaged.
+    """
+    model = Tiny("float64")
+    optimizer = adamw(model, decay=decay)
+    with record(path, model, optimizer=optimizer) as trace:
+
+        def backward(x, y):
+            loss = nn.functional.cross_entropy(model(x), y) / (1 if forgotten else micro)
+            loss.backward()
+            return loss.detach()
+
+        for images, labels in batches("float64"):
+            x, y = torch.tensor(images)[:ROWS], torch.tensor(labels)[:ROWS]
+            parts = list(zip(x.chunk(micro), y.chunk(micro), strict=True))
+            optimizer.zero_grad()
+            if each:
+                for number, (images, labels) in enumerate(parts):
+                    with trace.step(images=images, labels=labels):
+                        trace.log("loss", backward(images, labels))
+                        if number == micro - 1:
+                            optimizer.step()
+            else:
+                with trace.step(images=x, labels=y):
+                    trace.log("loss", sum(backward(*part) for part in parts))
+                    optimizer.step()
+    return Recorded(path)
+
+
+PAIRS = [
+    ({"micro": 1}, {"micro": 2}),
+    ({"micro": 2}, {"micro": 1}),
+    ({"micro": 2}, {"micro": 4}),
+    ({"micro": 1}, {"micro": 4, "each": True}),
+    ({"micro": 2, "each": True}, {"micro": 1}),
+    ({"micro": 4}, {"micro": 2, "each": True}),
+    ({"micro": 2, "each": True}, {"micro": 2, "each": True}),
+]
+
+
+@pytest.mark.parametrize(("a", "b"), PAIRS)
+def test_micro_batches_that_add_up_are_equal(tmp_path, a, b):
+    found = compare_sides(run(tmp_path / "a", **a), run(tmp_path / "b", **b))
+    assert (found.verdict, found.left_out, found.b_alone) == ("EQUAL", (), ())
+    compared = {each.stage for each in found.comparisons if each.judged}
+    assert {"forward", "backward", "gradients", "moments", "updated"} <= compared
+    assert {each.step for each in found.comparisons} == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(("a", "b"), PAIRS)
+def test_another_decay_behind_micro_batches_is_named(tmp_path, a, b):
+    found = diagnose(compare_sides(run(tmp_path / "a", **a), run(tmp_path / "b", **b, decay=0.1)))
+    assert [cause.name for cause in found.causes] == ["weight-decay"]
+
+
+def test_micro_batches_that_are_summed(tmp_path):
+    a = run(tmp_path / "a", 1)
+    found = diagnose(compare_sides(a, run(tmp_path / "each", 4, each=True, forgotten=True)))
+    assert [(cause.name, cause.b) for cause in found.causes] == [
+        ("gradient-scale", "scale: 4: summed over 4 micro-batches or devices, not averaged")
+    ]
+    found = diagnose(compare_sides(a, run(tmp_path / "once", 4, forgotten=True)))
+    assert [cause.name for cause in found.causes] == ["loss-reduction"]  # which was logged
+
+
+def test_what_is_joined_is_said(tmp_path):
+    found = compare_sides(run(tmp_path / "a", 1), run(tmp_path / "b", 4))
+    assert found.notes == (
+        f"{tmp_path / 'b'}: its micro-batches are joined, and compared by steps of the optimiser",
+    )
