@@ -33,13 +33,17 @@ class Trial:
 
     def feed(self, b: Program) -> Program:
         """Return B patched with A's value."""
+        return b.fed(*self.patches(b))
+
+    def patches(self, b: Program) -> tuple[dict[int, np.ndarray], dict[tuple[int, int], np.ndarray]]:
+        """Return what is patched into B: values by operation, or by operation and reader."""
         edges = {
             (read, reader): self.at(b, read)
             for read in self.places
             for reader in self.readers
             if read in b.operations[reader].inputs
         }
-        return b.fed({}, edges) if edges else b.fed({i: self.at(b, i) for i in self.places}, {})
+        return ({}, edges) if edges else ({i: self.at(b, i) for i in self.places}, {})
 
     def at(self, b: Program, index: int) -> np.ndarray:
         """Return A's value for one of its places; twins may have other axes of length one."""
