@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from parity.porting.metadata import Metadata
 from vit_config import InputError, Preprocess, ViTConfig
 from vit_config.images.pixels import Picture, prepare_batch
 from vit_train.frameworks import Framework
+
+if TYPE_CHECKING:
+    from parity.porting.text.texts import Texts, ZeroShot
 
 BATCH = 32
 """Images in one batch."""
@@ -42,6 +45,8 @@ class Loaded:
     framework: Framework
     model: Any
     """`vit_jax.ViT`, or `vit_torch.ViT` in evaluation mode."""
+    read_texts: Callable[[], Texts] | None = field(default=None, repr=False)
+    """Reads the text tower beside the model."""
 
     @property
     def preprocess(self) -> Preprocess | None:
@@ -69,6 +74,38 @@ class Loaded:
         """
         self.check_predicts(k)
         return self.most_probable(self.logits(images), k)
+
+    @cached_property
+    def texts(self) -> Texts:
+        """The text tower beside the model, of a CLIP or a SigLIP; read when it is first used.
+
+        Raises:
+            InputError: the file has no text tower of a known dialect.
+            WeightsError, ConfigError: it cannot be read, see `parity.porting.text.read.read_text`.
+        """
+        if self.read_texts is None:
+            raise InputError("this model was not read from a file with a text tower")
+        return self.read_texts()
+
+    def zero_shot(
+        self, images: Picture | Iterable[Picture], texts: Sequence[str] | np.ndarray
+    ) -> ZeroShot:
+        """Compare images with texts, as CLIP and SigLIP classify images without training.
+
+        Args:
+            images: as `predict` takes them; at least one.
+            texts: the token ids (T, tokens) of T texts.
+
+        Returns:
+            Logits and probabilities (B, T).
+
+        Raises:
+            InputError: the file has no text tower, or ids do not fit it; and see `predict`.
+            MissingFileError: see `predict`.
+            WeightsError, ConfigError: see `texts`.
+        """
+        embedded = self.texts.embed(texts)
+        return self.texts.compare(self.logits(images), embedded)
 
     def check_predicts(self, k: int = 1) -> None:
         """Refuse a model that cannot predict classes, or a `k` below 1.

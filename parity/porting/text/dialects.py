@@ -1,0 +1,5 @@
+"""Every text dialect."""
+
+from parity.porting.text import hf
+
+DIALECTS = (*hf.DIALECTS,)
