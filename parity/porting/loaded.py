@@ -94,13 +94,15 @@ class Loaded:
 
         Args:
             images: as `predict` takes them; at least one.
-            texts: the token ids (T, tokens) of T texts.
+            texts: T strings, such as "a photo of a cat", of which the checkpoint's own tokenizer.json
+                makes tokens; or token ids (T, tokens).
 
         Returns:
             Logits and probabilities (B, T).
 
         Raises:
-            InputError: the file has no text tower, or ids do not fit it; and see `predict`.
+            InputError: the file has no text tower, or no tokenizer for strings, or ids do not fit the
+                tower; and see `predict`.
             MissingFileError: see `predict`.
             WeightsError, ConfigError: see `texts`.
         """
@@ -113,8 +115,7 @@ class Loaded:
         Raises:
             InputError: see `predict`.
         """
-        if k < 1:
-            raise InputError(f"k = {k}: must be at least 1")
+        self.check_k(k)
         classes, names = self.config.num_classes, self.class_names
         if not classes:
             raise InputError("the model has no head to predict with (num_classes = 0); logits(images)"
@@ -125,17 +126,19 @@ class Loaded:
                 " load(..., preprocess=Preprocess(class_names=...))"
             )
 
+    @staticmethod
+    def check_k(k: int) -> None:
+        """Refuse to name fewer classes than one. InputError: with the reason."""
+        if k < 1:
+            raise InputError(f"k = {k}: must be at least 1")
+
     def most_probable(self, logits: np.ndarray, k: int) -> list[list[Prediction]]:
         """Return the `k` most probable classes of each image, given the logits (B, classes)."""
-        names, probabilities = self.class_names, logits.astype(np.float64)
+        probabilities = logits.astype(np.float64)
         if self.config.head_activation != "softmax":
             exponentials = np.exp(probabilities - probabilities.max(axis=1, keepdims=True))
             probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)
-        best = np.argsort(-probabilities, axis=1, kind="stable")[:, :k]
-        return [
-            [Prediction(names[i] if names else i, float(row[i])) for i in chosen.tolist()]
-            for row, chosen in zip(probabilities, best, strict=True)
-        ]
+        return ranked(probabilities, self.class_names, k)
 
     def logits(self, images: Picture | Iterable[Picture]) -> np.ndarray:
         """Compute the logits of each image; a model without a head gives its pooled features.
@@ -193,6 +196,15 @@ class Loaded:
     def _run(self) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
         """The function from images (B, H, W, C) float32 to logits and pooled features."""
         return {"jax": _run_jax, "torch": _run_torch}[self.framework](self.model)
+
+
+def ranked(probabilities: np.ndarray, names: Sequence[str] | None, k: int) -> list[list[Prediction]]:
+    """Return the `k` most probable classes of each image, given probabilities (B, classes)."""
+    best = np.argsort(-probabilities, axis=1, kind="stable")[:, :k]
+    return [
+        [Prediction(names[i] if names else i, float(row[i])) for i in chosen.tolist()]
+        for row, chosen in zip(probabilities, best, strict=True)
+    ]
 
 
 def _each(images: Picture | Iterable[Picture]) -> Iterator[Picture]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from parity.porting.checkpoint import Checkpoint
 from parity.porting.dialects.transfer import cast
 from parity.porting.text.read import read_text
+from parity.porting.text.tokens import Tokens, read_tokens
 from parity.porting.transform import DTYPES
 from vit_config import InputError, TextConfig
 from vit_config.errors import naming
@@ -41,20 +43,41 @@ class Texts:
     framework: Framework
     model: Any
     """`vit_jax.TextTower`, or `vit_torch.TextTower` in evaluation mode."""
+    path: Path
+    """The file or folder that it was read from; its tokenizer is beside it."""
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        """The checkpoint's tokenizer, read when it is first used.
+
+        Raises:
+            InputError, WeightsError: see `parity.porting.text.tokens.read_tokens`.
+        """
+        return read_tokens(self.path, self.config)
 
     def embed(self, texts: Any) -> np.ndarray:
         """Embed texts, (T, E), float32, or float64 of a float64 model.
 
         Args:
-            texts: token ids (T, tokens), at least one text.
+            texts: strings, or token ids (T, tokens); at least one text.
 
         Raises:
-            InputError: ids that do not fit the model.
+            InputError: strings where the checkpoint has no tokenizer, or ids that do not fit the model.
+            WeightsError: the tokenizer is damaged.
         """
-        ids = np.asarray(texts)
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        if not texts or isinstance(texts[0], str) != all(isinstance(each, str) for each in texts):
+            raise InputError(
+                "texts are neither strings nor token ids (texts, tokens); give at least one"
+            )
+        if isinstance(texts[0], str):
+            ids = self.tokens.ids(texts)
+        else:
+            try:
+                ids = np.asarray(texts)
+            except ValueError:
+                raise InputError("texts of different numbers of tokens; fill them up to one") from None
         self.config.check_ids(ids)
-        if not len(ids):
-            raise InputError("there are no texts; give at least one")
         ids = ids.astype(np.int32)
         return np.concatenate([self._embed(ids[i : i + BATCH]) for i in range(0, len(ids), BATCH)])
 
@@ -99,7 +122,7 @@ def load_texts(
         else:
             from vit_torch import text_from_arrays
         model = text_from_arrays(read.config, arrays, kernel=kernel)
-    return Texts(read.config, read.origins, framework, model)
+    return Texts(read.config, read.origins, framework, model, checkpoint.path)
 
 
 def _run_jax(model: Any, function: Callable[..., Any]) -> Callable[..., np.ndarray]:
