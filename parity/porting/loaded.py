@@ -202,7 +202,7 @@ def ranked(probabilities: np.ndarray, names: Sequence[str] | None, k: int) -> li
     """Return the `k` most probable classes of each image, given probabilities (B, classes)."""
     best = np.argsort(-probabilities, axis=1, kind="stable")[:, :k]
     return [
-        [Prediction(names[i] if names else i, float(row[i])) for i in chosen.tolist()]
+        [Prediction(names[int(i)] if names else int(i), float(row[i])) for i in chosen]
         for row, chosen in zip(probabilities, best, strict=True)
     ]
 
