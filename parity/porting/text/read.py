@@ -43,9 +43,13 @@ class TextCheckpoint:
 def has_text(checkpoint: Checkpoint) -> TextDialect | None:
     """Return the dialect of the text tower beside an image tower; None if there is none known."""
     for each in DIALECTS:
-        if checkpoint.dialect.name in each.beside and each.mark in checkpoint.place.tensors:
+        if checkpoint.dialect.name in each.beside and each.mark in _place(checkpoint, each):
             return each
     return None
+
+
+def _place(checkpoint: Checkpoint, dialect: TextDialect) -> Mapping[str, Stored]:
+    return dialect.place(*checkpoint.place, checkpoint.container.tensors)
 
 
 def read_text(checkpoint: Checkpoint) -> TextCheckpoint:
@@ -62,7 +66,7 @@ def read_text(checkpoint: Checkpoint) -> TextCheckpoint:
             f"{checkpoint.path}: no text tower of a known dialect beside the image tower"
             f" ({checkpoint.dialect.title})"
         )
-    bound, tensors = _bound(dialect, checkpoint.place.tensors)
+    bound, tensors = _bound(dialect, _place(checkpoint, dialect))
     arrays = read(bound, tensors)
     shapes = {name: stored.shape for name, stored in arrays.items()}
     shown = {**_of_shapes(shapes), **_heads(letters(bound, tensors))}

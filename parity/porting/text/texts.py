@@ -45,14 +45,22 @@ class Texts:
     """`vit_jax.TextTower`, or `vit_torch.TextTower` in evaluation mode."""
     path: Path
     """The file or folder that it was read from; its tokenizer is beside it."""
+    cleaned: str = ""
+    """What the library's code does to texts before its tokenizer; empty if it does nothing."""
 
     @cached_property
     def tokens(self) -> Tokens:
         """The checkpoint's tokenizer, read when it is first used.
 
         Raises:
-            InputError, WeightsError: see `parity.porting.text.tokens.read_tokens`.
+            InputError, WeightsError: see `parity.porting.text.tokens.read_tokens`; also, texts would
+                have to be changed before.
         """
+        if self.cleaned:
+            raise InputError(
+                f"{self.path}: its library changes texts before its tokenizer sees them (clean ="
+                f" {self.cleaned}), which is not done here; give token ids (texts, tokens)"
+            )
         return read_tokens(self.path, self.config)
 
     def embed(self, texts: Any) -> np.ndarray:
@@ -122,7 +130,8 @@ def load_texts(
         else:
             from vit_torch import text_from_arrays
         model = text_from_arrays(read.config, arrays, kernel=kernel)
-    return Texts(read.config, read.origins, framework, model, checkpoint.path)
+    cleaned = read.dialect.cleans(checkpoint.container.sidecars)
+    return Texts(read.config, read.origins, framework, model, checkpoint.path, cleaned)
 
 
 def _run_jax(model: Any, function: Callable[..., Any]) -> Callable[..., np.ndarray]:
