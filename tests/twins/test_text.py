@@ -7,6 +7,7 @@ import pytest
 import torch
 from flax import nnx
 
+import parity
 import vit_jax
 import vit_jax.leaves
 import vit_jax.text
@@ -114,6 +115,25 @@ def test_one_walk_pairs_their_parameters(cfg):
     assert names == {n: (each.shape, each.kind) for n, each in text_parameters(cfg).items()}
     left = {".".join(map(str, path)) for path, _ in vit_jax.leaves.walk(ours)}
     assert left == {path for path, _ in vit_torch.leaves.walk(theirs)} - {"blocks"}
+
+
+def test_either_twin_becomes_the_other_bit_for_bit(x64):
+    arrays = drawn(TINY)
+    ours = parity.to_jax(parity.to_torch(vit_jax.text_from_arrays(TINY, arrays)))
+    for name, array in vit_jax.to_arrays(ours).items():
+        np.testing.assert_array_equal(array, arrays[name])
+
+
+@pytest.mark.parametrize("kernel", ["xla", "reference"])
+def test_each_kernel_of_jax_sees_the_mask(kernel):
+    arrays = {name: each.astype(np.float32) for name, each in drawn(TINY).items()}
+    ids = text_models.texts()
+    exact = vit_jax.text_from_arrays(TINY, arrays)(jnp.asarray(ids)).tokens
+    found = vit_jax.text_from_arrays(TINY, arrays, kernel=kernel)(jnp.asarray(ids)).tokens
+    assert error(found, exact) <= 1e-5
+    ids[:, -1] = 3
+    other = vit_jax.text_from_arrays(TINY, arrays, kernel=kernel)(jnp.asarray(ids)).tokens
+    assert error(other[:, :-1], found[:, :-1]) <= 1e-6  # what comes later changes nothing before
 
 
 def test_initial_values_are_drawn():

@@ -83,7 +83,7 @@ class OpenClipSettings:
             "layers": cfg.depth,
             "width": width,
             "head_width": cfg.head_dim,
-            "mlp_ratio": _ratio(cfg),
+            "mlp_ratio": ratio_of(cfg),
             "patch_size": _side(cfg.patch_size),
             "ls_init_value": cfg.layer_scale,
             "patch_dropout": cfg.dropout_patch,
@@ -155,7 +155,7 @@ def _entries(pixels: Preprocess) -> dict[str, Any]:
     return {"preprocess_cfg": found}
 
 
-def _ratio(cfg: ViTConfig) -> float:
+def ratio_of(cfg: ViTConfig) -> float:
     """Return a ratio for which ``int(width * ratio)`` is the width of the MLP."""
     ratio = cfg.mlp_dim / cfg.hidden_size
     return (

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from parity.porting.dialects.dialect import Fixed, by_code
 from parity.porting.dialects.google import LINEN, encoder
 from parity.porting.dialects.table import Table, dense, respelled, row
 from parity.porting.text.dialect import TextDialect
+from vit_config import TextConfig
 
 CODE = "big_vision/models/proj/image_text/text_transformer.py"
 
@@ -35,15 +36,32 @@ def _by_code(fields: Mapping[str, Any]) -> dict[str, Fixed]:
     }
 
 
-DIALECTS = (
-    TextDialect(
-        name="big-vision-text",
+def _limits(cfg: TextConfig) -> Iterator[str]:
+    if (cfg.act, cfg.norm_eps, cfg.causal) != ("gelu_tanh", 1e-6, False):
+        yield "its texts have act = gelu_tanh, norm_eps = 1e-06 and no mask"
+    if cfg.pool not in ("last", "first"):
+        yield f"its texts are pooled at the last or the first token (pool = {cfg.pool})"
+    if (cfg.projection_dim is not None) != cfg.projection_bias or not cfg.logit_scale:
+        yield "its projection has a bias, and there is a scale of the logits"
+
+
+def _dialect(name: str, image: str, stack: str) -> TextDialect:
+    return TextDialect(
+        name=name,
         title="Big Vision",
-        beside=("big-vision", "big-vision-scan"),
-        tables=(_table(""), _table("L ")),
+        beside=(image,),
+        tables=(_table(stack),),
         mark="txt/Embed_0/embedding",
         tower=("txt/*", "t", "b"),
         follows=_by_code,
+        limits=_limits,
+        image_prefix="params/img/",
+        text_prefix="params/",
         sibling="img",
-    ),
+    )
+
+
+DIALECTS = (
+    _dialect("big-vision-text", "big-vision", ""),
+    _dialect("big-vision-scan-text", "big-vision-scan", "L "),
 )

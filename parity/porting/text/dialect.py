@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
+
 from parity.porting.dialects.dialect import Fixed
 from parity.porting.dialects.table import Table
+from vit_config import TextConfig, ViTConfig
 
 T = TypeVar("T")
+Contents = Mapping[str, Mapping[str, Any]]
+"""Contents of JSON files by name."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +36,24 @@ class TextDialect:
     """Returns the fields that config files state; none if they are of another model.
 
     Raises ConfigError: they state a model that no schema can express."""
+    modules: Callable[[Any], Mapping[str, Any]] = lambda model: {}
+    """Returns the fields that the modules of a model in memory state."""
     follows: Callable[[Mapping[str, Any]], Mapping[str, Fixed]] = lambda fields: {}
     """Returns fields that the library's code decides, given those known so far."""
     buffers: tuple[str, ...] = ()
     """Shell patterns of tensors of the tower that are no parameters."""
     cleans: Callable[[Mapping[str, Any]], str] = lambda sidecars: ""
     """Returns, given the config files, what the library's code does to texts before its tokenizer."""
+    limits: Callable[[TextConfig], Iterator[str]] = lambda cfg: iter(())
+    """Yields why the library cannot have such a tower, a sentence each."""
+    files: Callable[[Contents, TextConfig, ViTConfig], Contents] = lambda files, cfg, image: files
+    """Returns the config files of both towers, given those of the image tower by itself."""
+    extra: Callable[[TextConfig], Mapping[str, np.ndarray]] = lambda cfg: {}
+    """Returns arrays that the library's files have beside the parameters."""
+    image_prefix: str = ""
+    """Prefix of the image tower's tensors in a file of both, where they have none by themselves."""
+    text_prefix: str = ""
+    """Prefix of the text tower's tensors in such a file, before the names of the tables."""
     sibling: str = ""
     """Last level of the image tower's prefix, where the text tower is beside it and not under it."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from parity.porting.dialects.dialect import Fixed, Unsaid, by_code
@@ -10,7 +10,8 @@ from parity.porting.dialects.hf.clip import BLOCKS
 from parity.porting.dialects.hf.config import Key
 from parity.porting.dialects.hf.keys import CONFIG, act_key
 from parity.porting.dialects.table import Table, layer, respelled, row
-from parity.porting.text.dialect import TextDialect
+from parity.porting.text.dialect import Contents, TextDialect
+from vit_config import TextConfig, ViTConfig
 
 TOWER = "text_model"
 ENCODER: Table = (
@@ -52,6 +53,7 @@ KEYS = {
     "siglip2": _keys(768, 3072, 12, 64, "gelu_pytorch_tanh", 1e-6),
 }
 """The entries of each model by its ``model_type``."""
+CLASSES = {"clip": "CLIP", "siglip": "Siglip", "siglip2": "Siglip2"}
 
 
 def _section(sidecars: Mapping[str, Any], model: str) -> Mapping[str, Any] | None:
@@ -71,6 +73,43 @@ def _stated(sidecars: Mapping[str, Any], model: str) -> dict[str, Any]:
     for key in KEYS[model]:
         found |= {n: v for n, v in key.into_fields(told).items() if not isinstance(v, Unsaid)}
     return found
+
+
+def _files(model: str) -> Callable[[Contents, TextConfig, ViTConfig], Contents]:
+    """Return the function that makes the config file of both towers."""
+
+    def files(files: Contents, cfg: TextConfig, image: ViTConfig) -> Contents:
+        told = {n: v for n, v in files[CONFIG].items() if n != "architectures"}
+        text: dict[str, Any] = {"model_type": f"{model}_text_model"}
+        for key in KEYS[model]:
+            assert isinstance(key.fields, str)
+            text[key.name] = key.write(getattr(cfg, key.fields))
+        if model == "clip":
+            text |= {"eos_token_id": OLD_END if cfg.pool == "largest" else cfg.eos_id}
+            text |= {"projection_dim": cfg.projection_dim}
+        else:
+            text |= {"projection_size": cfg.projection_dim}
+        whole = {"architectures": [f"{CLASSES[model]}Model"], "model_type": model}
+        width = {"projection_dim": cfg.projection_dim} if model == "clip" else {}
+        return {**files, CONFIG: {**whole, **width, "text_config": text, "vision_config": told}}
+
+    return files
+
+
+def _clip_limits(cfg: TextConfig) -> Iterator[str]:
+    if not cfg.causal or cfg.pool not in ("eos", "largest"):
+        yield f"its texts are causal and pooled at their end (causal = {cfg.causal}, pool = {cfg.pool})"
+    if cfg.eos_id == OLD_END:
+        yield f"its code takes eos_id = {OLD_END} to mean pool = largest"
+    if cfg.projection_dim is None or cfg.projection_bias or not cfg.logit_scale or cfg.logit_bias:
+        yield "it has a projection without bias, and a scale of the logits without bias"
+
+
+def _siglip_limits(cfg: TextConfig) -> Iterator[str]:
+    if cfg.causal or cfg.pool != "last":
+        yield f"its texts are pooled at the last token, and see all (pool = {cfg.pool})"
+    if cfg.projection_dim is None or not cfg.projection_bias or not cfg.logit_bias:
+        yield "it has a projection with bias, and scale and bias of the logits"
 
 
 def _clip(sidecars: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,6 +140,9 @@ def _siglip(family: str, version: str) -> TextDialect:
         stated=lambda sidecars: _stated(sidecars, family),
         follows=_siglip_code,
         buffers=IDS,
+        limits=_siglip_limits,
+        files=_files(family),
+        image_prefix="vision_model.",
     )
 
 
@@ -115,6 +157,9 @@ DIALECTS = (
         stated=_clip,
         follows=_clip_code,
         buffers=IDS,
+        limits=_clip_limits,
+        files=_files("clip"),
+        image_prefix="vision_model.",
     ),
     _siglip("siglip", ""),
     _siglip("siglip2", " 2"),

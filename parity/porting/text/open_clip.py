@@ -6,15 +6,19 @@ transformers, which open_clip can use too, is not read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
+
+import numpy as np
 
 from parity.porting.dialects.clip import NORM_BEFORE
 from parity.porting.dialects.dialect import Fixed, by_code
-from parity.porting.dialects.open_clip_config import FILE, PLAIN, model_of
+from parity.porting.dialects.open_clip_config import FILE, PLAIN, model_of, ratio_of
 from parity.porting.dialects.table import Table, layer, respelled, row, under
-from parity.porting.text.dialect import TextDialect
-from vit_config import ConfigError
+from parity.porting.live import act_of, first
+from parity.porting.text.dialect import Contents, TextDialect
+from vit_config import ConfigError, TextConfig, ViTConfig
 
 TEXT = {
     "context_length": 77, "vocab_size": 49408, "width": 512, "heads": 8, "layers": 12, "mlp_ratio": 4.0,
@@ -37,7 +41,10 @@ TOP: Table = (
     *layer("norm", "ln_final"),
     *row("head.weight", "text_projection", "i o -> o i"),
 )
-CUSTOM: Table = under("text.", (*TOP, *layer("head", "text_projection")))
+WITH_BIAS: Table = (
+    *(each for each in TOP if each.ours != ("head.weight",)),
+    *layer("head", "text_projection"),
+)
 
 
 def _stated(sidecars: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,6 +79,22 @@ def _stated(sidecars: Mapping[str, Any]) -> dict[str, Any]:
         raise ConfigError(f"{FILE}: not a config of open_clip ({error})") from None
 
 
+def _modules(model: Any) -> dict[str, Any]:
+    """Return what a model's modules state, as far as they are of open_clip's own tower."""
+    found: dict[str, Any] = {}
+    with suppress(AttributeError, IndexError, KeyError, TypeError):  # another class: it is asked for
+        tower = getattr(model, "text", model)
+        blocks = tower.transformer.resblocks
+        found["num_heads"], found["norm_eps"] = first(blocks, "num_heads"), first(blocks, "eps")
+        found["act"] = act_of(blocks[0].mlp.gelu)
+        found["causal"] = tower.attn_mask is not None
+        alone = tower is not model
+        pool = POOLS[tower.pool_type if alone else model.text_pool_type]
+        ends = tower.eos_id if alone else model.text_eos_id
+        found |= {"pool": pool, "eos_id": ends if pool == "eos" else None}
+    return {name: value for name, value in found.items() if value is not None or name == "eos_id"}
+
+
 def _cleans(sidecars: Mapping[str, Any]) -> str:
     """Return what open_clip does to texts before its tokenizer sees them, beyond its defaults."""
     text = model_of(sidecars).get("text_cfg") or {}
@@ -91,8 +114,51 @@ def _openai(fields: Mapping[str, Any]) -> dict[str, Fixed]:
     }  # fmt: skip
 
 
+def _files(files: Contents, cfg: TextConfig, image: ViTConfig) -> Contents:
+    encoder = cfg.encoder
+    text: dict[str, Any] = {
+        "context_length": cfg.context_length,
+        "vocab_size": cfg.vocab_size,
+        "width": cfg.hidden_size,
+        "heads": cfg.num_heads,
+        "layers": cfg.depth,
+        "mlp_ratio": ratio_of(encoder),
+        "no_causal_mask": not cfg.causal,
+        "pool_type": next(name for name, ours in POOLS.items() if ours == cfg.pool),
+        "proj_type": "linear" if cfg.projection_dim else "none",
+        "proj_bias": cfg.projection_bias,
+    }
+    text |= {"eos_id": cfg.eos_id} if cfg.eos_id is not None else {}
+    text |= {"norm_kwargs": {"eps": cfg.norm_eps}} if cfg.norm_eps != 1e-5 else {}
+    text |= {"act_kwargs": {"approximate": "tanh"}} if cfg.act == "gelu_tanh" else {}
+    both = {"text_cfg": text, **({"init_logit_bias": 0.0} if cfg.logit_bias else {})}
+    told = files[FILE]
+    return {**files, FILE: {**told, "model_cfg": {**told["model_cfg"], **both}}}
+
+
+def _limits(cfg: TextConfig) -> Iterator[str]:
+    if not cfg.logit_scale:
+        yield "it always has a scale of the logits"
+    if cfg.act not in ("gelu", "gelu_tanh", "quick_gelu"):
+        yield f"its texts have no act = {cfg.act}"
+
+
+def _openai_limits(cfg: TextConfig) -> Iterator[str]:
+    if cfg.hidden_size != 64 * cfg.num_heads or cfg.mlp_dim != 4 * cfg.hidden_size:
+        yield "its heads are 64 wide and its MLP is 4 times as wide as a token"
+    if (cfg.act, cfg.norm_eps, cfg.causal, cfg.pool) != ("quick_gelu", 1e-5, True, "largest"):
+        yield "its texts have act = quick_gelu, norm_eps = 1e-05 and a mask, and pool = largest"
+    if cfg.projection_dim is None or cfg.projection_bias or not cfg.logit_scale or cfg.logit_bias:
+        yield "it has a projection without bias, and a scale of the logits without bias"
+
+
+def _numbers(cfg: TextConfig) -> dict[str, np.ndarray]:
+    """Return what OpenAI's archives hold beside the parameters."""
+    return {name: np.array(getattr(cfg, name)) for name in ("context_length", "vocab_size")}
+
+
 AT_TOP = (
-    "token_embedding.*", "positional_embedding", "transformer.*", "ln_final.*", "text_projection",
+    "token_embedding.*", "positional_embedding", "transformer.*", "ln_final.*", "text_projection*",
     "logit_scale", "logit_bias",
 )  # fmt: skip
 BESIDE = ("open-clip", "open-clip-norm-after-mean", "open-clip-timm")
@@ -101,22 +167,27 @@ DIALECTS = (
         name="open-clip-text",
         title="open_clip",
         beside=BESIDE,
-        tables=((*TOP, *SCALARS),),
+        tables=((*TOP, *SCALARS), (*WITH_BIAS, *SCALARS)),
         mark="token_embedding.weight",
         tower=AT_TOP,
         stated=_stated,
+        modules=_modules,
         cleans=_cleans,
+        limits=_limits,
+        files=_files,
     ),
     TextDialect(
         name="open-clip-custom-text",
         title="open_clip",
         beside=BESIDE,
-        tables=((*CUSTOM, *SCALARS),),
+        tables=((*under("text.", TOP), *SCALARS), (*under("text.", WITH_BIAS), *SCALARS)),
         mark="text.token_embedding.weight",
         tower=("text.*", "logit_scale", "logit_bias"),
         stated=_stated,
+        modules=_modules,
         cleans=_cleans,
         buffers=("text.attn_mask",),
+        limits=lambda cfg: iter(("another form of open-clip-text, which is written",)),
     ),
     TextDialect(
         name="clip-text",
@@ -126,5 +197,7 @@ DIALECTS = (
         mark="token_embedding.weight",
         tower=AT_TOP,
         follows=_openai,
+        limits=_openai_limits,
+        extra=_numbers,
     ),
 )

@@ -13,7 +13,7 @@ from parity.porting.dialects.matching import some
 from parity.porting.dialects.table import Bound, bind_theirs
 from parity.porting.dialects.transfer import letters, read
 from parity.porting.formats.base import Stored
-from parity.porting.origins import CONFIG_FILES
+from parity.porting.origins import CONFIG_FILES, HEADER, MODULES
 from parity.porting.text.dialect import TextDialect
 from parity.porting.text.dialects import DIALECTS
 from vit_config import ConfigError, InputError, TextConfig, WeightsError
@@ -52,8 +52,11 @@ def _place(checkpoint: Checkpoint, dialect: TextDialect) -> Mapping[str, Stored]
     return dialect.place(*checkpoint.place, checkpoint.container.tensors)
 
 
-def read_text(checkpoint: Checkpoint) -> TextCheckpoint:
+def read_text(checkpoint: Checkpoint, *, fill: Mapping[str, Any] | None = None) -> TextCheckpoint:
     """Read the text tower beside an image tower; its tensors are read when they are used.
+
+    Args:
+        fill: fields to take where no other source states them.
 
     Raises:
         InputError: there is no text tower of a known dialect.
@@ -71,6 +74,7 @@ def read_text(checkpoint: Checkpoint) -> TextCheckpoint:
     shapes = {name: stored.shape for name, stored in arrays.items()}
     shown = {**_of_shapes(shapes), **_heads(letters(bound, tensors))}
     known, origins = _known(dialect, shown, checkpoint)
+    known = {**(fill or {}), **known}
     _ask(known)
     config = TextConfig(**known)
     _compare(config, shapes)
@@ -125,12 +129,15 @@ def _known(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Take what every source states; refuse two that contradict each other."""
     files = dialect.stated(checkpoint.container.sidecars)
+    header, live = checkpoint.opened.header.text, checkpoint.opened.live
     known: dict[str, Any] = {}
     origins: dict[str, str] = {}
     sources = (
         (SHAPES, shown),
         (OVERRIDDEN, checkpoint.text_override),
         (GIVEN, checkpoint.text_given),
+        (HEADER, {} if header is None else {n: getattr(header, n) for n in header.fields()}),
+        (MODULES, {} if live is None else dialect.modules(live.model)),
         (CONFIG_FILES, files),
     )
     for where, stated in sources:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ import numpy as np
 
 from parity.porting.checkpoint import Checkpoint
 from parity.porting.dialects.transfer import cast
+from parity.porting.formats.base import Stored
 from parity.porting.text.read import read_text
 from parity.porting.text.tokens import Tokens, read_tokens
 from parity.porting.transform import DTYPES
@@ -124,14 +125,21 @@ def load_texts(
         read = read_text(checkpoint)
         types = {stored.dtype for stored in read.arrays.values()}
         wanted = np.result_type(*types) if dtype is None else DTYPES[dtype]
-        arrays = {name: cast(stored, wanted).load() for name, stored in read.arrays.items()}
-        if framework == "jax":
-            from vit_jax import text_from_arrays
-        else:
-            from vit_torch import text_from_arrays
-        model = text_from_arrays(read.config, arrays, kernel=kernel)
+        arrays = {name: cast(stored, wanted) for name, stored in read.arrays.items()}
+        model = build(framework, read.config, arrays, kernel=kernel)
     cleaned = read.dialect.cleans(checkpoint.container.sidecars)
     return Texts(read.config, read.origins, framework, model, checkpoint.path, cleaned)
+
+
+def build(
+    framework: Framework, cfg: TextConfig, arrays: Mapping[str, Stored], *, kernel: str = "auto"
+) -> Any:
+    """Build a text tower in one twin, with the given parameters in their type."""
+    if framework == "jax":
+        from vit_jax import text_from_arrays
+    else:
+        from vit_torch import text_from_arrays
+    return text_from_arrays(cfg, {n: each.load() for n, each in arrays.items()}, kernel=kernel)
 
 
 def _run_jax(model: Any, function: Callable[..., Any]) -> Callable[..., np.ndarray]:

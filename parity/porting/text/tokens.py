@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,6 +84,14 @@ def read_tokens(path: Path, cfg: TextConfig) -> Tokens:
     tokenizer.no_padding()
     tokenizer.enable_truncation(length)
     return Tokens(tokenizer, length, pad, side == "left")
+
+
+def copy_tokenizer(source: Path, folder: Path) -> None:
+    """Copy the files of the tokenizer beside a checkpoint, as far as there are any."""
+    place = source if source.is_dir() else source.parent
+    for name in TOKENIZER:
+        if (place / name).is_file():
+            shutil.copyfile(place / name, folder / name)
 
 
 def _opened(file: Path) -> Tokenizer:

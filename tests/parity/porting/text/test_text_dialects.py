@@ -46,10 +46,15 @@ VARIANTS = {
 OF_BOTH = ("quick_gelu", "init_logit_bias", "nonscalar_logit_scale")
 
 
-def saved(folder, *, custom=False, **options):
+def saved(folder, *, custom=False, vision=None, **options):
     """A model of open_clip in its own form, and what its config file says."""
     whole = {name: options.pop(name) for name in OF_BOTH if name in options}
-    cfg = {"embed_dim": 7, "vision_cfg": VISION, "text_cfg": {**TEXT, **options}, **whole}
+    cfg = {
+        "embed_dim": 7,
+        "vision_cfg": {**VISION, **(vision or {})},
+        "text_cfg": {**TEXT, **options},
+        **whole,
+    }
     model = redraw((open_clip.CustomTextCLIP if custom else open_clip.CLIP)(**cfg))
     folder.mkdir()
     save_file(model.state_dict(), folder / "open_clip_model.safetensors")
@@ -73,6 +78,17 @@ def test_open_clip(name, framework, tmp_path, x64):
     found = loaded.zero_shot(IMAGES, ids)
     assert error(found.logits, peer(model, loaded, ids)) <= 1e-12
     assert (found.probabilities.sum(axis=1) == pytest.approx(1)) == (name != "siglip")
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_model_of_open_clip_in_memory_says_what_it_is(name, tmp_path):
+    model, folder = saved(tmp_path / "hub", **VARIANTS[name])
+    ids = np.where(IDS == 3, 7, IDS)
+    ids[:, 6] = 7
+    loaded = parity.load(model, framework="torch", preprocess=PIXELS)
+    assert error(loaded.zero_shot(IMAGES, ids).logits, peer(model, loaded, ids)) <= 1e-12
+    assert loaded.texts.config == parity.load(folder, framework="torch").texts.config
+    assert loaded.texts.origins["act"] == "its modules"
 
 
 def test_a_file_of_open_clip_without_its_config_is_asked(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import parity
+from parity.cli import main
 from tests.support import text_models
 from tests.support.tiny import error
 from vit_config import ConfigError, InputError, Preprocess, WeightsError
@@ -210,3 +211,14 @@ def test_a_file_without_a_text_tower_says_so(saved, tmp_path):
         loaded.zero_shot(IMAGES, IDS)
     with pytest.raises(InputError, match="token id 59"):
         parity.load(model, framework="torch", preprocess=PIXELS).zero_shot(IMAGES, IDS + 2)
+
+
+def test_the_tower_is_shown_by_inspect(saved, tmp_path, capsys):
+    folder = saved["clip", torch.float64][1]
+    assert main(["inspect", str(folder), "--json", str(tmp_path / "it.json")]) == 0
+    capsys.readouterr()
+    told = json.loads((tmp_path / "it.json").read_text())
+    assert "hf-clip-text: vocab_size=59, context_length=13" in json.dumps(told)
+    folder = changed(folder, tmp_path, without("hidden_act"))
+    assert main(["inspect", str(folder)]) == 0
+    assert "cannot infer text.act" in " ".join(capsys.readouterr().out.split())
