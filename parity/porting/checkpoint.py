@@ -186,7 +186,7 @@ def read_checkpoint(
         buffers = compare_buffers(found.dialect, resolved.config, found.tensors)
         refuse_foreign(found.dialect, resolved)
         made_of = {name: found.tensors[name] for one in matched.bound for name in one.theirs}
-        arrays, widened = _of_one_type(arrays, made_of)
+        arrays, widened = of_one_type(arrays, made_of)
         asked = like or opened.preset
         metadata, origin = read_metadata(opened, found.dialect, asked, preprocess, resolved.config)
         hops = opened.header.hops
@@ -271,7 +271,7 @@ def _found(opened: Opened, name: str | None, part: str | None) -> Found:
     return found._replace(why=f"{found.why}, as asked", asked=True) if name else found
 
 
-def _of_one_type(
+def of_one_type(
     arrays: dict[str, Stored], tensors: Mapping[str, Stored]
 ) -> tuple[dict[str, Stored], list[str]]:
     """Cast tensors of several types to the widest of them, which holds every value of the others.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from parity.porting.checkpoint import TEXT, Checkpoint
+from parity.porting.checkpoint import TEXT, Checkpoint, of_one_type
 from parity.porting.dialects.known import GIVEN, OVERRIDDEN, SHAPES, word
 from parity.porting.dialects.matching import some
 from parity.porting.dialects.table import Bound, bind_theirs
@@ -37,7 +37,7 @@ class TextCheckpoint:
     tensors: dict[str, Stored]
     """The tower's tensors in the file, by the dialect's names."""
     arrays: dict[str, Stored]
-    """Its parameters by the twins' names, in PyTorch's layout."""
+    """Its parameters by the twins' names, in PyTorch's layout; all of one type, the widest."""
 
 
 def has_text(checkpoint: Checkpoint) -> TextDialect | None:
@@ -70,7 +70,7 @@ def read_text(checkpoint: Checkpoint, *, fill: Mapping[str, Any] | None = None) 
             f" ({checkpoint.dialect.title})"
         )
     bound, tensors = _bound(dialect, _place(checkpoint, dialect))
-    arrays = read(bound, tensors)
+    arrays, _ = of_one_type(read(bound, tensors), tensors)
     shapes = {name: stored.shape for name, stored in arrays.items()}
     shown = {**_of_shapes(shapes), **_heads(letters(bound, tensors))}
     known, origins = _known(dialect, shown, checkpoint)

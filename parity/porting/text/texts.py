@@ -123,9 +123,9 @@ def load_texts(
     """
     with naming(checkpoint.path):
         read = read_text(checkpoint)
-        types = {stored.dtype for stored in read.arrays.values()}
-        wanted = np.result_type(*types) if dtype is None else DTYPES[dtype]
-        arrays = {name: cast(stored, wanted) for name, stored in read.arrays.items()}
+        arrays = read.arrays
+        if dtype is not None:
+            arrays = {name: cast(stored, DTYPES[dtype]) for name, stored in arrays.items()}
         model = build(framework, read.config, arrays, kernel=kernel)
     cleaned = read.dialect.cleans(checkpoint.container.sidecars)
     return Texts(read.config, read.origins, framework, model, checkpoint.path, cleaned)

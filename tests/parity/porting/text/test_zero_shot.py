@@ -10,6 +10,8 @@ import torch
 import parity
 from parity.cli import main
 from tests.support import text_models
+from tests.support.dialect_proof import redraw
+from tests.support.hf_models import transformers
 from tests.support.tiny import error
 from vit_config import ConfigError, InputError, Preprocess, WeightsError
 from vit_config.errors import UnstatedError
@@ -184,6 +186,14 @@ def test_what_is_overridden_is_computed(saved):
             "unknown to hf-clip-text",
         ),
         (lambda state: state.pop("text_model.encoder.layers.0.mlp.fc1.weight"), "no matrix for blocks"),
+        (
+            lambda state: state.update(logit_scale=torch.tensor(3)),
+            "logit_scale: of type int64, expected floating-point",
+        ),
+        (
+            lambda state: state.update(logit_scale=torch.zeros(2)),
+            r"logit_scale: shape \(2,\)",
+        ),
     ],
 )
 def test_tensors_that_are_not_those_of_a_tower_are_named(change, said, saved, tmp_path):
@@ -198,10 +208,19 @@ def test_tensors_that_are_not_those_of_a_tower_are_named(change, said, saved, tm
         loaded.texts  # noqa: B018
 
 
+def test_tensors_of_several_types_are_widened(saved, tmp_path):
+    model, folder = saved["clip", torch.float32]
+    copy = changed(folder, tmp_path, lambda config: None)
+    state = {n: t.half() if "mlp" in n else t for n, t in model.state_dict().items()}
+    (copy / "model.safetensors").unlink()
+    torch.save(state, copy / "pytorch_model.bin")
+    loaded = parity.load(copy, framework="torch", preprocess=PIXELS)
+    assert loaded.texts.model.blocks[0].mlp.fc1.weight.dtype == torch.float32
+    assert 0 < error(loaded.zero_shot(IMAGES, IDS).logits, expected(model, loaded)[0]) < 0.02
+
+
 def test_a_file_without_a_text_tower_says_so(saved, tmp_path):
     model, _ = saved["clip", torch.float64]
-    from tests.support.hf_models import transformers
-
     alone = transformers.CLIPVisionModelWithProjection(
         transformers.CLIPVisionConfig(**text_models.VISION, projection_dim=17)
     )
@@ -222,3 +241,20 @@ def test_the_tower_is_shown_by_inspect(saved, tmp_path, capsys):
     folder = changed(folder, tmp_path, without("hidden_act"))
     assert main(["inspect", str(folder)]) == 0
     assert "cannot infer text.act" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_texts_of_siglip_2_are_embedded(tmp_path, x64):
+    """Its images are patches of any grid; of its text tower nothing else is new."""
+    vision = {name: each for name, each in text_models.VISION.items() if name != "image_size"}
+    text = {**text_models.TEXT, "eos_token_id": text_models.END, "projection_size": 20}
+    config = transformers.Siglip2Config(text_config=text, vision_config={**vision, "num_patches": 9})
+    model = redraw(transformers.Siglip2Model(config))
+    model.save_pretrained(tmp_path / "saved")
+    with torch.no_grad():
+        expected = model.get_text_features(torch.from_numpy(IDS)).pooler_output.numpy()
+    loaded = parity.load(tmp_path / "saved", framework="jax")
+    assert error(loaded.texts.embed(IDS), expected) <= 1e-12
+    parity.convert(tmp_path / "saved", to="hf-siglip2-vision", out=tmp_path / "again", text=True)
+    again = transformers.Siglip2Model.from_pretrained(tmp_path / "again")
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(again.state_dict()[name], tensor), name
