@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from vit_config.recipe import Recipe
     from vit_config.rope import Rope
     from vit_config.schema import ViTConfig
+    from vit_config.text import TextConfig
 
 # the other names here serve this project's own packages
 __all__ = [
@@ -62,6 +63,7 @@ _WHERE = {
     "presets": ("PRESETS", "preset", "preset_preprocess", "preset_tags"),
     "recipe": ("Recipe",),
     "schema": ("ViTConfig",),
+    "text": ("TextConfig",),
 }
 _MODULES = {name: f"vit_config.{module}" for module, names in _WHERE.items() for name in names}
 

@@ -24,10 +24,11 @@ Recipes
     ``xavier_normal``: every tensor of two or more dimensions - tokens and positions included -
         Xavier-normal with torch's fan rule; biases as ``torch``.
 
-In every recipe norms start at weight 1 and bias 0, layer scales at the schema's value, relative
-positions at 0, the query of attention pooling truncated normal with deviation 1/sqrt(D) cut at two, the
-vectors of a differential lambda normal with deviation 0.1, and learned rotary frequencies at those of
-fixed ones, turned by one random angle per block and head.
+In every recipe the embeddings of text tokens are drawn like positions, norms start at weight 1 and bias
+0, layer scales at the schema's value, relative positions at 0, the query of attention pooling truncated
+normal with deviation 1/sqrt(D) cut at two, the vectors of a differential lambda normal with deviation
+0.1, and learned rotary frequencies at those of fixed ones, turned by one random angle for each block and
+head.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ Draws = tuple[Draw, ...]
 """The distribution of a parameter; several divide its first axis (in PyTorch's layout) evenly."""
 
 ZERO: Draws = (Draw("constant", 0.0),)
+LOGITS = {"logit_scale": math.log(1 / 0.07), "logit_bias": 0.0}
+"""Scale and bias of the similarities of texts and images (arXiv 2103.00020, section 2.5)."""
 _ONE: Draws = (Draw("constant", 1.0),)
 _TIMM = ("timm", "timm_truncated", "eva")
 _JAX = ("jax", "jax_nlhb")
@@ -90,7 +93,9 @@ def _draws(cfg: ViTConfig, name: str, kind: Kind, shapes: Mapping[str, tuple[int
         return _norm_draws(cfg, name, leaf)
     if leaf == "gamma":
         return (Draw("constant", cfg.layer_scale or 0.0),)
-    if leaf in ("cls_token", "dist_token", "reg_token", "pos_embed"):
+    if leaf in LOGITS:
+        return (Draw("constant", LOGITS[leaf]),)
+    if leaf in ("cls_token", "dist_token", "reg_token", "pos_embed", "token_embed"):
         return _token_draws(cfg, leaf, shapes[name])
     if leaf == "latent":
         deviation = shapes[name][-1] ** -0.5
@@ -113,7 +118,7 @@ def _norm_draws(cfg: ViTConfig, name: str, leaf: str) -> Draws:
 
 def _token_draws(cfg: ViTConfig, leaf: str, shape: tuple[int, ...]) -> Draws:
     if cfg.init in (*_TIMM, *_JAX, "moco"):
-        if leaf in ("pos_embed", "dist_token") or cfg.init == "eva":
+        if leaf in ("pos_embed", "dist_token", "token_embed") or cfg.init == "eva":
             return (_narrow(cfg),)
         return (Draw("normal", 0.0, 1e-6),)
     if cfg.init == "xavier_normal":

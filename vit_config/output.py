@@ -26,3 +26,15 @@ class ViTOutput(NamedTuple):
     attentions side by side, the heads of all."""
     blocks: tuple[Any, ...] | None = None
     """On request: the output (B, P + N, D) of each block."""
+
+
+class TextOutput(NamedTuple):
+    """A text tower's output: arrays (JAX) or tensors (PyTorch)."""
+
+    embeddings: Any
+    """(B, E): the pooled tokens, projected into the space that texts share with images; (B, D) without a
+    projection."""
+    pooled: Any
+    """(B, D): one token of each text."""
+    tokens: Any
+    """(B, N, D): all tokens after the final norm."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from vit_config.init import Kind
 from vit_config.numerics.tables import count_relative_positions
 from vit_config.schema import ViTConfig
+from vit_config.text import TextConfig
 
 
 class Parameter(NamedTuple):
@@ -38,6 +39,22 @@ def parameters(cfg: ViTConfig) -> Parameters:
     if cfg.final_norm == "post_pool":
         found |= _norm(cfg, "fc_norm", D)
     return found | _head(cfg)
+
+
+def text_parameters(cfg: TextConfig) -> Parameters:
+    """Return every parameter of a text tower by its name in both twins."""
+    D, encoder = cfg.hidden_size, cfg.encoder
+    found = {
+        "token_embed": Parameter((cfg.vocab_size, D), "param"),
+        "pos_embed": Parameter((cfg.context_length, D), "param"),
+    }
+    for index in range(cfg.depth):
+        found |= _under(f"blocks.{index}", _block(encoder, index))
+    found |= _norm(encoder, "norm", D)
+    if cfg.projection_dim is not None:
+        found |= _linear("head", D, cfg.projection_dim, bias=cfg.projection_bias)
+    scalars = ("logit_scale", "logit_bias")
+    return found | {name: Parameter((), "param") for name in scalars if getattr(cfg, name)}
 
 
 def _patch_embed(cfg: ViTConfig) -> Parameters:

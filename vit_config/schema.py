@@ -14,6 +14,9 @@ from vit_config.rope import Rope
 Rate = Annotated[float, Field(ge=0, lt=1)]
 """The probability that a value is dropped in training."""
 
+Act = Literal["gelu", "gelu_tanh", "quick_gelu", "silu", "relu"]
+"""Activations of an MLP."""
+
 Init = Literal[
     "timm",
     "timm_truncated",
@@ -135,7 +138,7 @@ class ViTConfig(Schema, frozen=True):
     mlp: Literal["mlp", "swiglu", "swiglu_packed"] = "mlp"
     """Two layers; or gated, act(gate(x)) * value(x) (arXiv 2002.05202), with gate and value projected by
     two layers or by one that holds the gate first."""
-    act: Literal["gelu", "gelu_tanh", "quick_gelu", "silu", "relu"] = "gelu"
+    act: Act = "gelu"
     """Activation of the MLP: exact (erf) GELU, its tanh approximation, x * sigmoid(1.702 x), SiLU or
     ReLU."""
     mlp_bias: bool = True

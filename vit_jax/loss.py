@@ -75,6 +75,25 @@ def distillation(logits: jax.Array, teacher: jax.Array, *, kind: str, temperatur
     return divergence * (temperature**2 / logits.shape[-1])
 
 
+def contrastive(logits: jax.Array, *, kind: str = "softmax") -> jax.Array:
+    """Compute the loss of images and texts of which the i-th belong together.
+
+    Args:
+        logits: (B, B), of which rows are images, see `vit_jax.text.TextTower.compare`.
+        kind: ``softmax``, the mean of both directions (CLIP, arXiv 2103.00020, figure 3); or
+            ``sigmoid``, of each pair by itself, summed over the texts (SigLIP, arXiv 2303.15343,
+            algorithm 1).
+
+    Returns:
+        A number, the mean over the images.
+    """
+    pairs = jnp.arange(len(logits))
+    loss = cross_entropy(logits, pairs, kind=kind).mean()
+    if kind == "softmax":
+        loss = (loss + cross_entropy(logits.T, pairs).mean()) / 2
+    return loss
+
+
 def correct(logits: jax.Array, labels: jax.Array) -> jax.Array:
     """Return whether the highest logit is the label, or the class of the largest share: (B,) bools."""
     labels = labels if labels.ndim == 1 else labels.argmax(axis=-1)

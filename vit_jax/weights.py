@@ -8,10 +8,11 @@ import jax
 import numpy as np
 from flax import nnx
 
-from vit_config import ViTConfig, WeightsError
+from vit_config import TextConfig, ViTConfig, WeightsError
 from vit_config.files.weights_file import match_arrays
 from vit_jax.leaves import leaves
 from vit_jax.model import ViT
+from vit_jax.text import TextTower
 
 
 def to_arrays(model: nnx.Module, state: nnx.State | None = None) -> dict[str, np.ndarray]:
@@ -41,10 +42,18 @@ def to_state(model: nnx.Module, arrays: Mapping[str, np.ndarray]) -> nnx.State:
 
 def abstract_model(cfg: ViTConfig, *, kernel: str = "auto") -> ViT:
     """Build a model with shapes in place of values; nothing is allocated."""
+    return _abstract(ViT, cfg, kernel)
 
-    def build() -> ViT:
+
+def abstract_text(cfg: TextConfig, *, kernel: str = "auto") -> TextTower:
+    """Build a text tower with shapes in place of values; nothing is allocated."""
+    return _abstract(TextTower, cfg, kernel)
+
+
+def _abstract(kind: Any, cfg: Any, kernel: str) -> Any:
+    def build() -> Any:
         no_key: Any = SimpleNamespace(params=lambda: None)  # draws would be traced, for nothing
-        return ViT(cfg, kernel=kernel, rngs=no_key)
+        return kind(cfg, kernel=kernel, rngs=no_key)
 
     return nnx.eval_shape(build)
 
@@ -55,7 +64,21 @@ def from_arrays(cfg: ViTConfig, arrays: Mapping[str, np.ndarray], *, kernel: str
     Raises:
         WeightsError: see `to_state`.
     """
-    model = abstract_model(cfg, kernel=kernel)
+    return _filled(abstract_model(cfg, kernel=kernel), arrays)
+
+
+def text_from_arrays(
+    cfg: TextConfig, arrays: Mapping[str, np.ndarray], *, kernel: str = "auto"
+) -> TextTower:
+    """Build a text tower with the given parameters, in their type.
+
+    Raises:
+        WeightsError: see `to_state`.
+    """
+    return _filled(abstract_text(cfg, kernel=kernel), arrays)
+
+
+def _filled(model: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     return nnx.merge(nnx.graphdef(model), to_state(model, arrays))
 
 

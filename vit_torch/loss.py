@@ -77,6 +77,25 @@ def distillation(
     return divergence * (temperature**2 / logits.shape[-1])
 
 
+def contrastive(logits: torch.Tensor, *, kind: str = "softmax") -> torch.Tensor:
+    """Compute the loss of images and texts of which the i-th belong together.
+
+    Args:
+        logits: (B, B), of which rows are images, see `vit_torch.text.TextTower.compare`.
+        kind: ``softmax``, the mean of both directions (CLIP, arXiv 2103.00020, figure 3); or
+            ``sigmoid``, of each pair by itself, summed over the texts (SigLIP, arXiv 2303.15343,
+            algorithm 1).
+
+    Returns:
+        A number, the mean over the images.
+    """
+    pairs = torch.arange(len(logits), device=logits.device)
+    loss = cross_entropy(logits, pairs, kind=kind).mean()
+    if kind == "softmax":
+        loss = (loss + cross_entropy(logits.T, pairs).mean()) / 2
+    return loss
+
+
 def correct(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Return whether the highest logit is the label, or the class of the largest share: (B,) bools."""
     labels = labels if labels.ndim == 1 else labels.argmax(dim=-1)

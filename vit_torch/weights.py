@@ -1,16 +1,18 @@
 """Parameters as named numpy arrays - timm-style names, PyTorch's layout - and back."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import torch
 from torch import nn
 
-from vit_config import ViTConfig
+from vit_config import TextConfig, ViTConfig
 from vit_config.files.weights_file import match_arrays
 from vit_torch.leaves import leaves
 from vit_torch.model import ViT
+from vit_torch.text import TextTower
 
 
 def to_arrays(
@@ -40,13 +42,33 @@ def abstract_model(cfg: ViTConfig, *, kernel: str = "auto") -> ViT:
         return ViT(cfg, kernel=kernel)
 
 
+def abstract_text(cfg: TextConfig, *, kernel: str = "auto") -> TextTower:
+    """Build a text tower with shapes in place of values; nothing is allocated."""
+    with torch.device("meta"):
+        return TextTower(cfg, kernel=kernel)
+
+
 def from_arrays(cfg: ViTConfig, arrays: Mapping[str, np.ndarray], *, kernel: str = "auto") -> ViT:
     """Build a model with the given parameters, in their type; it is in evaluation mode.
 
     Raises:
         WeightsError: see `to_state`.
     """
-    model = abstract_model(cfg, kernel=kernel)
+    return _filled(abstract_model(cfg, kernel=kernel), arrays)
+
+
+def text_from_arrays(
+    cfg: TextConfig, arrays: Mapping[str, np.ndarray], *, kernel: str = "auto"
+) -> TextTower:
+    """Build a text tower with the given parameters, in their type; it is in evaluation mode.
+
+    Raises:
+        WeightsError: see `to_state`.
+    """
+    return _filled(abstract_text(cfg, kernel=kernel), arrays)
+
+
+def _filled(model: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     model.load_state_dict(to_state(model, arrays), strict=True, assign=True)
     return model.eval()
 

@@ -48,6 +48,8 @@ class ConvertFiles:
     """Fit the model to images of this size, by its own rule for positions."""
     num_classes: int | None = None
     """Change the number of classes: a head of zeros; 0 removes the head, and a pooler or pre_logits."""
+    text: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Also write the text tower beside the model, of a CLIP or a SigLIP, and its tokenizer."""
     allow_nonfinite: tyro.conf.FlagCreatePairsOff[bool] = False
     """Accept NaN and infinite values, which are otherwise refused; the provenance says so."""
     verify: tyro.conf.FlagCreatePairsOff[bool] = False
@@ -108,6 +110,7 @@ def _check_into(arguments: ConvertFiles) -> None:
         "--to": arguments.to,
         "--dtype": arguments.dtype,
         "--image-size": arguments.image_size,
+        "--text": arguments.text,
         "--allow-nonfinite": arguments.allow_nonfinite,
         "--verify": arguments.verify,
         "--manifest": arguments.manifest,
@@ -158,6 +161,7 @@ def _convert_file(arguments: ConvertFiles, source: Path, out: Path, console: Con
         "dtype": arguments.dtype,
         "image_size": parse_size(arguments.image_size),
         "num_classes": arguments.num_classes,
+        "text": arguments.text,
         "allow_nonfinite": arguments.allow_nonfinite,
         "license_allow": arguments.license_allow,
         "force": arguments.force,
@@ -215,6 +219,7 @@ def _convert_manifest(arguments: ConvertFiles, console: Console) -> int:
             "--dtype": arguments.dtype,
             "--image-size": arguments.image_size,
             "--num-classes": arguments.num_classes,
+            "--text": arguments.text,
             "--allow-nonfinite": arguments.allow_nonfinite,
             "--set, --override, --like, --dialect, --part, --preprocess, --license": arguments.reading
             != Reading(),

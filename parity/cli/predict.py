@@ -15,7 +15,7 @@ from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
 from parity.cli.support.run_url import runs_here
 from parity.cli.support.run_weights import weights_of
-from vit_config.errors import InputError, MissingFileError, one_line
+from vit_config.errors import ConfigError, InputError, MissingFileError, one_line
 from vit_config.terminal import complain
 from vit_train.frameworks import Framework
 
@@ -38,6 +38,10 @@ class Arguments:
     """Framework of the twin to run."""
     k: int = 5
     """Classes to name for each image."""
+    labels: Annotated[str | None, shown_as("A,B,...")] = None
+    """Classes in words, of a CLIP or a SigLIP: each image is compared with their texts."""
+    template: str = "{}"
+    """Text of each of these classes, with {} in its place, such as "a photo of {}"."""
     json: Annotated[Path | None, shown_as("FILE")] = None
     """Also write the result as JSON to this file, one object a line."""
     csv: Annotated[Path | None, shown_as("FILE")] = None
@@ -59,13 +63,18 @@ def main(argv: list[str], prog: str = "parity predict") -> int:
 
     from parity.cli.support.answers import Answers, names_of
     from parity.porting.files import load
-    from parity.porting.loaded import BATCH
+    from parity.porting.loaded import BATCH, ranked
     from vit_config.images.pixels import prepare
 
+    k, labels = arguments.k, labels_of(arguments)
     with weights_of(arguments.source, arguments.step) as weights:
         loaded = load(weights, framework=arguments.framework or installed())
-    k = arguments.k
-    if loaded.config.num_classes or arguments.features is None:
+    embedded = None
+    if labels:
+        loaded.check_k(k)
+        k = min(k, len(labels))
+        embedded = loaded.texts.embed([arguments.template.replace("{}", each) for each in labels])
+    elif loaded.config.num_classes or arguments.features is None:
         loaded.check_predicts(k)
     else:
         k = 0
@@ -87,7 +96,11 @@ def main(argv: list[str], prog: str = "parity predict") -> int:
             if ready:
                 batch = np.stack([pixels for _, pixels in ready])
                 logits, pooled = loaded.seen_in_batch(preprocess.normalise(batch))
-                classes = loaded.most_probable(logits, k)
+                if embedded is not None:
+                    likely = loaded.texts.compare(logits, embedded).probabilities
+                    classes = ranked(likely, labels, k)
+                else:
+                    classes = loaded.most_probable(logits, k)
                 for number, (path, _) in enumerate(ready):
                     answers.add(path, classes[number], pooled[number])
                 answered += len(ready)
@@ -96,6 +109,24 @@ def main(argv: list[str], prog: str = "parity predict") -> int:
         what = "1 image was" if refused == 1 else f"{refused} images were"
         complain(f"{prog}: {what} passed over, {answered} answered")
     return (1 if answered else 2) if refused else 0
+
+
+def labels_of(arguments: Arguments) -> list[str]:
+    """Return the classes in words that are asked for; none if the model's own are.
+
+    Raises:
+        ConfigError: an empty one, one given twice, or a template that has no place for it.
+    """
+    if arguments.labels is None:
+        if arguments.template != "{}":
+            raise ConfigError(f"--template {arguments.template!r} is of --labels; give both")
+        return []
+    labels = [each.strip() for each in arguments.labels.split(",")]
+    if not all(labels) or len(set(labels)) != len(labels):
+        raise ConfigError(f"--labels {arguments.labels!r}: one is empty or given twice")
+    if "{}" not in arguments.template:
+        raise ConfigError(f"--template {arguments.template!r}: has no {{}}, where each label goes")
+    return labels
 
 
 def images_of(names: Iterable[str]) -> Iterator[tuple[str, MissingFileError | None]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +27,9 @@ from parity.porting.provenance import Hop, versions
 from parity.porting.refusals import refuse_foreign, refuse_other_tensors
 from vit_config import ConfigError, Preprocess, ViTConfig, WeightsError
 from vit_config.errors import naming
+
+TEXT = "text."
+"""Prefix of the text tower's fields among those that the user states."""
 
 
 class Place(NamedTuple):
@@ -66,6 +69,10 @@ class Checkpoint:
     """Tensors of the model itself left out or widened, values assumed, a sentence each."""
     unheld: tuple[str, ...] = ()
     """Tensors of a trained classifier that no schema holds, by their names in the file."""
+    text_given: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the text tower beside it that the user stated, see `parity.porting.text.read`."""
+    text_override: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of that tower in which the user overrules the file."""
 
     @property
     def path(self) -> Path:
@@ -144,7 +151,8 @@ def read_checkpoint(
         dialect: the checkpoint's dialect; None recognises it.
         part: the model to take from a file that has several, such as ``state_dict_ema``.
         like: the preset that the model was built from, for fields that the file leaves open.
-        given: fields of the schema that the file leaves open, stated by the user.
+        given: fields of the schema that the file leaves open, stated by the user; those that begin with
+            ``text.`` are fields of the text tower beside the model.
         override: fields of the schema that replace what the file states; a note says so.
         preprocess: the preprocessing, if the user states it; class names and licence that it leaves out
             are taken from the file.
@@ -160,6 +168,7 @@ def read_checkpoint(
     given, override = given or {}, override or {}
     if twice := sorted(given.keys() & override.keys()):
         raise ConfigError(f"{', '.join(twice)}: both given and overridden; keep one")
+    (given, text_given), (override, text_override) = _by_tower(given), _by_tower(override)
     opened = _open(source)
     with naming(opened.path):
         found = _found(opened, dialect, part)
@@ -177,7 +186,7 @@ def read_checkpoint(
         buffers = compare_buffers(found.dialect, resolved.config, found.tensors)
         refuse_foreign(found.dialect, resolved)
         made_of = {name: found.tensors[name] for one in matched.bound for name in one.theirs}
-        arrays, widened = _of_one_type(arrays, made_of)
+        arrays, widened = of_one_type(arrays, made_of)
         asked = like or opened.preset
         metadata, origin = read_metadata(opened, found.dialect, asked, preprocess, resolved.config)
         hops = opened.header.hops
@@ -205,12 +214,20 @@ def read_checkpoint(
             *assumed(found.dialect, resolved),
             *filter(None, (found.dialect.note,)),
         ),
+        text_given=text_given,
+        text_override=text_override,
     )
     if opened.live is not None:
         from parity.porting.live_check import refuse_another_function
 
         refuse_another_function(opened.live.model, checkpoint)
     return checkpoint
+
+
+def _by_tower(fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Divide fields into those of the image tower, and those of the text tower without their prefix."""
+    of_text = {name.removeprefix(TEXT): v for name, v in fields.items() if name.startswith(TEXT)}
+    return {name: v for name, v in fields.items() if not name.startswith(TEXT)}, of_text
 
 
 def _open(source: Any) -> Opened:
@@ -245,15 +262,16 @@ def _found(opened: Opened, name: str | None, part: str | None) -> Found:
                 f"--part {part}: by its header it holds one model ({dialect.name}), and no part of that"
                 " name; leave --part out"
             )
-        prefix = f"{dialect.wrapper}."
-        tensors = opened.container.tensors
-        names = {name.removeprefix(prefix): stored for name, stored in tensors.items()}
-        return Found(dialect, "", dialect.within_body(names), "its header")
+        prefix, branch = f"{dialect.wrapper}.", opened.header.branch
+        inside = f"{branch}/" if branch else ""
+        tensors = {n: each for n, each in opened.container.tensors.items() if n.startswith(inside)}
+        names = {n.removeprefix(inside).removeprefix(prefix): each for n, each in tensors.items()}
+        return Found(dialect, branch, dialect.within_body(names), "its header")
     found = find(opened, called(name) if name else dialects(), part=part, asked=name is not None)
     return found._replace(why=f"{found.why}, as asked", asked=True) if name else found
 
 
-def _of_one_type(
+def of_one_type(
     arrays: dict[str, Stored], tensors: Mapping[str, Stored]
 ) -> tuple[dict[str, Stored], list[str]]:
     """Cast tensors of several types to the widest of them, which holds every value of the others.

@@ -16,6 +16,7 @@ from parity.porting.formats.base import Progress
 from parity.porting.formats.flatten import nested
 from parity.porting.provenance import Hop, digest_of_source, to_json
 from parity.porting.reopened import reopen
+from parity.porting.text.tokens import copy_tokenizer
 from vit_config import ConfigError, ViTConfig
 from vit_config.files.atomic import Check, accept, atomic_folder
 from vit_config.files.safetensors_stream import Late, ignore
@@ -78,6 +79,7 @@ def convert(
     dtype: str | None = None,
     image_size: tuple[int, int] | None = None,
     num_classes: int | None = None,
+    text: bool = False,
     allow_nonfinite: bool = False,
     license_allow: Sequence[str] | None = None,
     force: bool = False,
@@ -95,6 +97,7 @@ def convert(
         dtype: the type of all tensors; None keeps them.
         image_size: the new height and width in pixels; None keeps them.
         num_classes: 0 removes the head and a pooler; another number puts a head of zeros on.
+        text: also write the text tower beside the model, of a CLIP or a SigLIP, and its tokenizer.
         allow_nonfinite: allow NaN and infinite values; the provenance says so.
         license_allow: licences that are allowed; None allows all.
         force: replace an existing `out`.
@@ -119,6 +122,7 @@ def convert(
         image_size=image_size,
         num_classes=num_classes,
         allow_nonfinite=allow_nonfinite,
+        text=text,
     )
     if started is not None:
         started(target.nbytes)
@@ -172,11 +176,13 @@ class Writing:
     def to_folder(self, path: Path) -> None:
         """Write the tensors, and the config files of the target beside them."""
         dialect = self.target.dialect
-        files = texts(dialect, self.target.state.config, self.target.metadata)
+        files = texts(dialect, self.target.state.config, self.target.metadata, self.target.text)
         with atomic_folder(path, force=self.force) as folder:
             self.to_file(folder / dialect.weights_name, dialect.container)
             for name, text in files.items():
                 (folder / name).write_text(text, encoding="utf-8")
+            if self.target.text is not None:
+                copy_tokenizer(self.target.source.path, folder)
             reopen(folder, self.target, path)
 
 
@@ -233,6 +239,7 @@ def header_of(target: Target) -> dict[str, str]:
     return {
         **target.dialect.header,
         "vit.schema": target.state.config.to_json(),
+        **({} if target.text is None else target.text.header),
         **target.metadata.to_header(),
         "vit.dialect": target.dialect.name,
         **_late((*source.hops, source.hop(UNKNOWN, target.state.said))),

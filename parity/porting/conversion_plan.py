@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from parity.porting.anomalies import refuse_not_finite
 from parity.porting.checkpoint import Checkpoint
@@ -16,6 +16,7 @@ from parity.porting.dialects.rewrites import CannotHoldError, State, express
 from parity.porting.dialects.transfer import write
 from parity.porting.formats.base import Stored
 from parity.porting.metadata import Metadata
+from parity.porting.text.write import TextTarget, plan_text
 from parity.porting.transform import as_type, resized, with_classes
 from vit_config import ConfigError
 from vit_config.errors import UnstatedError
@@ -36,6 +37,8 @@ class Target:
 
     unchanged: bool
     """Whether type, image size and number of classes are the source's."""
+    text: TextTarget | None = None
+    """The text tower, if it is written too; the tensors are then those of both."""
 
     @property
     def nbytes(self) -> int:
@@ -52,6 +55,7 @@ def plan(
     num_classes: int | None = None,
     allow_nonfinite: bool = False,
     inside: bool = False,
+    text: bool = False,
 ) -> Target:
     """Rewrite a checkpoint for a dialect, or for the best dialect of a family.
 
@@ -59,6 +63,7 @@ def plan(
         allow_nonfinite: allow NaN and infinite values; else reading a tensor that has some raises a
             WeightsError.
         inside: the tensors go into a larger model, so dialects that can only be read are allowed.
+        text: also write the text tower beside the model.
 
     Raises:
         ConfigError: the dialect cannot hold the model, or a change cannot be made.
@@ -86,7 +91,15 @@ def plan(
     dtype_of_all = next(iter(state.arrays.values())).dtype
     tensors = dialect.with_body(tensors | make_buffers(dialect, state.config, dtype_of_all))
     unchanged = dtype is None and image_size is None and num_classes is None
-    return Target(source, dialect, state, metadata, tensors, unchanged)
+    if not text:
+        return Target(source, dialect, state, metadata, tensors, unchanged)
+    beside = plan_text(
+        source, state.config, tensors, dialect, dtype_of_all, allow_nonfinite=allow_nonfinite
+    )
+    state = replace(
+        state, said=(*state.said, f"the text tower beside it written as {beside.dialect.name}")
+    )
+    return Target(source, dialect, state, metadata, beside.tensors, unchanged, beside)
 
 
 def _expressed(state: State, to: str, own: Dialect, inside: bool) -> tuple[Dialect, State]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
@@ -14,6 +15,7 @@ from parity.porting.loaded import Loaded
 from parity.porting.opened import Opened
 from parity.porting.provenance import digest_of_source, to_json
 from parity.porting.reading import Reading
+from parity.porting.text.texts import load_texts
 from parity.porting.transform import as_type
 from vit_config import ConfigError, Preprocess, write_weights
 from vit_config.errors import naming
@@ -64,6 +66,7 @@ def load(
         notes=(*checkpoint.notes, *state.said),
         framework=framework,
         model=model,
+        read_texts=partial(load_texts, checkpoint, framework=framework, kernel=kernel, dtype=dtype),
     )
 
 

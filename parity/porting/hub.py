@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from parity.porting.formats.weights_folder import SIDECARS, WEIGHTS
+from parity.porting.formats.weights_folder import SIDECARS, TOKENIZER, WEIGHTS
 from vit_config import ConfigError, MissingFileError, preset_tags
 from vit_config.presets import from_timm
 
@@ -89,7 +89,8 @@ def locate(source: str | Path, **downloading: Any) -> Located:
     repository = parse(source)
     revision = repository.revision
     for weights in WEIGHTS:
-        wanted = {"revision": revision, "allow_patterns": [*SIDECARS, *_files(weights)], **downloading}
+        files = [*SIDECARS, *TOKENIZER, *_files(weights)]
+        wanted = {"revision": revision, "allow_patterns": files, **downloading}
         folder = _download(str(source), repository.id, wanted)
         if (folder / weights).is_file():
             return Located(folder, f"{HUB}{repository.id}@{folder.name}", repository.preset)

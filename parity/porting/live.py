@@ -89,9 +89,12 @@ def _sidecars(model: Any) -> dict[str, Any]:
 
 def _timm(model: Any) -> Iterator[tuple[str, Any]]:
     blocks = model.blocks
-    yield "num_heads", _first(blocks, "num_heads")
-    yield "norm_eps", _first(blocks, "eps")
-    yield "act", _act(next((m for n, m in blocks.named_modules() if n.endswith((".act", "act"))), None))
+    yield "num_heads", first(blocks, "num_heads")
+    yield "norm_eps", first(blocks, "eps")
+    yield (
+        "act",
+        act_of(next((m for n, m in blocks.named_modules() if n.endswith((".act", "act"))), None)),
+    )
     yield "block", BLOCKS.get(type(blocks[0]).__name__)
     yield "pool", POOLS.get(model.global_pool)
     yield "pool_prefix", getattr(model, "pool_include_prefix", None)
@@ -102,18 +105,18 @@ def _timm(model: Any) -> Iterator[tuple[str, Any]]:
 
 def _torchvision(model: Any) -> Iterator[tuple[str, Any]]:
     layers = model.encoder.layers
-    yield "num_heads", _first(layers, "num_heads")
-    yield "norm_eps", _first(layers, "eps")
-    yield "act", _act(layers[0].mlp[1])
+    yield "num_heads", first(layers, "num_heads")
+    yield "norm_eps", first(layers, "eps")
+    yield "act", act_of(layers[0].mlp[1])
     yield "image_size", (model.image_size, model.image_size)
 
 
 def _open_clip(model: Any) -> Iterator[tuple[str, Any]]:
     tower = getattr(model, "visual", model)
     blocks = tower.transformer.resblocks
-    yield "num_heads", _first(blocks, "num_heads")
-    yield "norm_eps", _first(blocks, "eps")
-    yield "act", _act(blocks[0].mlp.gelu)
+    yield "num_heads", first(blocks, "num_heads")
+    yield "norm_eps", first(blocks, "eps")
+    yield "act", act_of(blocks[0].mlp.gelu)
     yield "pool", POOLS.get(tower.pool_type)
     yield "image_size", tuple(tower.image_size)
 
@@ -135,12 +138,12 @@ FACTS = {"timm": _facts(_timm), "torchvision": _facts(_torchvision), "open_clip"
 """Reads the schema's fields that a library's modules state, by the library's name."""
 
 
-def _first(modules: Any, attribute: str) -> Any:
+def first(modules: Any, attribute: str) -> Any:
     """Return an attribute of the first module that has it; None if none has."""
     return next((getattr(m, attribute) for m in modules.modules() if hasattr(m, attribute)), None)
 
 
-def _act(module: Any) -> str | None:
+def act_of(module: Any) -> str | None:
     """Return the activation that a module computes; None if it is none that a schema has."""
     if module is None:
         return None

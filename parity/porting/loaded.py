@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from parity.porting.metadata import Metadata
 from vit_config import InputError, Preprocess, ViTConfig
 from vit_config.images.pixels import Picture, prepare_batch
 from vit_train.frameworks import Framework
+
+if TYPE_CHECKING:
+    from parity.porting.text.texts import Texts, ZeroShot
 
 BATCH = 32
 """Images in one batch."""
@@ -42,6 +45,8 @@ class Loaded:
     framework: Framework
     model: Any
     """`vit_jax.ViT`, or `vit_torch.ViT` in evaluation mode."""
+    read_texts: Callable[[], Texts] | None = field(default=None, repr=False)
+    """Reads the text tower beside the model."""
 
     @property
     def preprocess(self) -> Preprocess | None:
@@ -70,14 +75,47 @@ class Loaded:
         self.check_predicts(k)
         return self.most_probable(self.logits(images), k)
 
+    @cached_property
+    def texts(self) -> Texts:
+        """The text tower beside the model, of a CLIP or a SigLIP; read when it is first used.
+
+        Raises:
+            InputError: the file has no text tower of a known dialect.
+            WeightsError, ConfigError: it cannot be read, see `parity.porting.text.read.read_text`.
+        """
+        if self.read_texts is None:
+            raise InputError("this model was not read from a file with a text tower")
+        return self.read_texts()
+
+    def zero_shot(
+        self, images: Picture | Iterable[Picture], texts: Sequence[str] | np.ndarray
+    ) -> ZeroShot:
+        """Compare images with texts, as CLIP and SigLIP classify images without training.
+
+        Args:
+            images: as `predict` takes them; at least one.
+            texts: T strings, such as "a photo of a cat", of which the checkpoint's own tokenizer.json
+                makes tokens; or token ids (T, tokens).
+
+        Returns:
+            Logits and probabilities (B, T).
+
+        Raises:
+            InputError: the file has no text tower, or no tokenizer for strings, or ids do not fit the
+                tower; and see `predict`.
+            MissingFileError: see `predict`.
+            WeightsError, ConfigError: see `texts`.
+        """
+        embedded = self.texts.embed(texts)
+        return self.texts.compare(self.logits(images), embedded)
+
     def check_predicts(self, k: int = 1) -> None:
         """Refuse a model that cannot predict classes, or a `k` below 1.
 
         Raises:
             InputError: see `predict`.
         """
-        if k < 1:
-            raise InputError(f"k = {k}: must be at least 1")
+        self.check_k(k)
         classes, names = self.config.num_classes, self.class_names
         if not classes:
             raise InputError("the model has no head to predict with (num_classes = 0); logits(images)"
@@ -88,17 +126,19 @@ class Loaded:
                 " load(..., preprocess=Preprocess(class_names=...))"
             )
 
+    @staticmethod
+    def check_k(k: int) -> None:
+        """Refuse to name fewer classes than one. InputError: with the reason."""
+        if k < 1:
+            raise InputError(f"k = {k}: must be at least 1")
+
     def most_probable(self, logits: np.ndarray, k: int) -> list[list[Prediction]]:
         """Return the `k` most probable classes of each image, given the logits (B, classes)."""
-        names, probabilities = self.class_names, logits.astype(np.float64)
+        probabilities = logits.astype(np.float64)
         if self.config.head_activation != "softmax":
             exponentials = np.exp(probabilities - probabilities.max(axis=1, keepdims=True))
             probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)
-        best = np.argsort(-probabilities, axis=1, kind="stable")[:, :k]
-        return [
-            [Prediction(names[i] if names else i, float(row[i])) for i in chosen.tolist()]
-            for row, chosen in zip(probabilities, best, strict=True)
-        ]
+        return ranked(probabilities, self.class_names, k)
 
     def logits(self, images: Picture | Iterable[Picture]) -> np.ndarray:
         """Compute the logits of each image; a model without a head gives its pooled features.
@@ -156,6 +196,15 @@ class Loaded:
     def _run(self) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
         """The function from images (B, H, W, C) float32 to logits and pooled features."""
         return {"jax": _run_jax, "torch": _run_torch}[self.framework](self.model)
+
+
+def ranked(probabilities: np.ndarray, names: Sequence[str] | None, k: int) -> list[list[Prediction]]:
+    """Return the `k` most probable classes of each image, given probabilities (B, classes)."""
+    best = np.argsort(-probabilities, axis=1, kind="stable")[:, :k]
+    return [
+        [Prediction(names[int(i)] if names else int(i), float(row[i])) for i in chosen]
+        for row, chosen in zip(probabilities, best, strict=True)
+    ]
 
 
 def _each(images: Picture | Iterable[Picture]) -> Iterator[Picture]:

@@ -14,7 +14,10 @@ from parity.porting.dialects.sidecars import Sidecars
 from parity.porting.formats import Container, open_container
 from parity.porting.metadata import PREPROCESS, Metadata
 from parity.porting.provenance import Hop, from_header
-from vit_config import ViTConfig
+from vit_config import TextConfig, ViTConfig
+
+TEXT, BRANCH = "vit.text", "vit.branch"
+"""Keys of what files of two towers say beside the image tower's schema."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,17 @@ class Header:
     def dialect(self) -> str | None:
         """Name of the file's dialect."""
         return self.entries.get("vit.dialect")
+
+    @property
+    def branch(self) -> str:
+        """Prefix of the model's tensors in a file of two towers; empty if there is none."""
+        return self.entries.get(BRANCH, "")
+
+    @cached_property
+    def text(self) -> TextConfig | None:
+        """Schema of the text tower beside the model. ConfigError: the entry is not valid."""
+        text = self.entries.get(TEXT)
+        return None if text is None else TextConfig.from_json(text, where=f"{self.path}: {TEXT}")
 
     @property
     def has_metadata(self) -> bool:

@@ -29,7 +29,10 @@ def reopen(written: Path, target: Target, out: Path) -> None:
     """
     try:
         for opened in _readings(written, target):
-            compare(_read(opened, target), target)
+            found = _read(opened, target)
+            compare(found, target)
+            if target.text is not None:
+                target.text.compare(found)
     except USER_ERRORS as error:
         said = str(error).removeprefix(f"{written}: ").replace(str(written), str(out))
         said = said.partition("; to go with")[0]  # advice about flags, none of which is at fault

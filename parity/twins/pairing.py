@@ -7,7 +7,7 @@ layout rule is that of the layer holding it. The same pairs carry parameters, gr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from parity.porting.files import load
 from parity.porting.loaded import Loaded
@@ -44,8 +44,10 @@ class Pair(NamedTuple):
         return self.jax.from_common(to_numpy(tensor))
 
 
-def pair(jax_model: vit_jax.ViT, torch_model: vit_torch.ViT) -> tuple[Pair, ...]:
-    """Pair every parameter of two models, without changing them.
+def pair(
+    jax_model: vit_jax.ViT | vit_jax.TextTower, torch_model: vit_torch.ViT | vit_torch.TextTower
+) -> tuple[Pair, ...]:
+    """Pair every parameter of two models, or of two text towers, without changing them.
 
     Raises:
         WeightsError: one message with every parameter that has no partner, or a partner of another
@@ -72,12 +74,16 @@ def pair(jax_model: vit_jax.ViT, torch_model: vit_torch.ViT) -> tuple[Pair, ...]
     return pairs
 
 
-def to_torch(model: Any) -> vit_torch.ViT:
+@overload
+def to_torch(model: vit_jax.TextTower) -> vit_torch.TextTower: ...
+@overload
+def to_torch(model: Any) -> vit_torch.ViT: ...
+def to_torch(model: Any) -> Any:
     """Return the PyTorch twin of a model, with the same parameters bit for bit, in evaluation mode.
 
     Args:
         model: a `vit_jax.ViT`, what `parity.load` returns for one, or another model or state dict in
-            memory that `parity.load` reads.
+            memory that `parity.load` reads; or a text tower, ``loaded.texts.model``.
 
     Raises:
         InputError, WeightsError, ConfigError: see `parity.load`.
@@ -86,6 +92,8 @@ def to_torch(model: Any) -> vit_torch.ViT:
     import vit_torch
 
     model = model.model if isinstance(model, Loaded) else model
+    if isinstance(model, vit_jax.TextTower):
+        return vit_torch.text_from_arrays(model.cfg, vit_jax.to_arrays(model))
     if not isinstance(model, vit_jax.ViT):
         return load(model, framework="torch").model
     twin = vit_torch.from_arrays(model.cfg, vit_jax.to_arrays(model))
@@ -94,12 +102,16 @@ def to_torch(model: Any) -> vit_torch.ViT:
     return twin
 
 
-def to_jax(model: Any) -> vit_jax.ViT:
+@overload
+def to_jax(model: vit_torch.TextTower) -> vit_jax.TextTower: ...
+@overload
+def to_jax(model: Any) -> vit_jax.ViT: ...
+def to_jax(model: Any) -> Any:
     """Return the JAX twin of a model, with the same parameters bit for bit.
 
     Args:
         model: a `vit_torch.ViT`, what `parity.load` returns for one, or another model or state dict in
-            memory that `parity.load` reads.
+            memory that `parity.load` reads; or a text tower, ``loaded.texts.model``.
 
     Raises:
         InputError, WeightsError, ConfigError: see `parity.load`.
@@ -108,6 +120,8 @@ def to_jax(model: Any) -> vit_jax.ViT:
     import vit_torch
 
     model = model.model if isinstance(model, Loaded) else model
+    if isinstance(model, vit_torch.TextTower):
+        return vit_jax.text_from_arrays(model.cfg, vit_torch.to_arrays(model))
     if not isinstance(model, vit_torch.ViT):
         return load(model, framework="jax").model
     twin = vit_jax.from_arrays(model.cfg, vit_torch.to_arrays(model))

@@ -16,7 +16,9 @@ from parity.porting.checkpoint import Checkpoint
 from parity.porting.dialects.known import ASSUMED
 from parity.porting.metadata import Metadata
 from parity.porting.provenance import Hop
+from parity.porting.text.read import has_text, read_text
 from vit_config import Preprocess, Schema, ViTConfig
+from vit_config.errors import USER_ERRORS
 
 MANY = 5
 """Number of class names that are shown."""
@@ -43,6 +45,8 @@ def add_checkpoint(facts: Table, checkpoint: Checkpoint, found: Sequence[str] | 
     facts.add_row("dialect", escape(f"{checkpoint.dialect.name}, by {checkpoint.why}"))
     for note in checkpoint.notes:
         facts.add_row("", escape(note))
+    if (tower := text_tower(checkpoint)) is not None:
+        facts.add_row("text tower", escape(tower))
     facts.add_row("licence", escape(checkpoint.license or "unknown"))
     facts.add_row("classes", escape(classes(checkpoint.config, checkpoint.metadata)))
     for hop in checkpoint.hops:
@@ -51,6 +55,18 @@ def add_checkpoint(facts: Table, checkpoint: Checkpoint, found: Sequence[str] | 
         facts.add_row("anomalies", "not looked for")
     else:
         facts.add_row("anomalies", "[bold red]" + escape("; ".join(found)) if found else "none")
+
+
+def text_tower(checkpoint: Checkpoint) -> str | None:
+    """Describe the text tower beside an image tower, or say why it cannot be read; None without one."""
+    dialect = has_text(checkpoint)
+    if dialect is None:
+        return None
+    try:
+        fields = flat_fields(read_text(checkpoint).config, defaults=True)
+    except USER_ERRORS as error:
+        return f"{dialect.name}: {error}"
+    return f"{dialect.name}: {', '.join(f'{name}={value}' for name, value in fields)}"
 
 
 def print_origins(console: Console, checkpoint: Checkpoint) -> None:
@@ -112,6 +128,7 @@ def to_dict(checkpoint: Checkpoint, found: Sequence[str] | None) -> dict[str, An
         "preprocess_from": checkpoint.preprocess_origin,
         "notes": list(checkpoint.notes),
         "anomalies": None if found is None else list(found),
+        "text_tower": text_tower(checkpoint),
         "provenance": [hop.to_dict() for hop in checkpoint.hops],
         "tensors": {
             name: {"shape": stored.shape, "dtype": stored.dtype.name}

@@ -27,7 +27,8 @@ class Reading:
 
     fields: Annotated[tuple[str, ...], shown_as("FIELD=VALUE ...", name="set")] = ()
     """Fields of the schema that the file leaves open, such as num_heads=12 norm_eps=1e-6 act=gelu;
-    values are JSON, a bare word, or HxW for a size. A contradiction of the file is refused."""
+    values are JSON, a bare word, or HxW for a size; text.act=gelu is of the text tower beside it. A
+    contradiction of the file is refused."""
     override: Annotated[tuple[str, ...], shown_as("FIELD=VALUE ...")] = ()
     """Fields of the schema in which the file is wrong, written as for --set; the provenance records
     them. Tensors cannot be overridden."""
@@ -80,12 +81,14 @@ def parse_fields(texts: Sequence[str], flag: str = "--set") -> dict[str, Any]:
             found[name] = parse_json(value)
         except ValueError:
             found[name] = parse_size(value, f"{flag} {name}") if _is_size(value) else value
-    from vit_config import ViTConfig
+    from vit_config import TextConfig, ViTConfig
 
-    known = ViTConfig.fields()
-    for name in found:
-        if name not in known:
-            ViTConfig(**{name: found[name]})  # its error suggests the field
+    for name, value in found.items():
+        of, dot, field = name.rpartition(".")
+        schema = TextConfig if of + dot == "text." else ViTConfig
+        field = field if schema is TextConfig else name
+        if field not in schema.fields():
+            schema(**{field: value})  # its error suggests the field
     return found
 
 

@@ -49,7 +49,8 @@ TRUNK = tuple(
 )
 NORM_BEFORE, NORM_AFTER = _table("norm"), _table("fc_norm")
 TEXT = (
-    "positional_embedding", "text_projection", "logit_scale", "logit_bias", "token_embedding.*",
+    "positional_embedding", "text_projection", "text_projection.*", "logit_scale", "logit_bias",
+    "token_embedding.*",
     "transformer.resblocks.*", "ln_final.*", "text.*", "attn_mask", "text_decoder.*",
     "context_length", "vocab_size",
 )  # fmt: skip

@@ -40,7 +40,7 @@ class OpenClipSettings:
 
     def recognise(self, sidecars: Mapping[str, Any]) -> bool:
         """Return whether the file exists and describes this kind of tower."""
-        vision = _model(sidecars).get("vision_cfg")
+        vision = model_of(sidecars).get("vision_cfg")
         if not isinstance(vision, dict) or isinstance(vision.get("layers"), list):
             return False  # a list counts the layers of a ResNet's stages
         after = vision.get("final_ln_after_pool", False) and vision.get("pool_type") == "avg"
@@ -53,7 +53,7 @@ class OpenClipSettings:
         Raises:
             ConfigError: it states a model that no schema can express.
         """
-        model = _model(sidecars)
+        model = model_of(sidecars)
         vision = model["vision_cfg"]
         try:
             if self.tower == "timm":
@@ -69,7 +69,7 @@ class OpenClipSettings:
         name = told.get("interpolation", "bicubic")
         if mode is None or name not in FILTERS:
             return Metadata()
-        size = _model(sidecars)["vision_cfg"].get("image_size")
+        size = model_of(sidecars)["vision_cfg"].get("image_size")
         if mode == "center" and isinstance(size, list) and len(set(size)) > 1:
             name = "bicubic"  # open_clip ignores the entry then
         mean, std = tuple(told.get("mean", MEAN)), tuple(told.get("std", STD))
@@ -83,7 +83,7 @@ class OpenClipSettings:
             "layers": cfg.depth,
             "width": width,
             "head_width": cfg.head_dim,
-            "mlp_ratio": _ratio(cfg),
+            "mlp_ratio": ratio_of(cfg),
             "patch_size": _side(cfg.patch_size),
             "ls_init_value": cfg.layer_scale,
             "patch_dropout": cfg.dropout_patch,
@@ -100,7 +100,8 @@ class OpenClipSettings:
         return {FILE: {"model_cfg": model, **(_entries(metadata.pixels) if metadata.pixels else {})}}
 
 
-def _model(sidecars: Mapping[str, Any]) -> Mapping[str, Any]:
+def model_of(sidecars: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the file's entries of the model; none if there is no such file."""
     content = sidecars.get(FILE)
     model = content.get("model_cfg") if isinstance(content, dict) else None
     return model if isinstance(model, dict) else {}
@@ -154,7 +155,7 @@ def _entries(pixels: Preprocess) -> dict[str, Any]:
     return {"preprocess_cfg": found}
 
 
-def _ratio(cfg: ViTConfig) -> float:
+def ratio_of(cfg: ViTConfig) -> float:
     """Return a ratio for which ``int(width * ratio)`` is the width of the MLP."""
     ratio = cfg.mlp_dim / cfg.hidden_size
     return (

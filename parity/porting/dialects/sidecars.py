@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from parity.porting.dialects.dialect import Dialect
 from parity.porting.metadata import Metadata
@@ -136,7 +136,17 @@ class Sidecars:
         return self._read[key]
 
 
-def texts(dialect: Dialect, cfg: ViTConfig, metadata: Metadata) -> dict[str, str]:
+class Beside(Protocol):
+    """A tower that is written beside an image tower."""
+
+    def files(self, files: Mapping[str, Any], image: ViTConfig) -> Mapping[str, Any]:
+        """Return the config files of both, given those of the image tower."""
+        ...
+
+
+def texts(
+    dialect: Dialect, cfg: ViTConfig, metadata: Metadata, beside: Beside | None = None
+) -> dict[str, str]:
     """Return the text files to write beside a model's weights, by name.
 
     They are config files, or Python code if config files cannot express the model.
@@ -152,7 +162,8 @@ def texts(dialect: Dialect, cfg: ViTConfig, metadata: Metadata) -> dict[str, str
         if code := dialect.code(cfg, metadata):
             return code
         raise
-    return {name: json.dumps(content, indent=2) + "\n" for name, content in files.items()}
+    both = files if beside is None else beside.files(files, cfg)
+    return {name: json.dumps(content, indent=2) + "\n" for name, content in both.items()}
 
 
 def unsaid(dialect: Dialect, cfg: ViTConfig, metadata: Metadata) -> str:

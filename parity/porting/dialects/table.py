@@ -151,6 +151,11 @@ def respelled(table: Table, spellings: Mapping[str, str]) -> Table:
     return tuple(replace(each, theirs=tuple(respell(name) for name in each.theirs)) for each in table)
 
 
+def under(prefix: str, table: Table) -> Table:
+    """Return the table with a prefix before each of their names."""
+    return tuple(replace(e, theirs=tuple(f"{prefix}{name}" for name in e.theirs)) for e in table)
+
+
 def bind_theirs(table: Table, shapes: Mapping[str, tuple[int, ...]]) -> tuple[list[Bound], list[str]]:
     """Match a file's tensors with a table; return the filled rows and the names of tensors left over."""
     left = dict.fromkeys(shapes)

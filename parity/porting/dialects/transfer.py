@@ -157,7 +157,7 @@ def _read_row(one: Bound, tensors: Mapping[str, Stored]) -> dict[str, Stored]:
         pieces = [layout.apply(piece) if layout else piece for piece in pieces]
         whole = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
         made = _cut(whole, row.parts or (1,) * len(row.ours))
-        return [np.ascontiguousarray(each) for each in made]
+        return [np.asarray(each, order="C") for each in made]
 
     return _share(one.ours, shapes * depth, dtype, load, make, depth)
 
@@ -211,7 +211,7 @@ def _write_row(one: Bound, arrays: Mapping[str, Stored], cfg: ViTConfig) -> dict
 
     def make(*_: object) -> list[np.ndarray]:
         if not row.stacked:
-            return [np.ascontiguousarray(piece) for piece in pieces_of(0)]
+            return [np.asarray(piece, order="C") for piece in pieces_of(0)]
         stacks = [np.empty(shape, dtype) for shape in outer]
         for block in range(depth):
             for stack, piece in zip(stacks, pieces_of(block), strict=True):

@@ -39,6 +39,9 @@ OF_A_RUN = ("run.json", "weights.safetensors")
 SIDECARS = ("config.json", "preprocessor_config.json", "open_clip_config.json", "trainer_state.json")
 """JSON files that describe the weights."""
 
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+"""JSON files that turn texts into tokens; read when texts are given."""
+
 
 def find_step(folder: Path) -> tuple[Path, str] | None:
     """Find the newest file of Flax's ``save_checkpoint`` in a run's folder.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -19,6 +19,8 @@ from parity.measure.tolerance import FLOAT64
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.conversion import Converted
 from parity.porting.provenance import versions
+from parity.porting.text.likeness import likeness
+from parity.porting.text.read import read_text
 from parity.porting.verification.libraries import NoModelError, RefusedError, library_of
 from parity.porting.verification.runs import NAMES, Runs, installed_twins
 from vit_config import ViTConfig
@@ -78,7 +80,8 @@ def verify(converted: Converted, path: Path | None = None, *, runs: Runs | None 
     states, and run in each installed twin and in the library that it was written for. If no change was
     asked for, the source is also run as it was read: in its own library, and in the twin if it was
     rewritten for the target. If a rewrite rounds a sum of parameters, the source's limit is its own
-    round-off in the type of its weights, if that is larger. Runs that a library cannot do are in
+    round-off in the type of its weights, if that is larger. A text tower that was written too is run in
+    each twin. Runs that a library cannot do are in
     `not_run`, with the reason.
 
     Args:
@@ -98,6 +101,7 @@ def verify(converted: Converted, path: Path | None = None, *, runs: Runs | None 
     for name in twins:
         logits = runs.twin(name, written.config, written.arrays, "written")
         rows.append(Row("written", f"{NAMES[name]} twin", relative_error(logits, reference), FLOAT64))
+    rows += _texts_compared(converted, written, twins)
     limit = FLOAT64
     if converted.target.unchanged and converted.target.state.said:
         original = runs.twin(twins[0], source.config, source.arrays, "source")
@@ -121,6 +125,17 @@ def verify(converted: Converted, path: Path | None = None, *, runs: Runs | None 
 def sample(cfg: ViTConfig, count: int = BATCH) -> np.ndarray:
     """Draw images (B, H, W, C) to compare a model on."""
     return random_batch(cfg, count, seed=0).images
+
+
+def _texts_compared(converted: Converted, written: Checkpoint, twins: Sequence[str]) -> Iterator[Row]:
+    """Compare the written text tower, if there is one, with the source's, on the same random texts."""
+    if (text := converted.target.text) is None:
+        return
+    read = read_text(written)
+    reference = likeness(twins[0], text.config, text.arrays)
+    for name in twins:
+        error = relative_error(likeness(name, read.config, read.arrays), reference)
+        yield Row("written, texts", f"{NAMES[name]} twin", error, FLOAT64)
 
 
 def _pixels_apart(converted: Converted) -> Iterator[str]:

@@ -102,8 +102,13 @@ def sizes(
         Key("image_size", "image_size", 224, _pair, _side),
         Key("patch_size", "patch_size", patch_size, _pair, _side),
         Key("layer_norm_eps", "norm_eps", norm_eps, float),
-        Key("hidden_act", "act", act, _act, _act_name),
+        act_key(act),
     )
+
+
+def act_key(default: str) -> Key:
+    """Return the entry of the activation."""
+    return Key("hidden_act", "act", default, _act, _act_name)
 
 
 MLP = (Key("intermediate_size", "mlp_dim", 3072),)

@@ -1,0 +1,118 @@
+"""Token ids of texts, by the ``tokenizer.json`` beside a checkpoint."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from parity.porting.formats.weights_folder import TOKENIZER, read_json
+from vit_config import InputError, TextConfig, WeightsError
+from vit_config.files.foreign import read_text
+from vit_config.files.stored import guarded
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+FILE, SETTINGS, SPECIAL = TOKENIZER
+SIDES = ("right", "left")
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A tokenizer, and how its texts are brought to one length."""
+
+    tokenizer: Tokenizer
+    length: int
+    """Number of tokens that every text gets: longer ones are cut before their last special token."""
+    pad: int
+    """Id of the tokens that fill a shorter one."""
+    left: bool
+    """Whether these stand before the text."""
+
+    def ids(self, texts: Sequence[str]) -> np.ndarray:
+        """Return the ids (T, length) of texts, which the tokenizer normalises by its own rules."""
+        found = np.full((len(texts), self.length), self.pad, np.int64)
+        for row, each in zip(found, self.tokenizer.encode_batch(list(texts)), strict=True):
+            begin = self.length - len(each.ids) if self.left else 0
+            row[begin : begin + len(each.ids)] = each.ids
+        return found
+
+
+def read_tokens(path: Path, cfg: TextConfig) -> Tokens:
+    """Read the tokenizer beside a checkpoint.
+
+    Texts are filled up to the tower's context length, or to the tokenizer's ``model_max_length`` if that
+    is less.
+
+    Args:
+        path: the checkpoint's file or folder.
+
+    Raises:
+        InputError: there is none, or its files do not say how texts are filled up.
+        WeightsError: a file is damaged.
+    """
+    folder = path if path.is_dir() else path.parent
+    if not (folder / FILE).is_file():
+        raise InputError(
+            f"{path}: no {FILE} beside it, which makes tokens of texts; put the checkpoint's own"
+            " there, or give token ids (texts, tokens)"
+        )
+    tokenizer = _opened(folder / FILE)
+    settings, special = (_entries(folder / name) for name in (SETTINGS, SPECIAL))
+    length, longest = cfg.context_length, settings.get("model_max_length")
+    if isinstance(longest, int) and 0 < longest < length:
+        length = longest
+    own = tokenizer.padding or {}
+    side = settings.get("padding_side", own.get("direction", "right"))
+    if side not in SIDES:
+        raise WeightsError(
+            f"{folder / SETTINGS}: padding_side = {side!r}, expected {' or '.join(SIDES)}"
+        )
+    pad = _pad(tokenizer, settings.get("pad_token") or special.get("pad_token"), own)
+    if pad is None and cfg.causal and cfg.pool in ("eos", "largest") and side == "right":
+        pad = 0  # nothing behind the end of a text is seen
+    if pad is None:
+        raise InputError(
+            f"{folder}: neither {SETTINGS} nor {FILE} says which token fills up a text, and this tower"
+            " sees it; give token ids (texts, tokens)"
+        )
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(length)
+    return Tokens(tokenizer, length, pad, side == "left")
+
+
+def copy_tokenizer(source: Path, folder: Path) -> None:
+    """Copy the files of the tokenizer beside a checkpoint, as far as there are any."""
+    place = source if source.is_dir() else source.parent
+    for name in TOKENIZER:
+        if (place / name).is_file():
+            shutil.copyfile(place / name, folder / name)
+
+
+def _opened(file: Path) -> Tokenizer:
+    from tokenizers import Tokenizer
+
+    with guarded(file, "JSON file"):
+        text = read_text(file)
+    try:
+        return Tokenizer.from_str(text)
+    except Exception as error:  # the library raises its base class
+        said = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise WeightsError(f"{file}: no tokenizer that the library tokenizers reads ({said})") from None
+
+
+def _entries(file: Path) -> Mapping[str, Any]:
+    content = read_json(file) if file.is_file() else {}
+    return content if isinstance(content, dict) else {}
+
+
+def _pad(tokenizer: Tokenizer, token: Any, own: Mapping[str, Any]) -> int | None:
+    """Return the id that fills up texts: by the settings' token, else by the tokenizer's own padding."""
+    token = token.get("content") if isinstance(token, dict) else token
+    found = tokenizer.token_to_id(token) if isinstance(token, str) else None
+    return own.get("pad_id") if found is None else found
