@@ -141,7 +141,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=300, help="most seconds for one pair")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the page")
     options = parser.parse_args()
-    sys.path[:0] = [str(ROOT), str(PAIRS)]
+    sys.path.insert(0, str(PAIRS))
+    sys.path.insert(0, str(ROOT))
     os.environ.setdefault("KERAS_BACKEND", "jax")
     warnings.simplefilter("ignore")
 
