@@ -1,6 +1,7 @@
 """Score `parity diff` on pairs of programs whose author had not seen it.
 
-    python tools/strangers.py [--only ID ...] [--share K/N] [--seconds N] [--write docs/strangers.md]
+    python tools/strangers.py [--only ID ...] [--share K/N] [--seconds N] [--kept FILE]
+                              [--write docs/strangers.md]
 
 Each pair of tools/strangers is compared as the command would: is the verdict right, is the line of the
 mistake printed, or one within three lines of it, and is every name that is given true of the mistake?
@@ -139,6 +140,9 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=[], metavar="ID", help="these pairs alone")
     parser.add_argument("--share", metavar="K/N", help="one N-th of the pairs")
     parser.add_argument("--seconds", type=int, default=300, help="most seconds for one pair")
+    parser.add_argument(
+        "--kept", type=Path, metavar="FILE", help="outcomes that stand, and are added to"
+    )
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the page")
     options = parser.parse_args()
     sys.path.insert(0, str(PAIRS))
@@ -146,7 +150,10 @@ def main() -> int:
     os.environ.setdefault("KERAS_BACKEND", "jax")
     warnings.simplefilter("ignore")
 
+    from parity.porting.verification.peers import import_timm
     from tests.support.share import parse
+
+    import_timm()  # declares operators without which torchvision, and so transformers, may not load
 
     def stop(*_: object) -> None:
         raise SlowError
@@ -156,8 +163,19 @@ def main() -> int:
     chosen = options.only or [*pairs]
     chosen = parse(options.share).of(chosen) if options.share else chosen
     outcomes = []
+    kept = {}
+    if options.kept is not None and options.kept.is_file():
+        kept = {each["id"]: each for each in map(json.loads, options.kept.read_text().splitlines())}
     for name in chosen:
-        outcomes.append(each := compared(pairs[name], options.seconds))
+        if name in kept:
+            each = Outcome(pairs[name], **kept[name]["said"])
+        else:
+            each = compared(pairs[name], options.seconds)
+        if options.kept is not None and name not in kept:
+            with options.kept.open("a") as stream:
+                said = {field: value for field, value in vars(each).items() if field != "pair"}
+                stream.write(json.dumps({"id": name, "said": said}) + "\n")
+        outcomes.append(each)
         good = each.right and (each.is_clean or not each.wrong_names)
         said = ", ".join(each.names) or "-"
         print(f"{'ok  ' if good else 'MISS'} {name:28} {each.verdict} {each.place} {said}", flush=True)
