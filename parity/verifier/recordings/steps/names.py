@@ -118,6 +118,7 @@ CAUSES: dict[tuple[Stage, str], tuple[str, str]] = {
     ),
     ("updated", "number type of the rate"): _RATE_ROUNDED,
     ("updated", "gradient"): ("update-gradient", "clip before the optimiser is called"),
+    ("updated", "decay of the average"): ("ema-decay", "give both moving averages the same decay"),
     ("updated", "momentum"): ("nesterov", "SGD(..., nesterov=False); optax.sgd(..., nesterov=False)"),
 }
 """For each stage and aspect of the hypotheses: a stable slug, and the line to change."""
