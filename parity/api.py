@@ -158,8 +158,12 @@ def diff(
     if recorded is not None:
         from parity.verifier.recordings import compare_sides
         from parity.verifier.recordings.diagnosis import diagnose as explain
+        from parity.verifier.recordings.steps.names import check_causes
 
+        check_causes(accept)
         return explain(compare_sides(*recorded, how=how), accept)
+    if accept:
+        raise ConfigError(f"accept goes with two recordings, and {names[0]} is none")
     sides = [
         built(Order(name=str(each), twin=twin, seed=seed)) if isinstance(each, str | Path) else each
         for each, twin in ((a, "torch"), (b, "jax"))

@@ -30,7 +30,7 @@ class Alignment:
     """Modules of A without a partner."""
     only_b: tuple[str, ...]
     counterparts: Mapping[str, Counterpart] = field(default_factory=dict)
-    """For each parameter of A that has no partner by its name: those of B with its numbers."""
+    """For each parameter of A whose partner is called or laid out otherwise: B's with its numbers."""
 
     def __repr__(self) -> str:
         return (

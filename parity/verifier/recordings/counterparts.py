@@ -3,15 +3,17 @@ split, and however they are laid out."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from parity.measure.error import relative_error
+from parity.measure.error import relative_error, wide
 from parity.measure.tolerance import epsilon
 from parity.measure.traces import Event, Site, Trace
 from parity.verifier.recordings.align import Alignment
-from parity.verifier.recordings.calls import Counterpart, gathered
+from parity.verifier.recordings.calls import Counterpart, Pair, gathered, read_pair
+from parity.verifier.recordings.judge import compare
 from parity.verifier.recordings.pairs import pairs_of
 from parity.verifier.recordings.rounding import GRAINS, Traces
 
@@ -31,13 +33,33 @@ def counterparts(traces: Traces, alignment: Alignment) -> dict[str, Counterpart]
     pairs = list(pairs_of(traces, alignment, "parameters", step_a, step_b))
     rest_a = _rest(traces.a, step_a, {pair.a.site for pair in pairs})
     rest_b = _rest(traces.b, step_b, {pair.b.site for pair in pairs})
-    found = dict(_renamed(traces, rest_a, rest_b))
+    found = dict(_transposed(traces, alignment, pairs)) | dict(_renamed(traces, rest_a, rest_b))
     taken = {name for each in found.values() for name in each.names}
     rest_a = [each for each in rest_a if each.path not in found and each.spacing is None]
     rest_b = [each for each in rest_b if each.path not in taken and each.spacing is None]
     for group_a, group_b in _groups(traces, rest_a, rest_b):
         found |= _elements(traces, group_a, group_b)
     return found
+
+
+def _transposed(
+    traces: Traces, alignment: Alignment, pairs: list[Pair]
+) -> Iterator[tuple[str, Counterpart]]:
+    """Yield the parameters that lie the other way under the same name and shape, as the square matrix of
+    a layer of one's own may, if the forward passes are the same all the same."""
+    turned = []
+    for pair in pairs:
+        a, b = (wide(each) for each in read_pair(traces.a, traces.b, pair))
+        if pair.a.spacing or pair.b.spacing or not 2 <= a.ndim <= 4 or np.array_equal(a, b):
+            continue
+        places = np.arange(b.size).reshape(b.shape)
+        for axes in itertools.permutations(range(b.ndim)):
+            if b.transpose(axes).shape == a.shape and np.array_equal(b.transpose(axes), a):
+                turned.append((pair.a.path, Counterpart((pair.b.path,), places.transpose(axes).ravel())))
+                break
+    if turned:
+        forward = compare(traces, alignment, "forward", traces.a.steps[0], traces.b.steps[0])
+        yield from turned if forward.judged and forward.passed else ()
 
 
 def _rest(trace: Trace, step: int, paired: set[Site]) -> list[Event]:

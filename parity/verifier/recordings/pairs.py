@@ -44,7 +44,7 @@ def pairs_of(
     events = list(a.of(stage, step_a))
     # gradients are computed from the last module to the first
     for event in reversed(events) if stage == "gradients" else events:
-        pair = _by_name(alignment, event, partners) or _by_values(alignment, event, partners)
+        pair = _by_values(alignment, event, partners) or _by_name(alignment, event, partners)
         if pair:
             yield pair
 

@@ -6,12 +6,13 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from parity.measure.error import relative_error
-from parity.measure.site import Stage
+from parity.measure.site import AVERAGE, Stage
 from parity.measure.tolerance import ASSUMED
 from parity.verifier.recordings.calls import read_pair
 from parity.verifier.recordings.difference import Difference
 from parity.verifier.recordings.judge import Comparison, Divergence
 from parity.verifier.recordings.pairs import pairs_of
+from parity.verifier.recordings.steps.average import explain_average
 from parity.verifier.recordings.steps.explain import explain_step
 from parity.verifier.recordings.steps.segment import StepSegment
 from parity.verifier.recordings.steps.segments import step_segments
@@ -25,6 +26,7 @@ UNRULED = ("forward", "loss", "backward", "gradients")
 MULTIPLES = {"gradient-scale", "gradient-sign"}
 """Causes that make all gradients of one program multiples of the other's."""
 NO_OPERATIONS = "a recording holds no operations; give both as programs to see the line and the cause"
+NO_RULE = "there is no rule for this tensor, or only a sample of it was kept"
 MOST_PLACES = 8
 """Most kinds of places that are listed; with more, it is better to repair these and compare again."""
 
@@ -74,15 +76,40 @@ class Search:
         verdict = self._explain(comparison.divergence)
         if verdict.causes and comparison.stage == "loss":
             self._other_loss.add(comparison.step)
-        named = {cause.name for place in self.places for cause in place.verdict.causes}
-        new = tuple(each for each in verdict.causes if each.name not in named | _views(each, named))
+        new = tuple(c for c in verdict.causes if c.name not in self._named | _views(c, self._named))
         if verdict.unknown and comparison.stage in UNRULED and self._gradients_part:
             self.checked = False  # the same mistake, in another step
         elif first or new or (verdict.unknown and not verdict.same):
             self.places.append(Place((comparison.divergence,), replace(verdict, causes=new)))
-            return bool(new)
+            return bool(new) and self._is_covered(comparison)
         self.follows.add((comparison.step, comparison.stage))
+        return self._is_covered(comparison)
+
+    def _is_covered(self, comparison: Comparison) -> bool:
+        """Return whether all tensors that differ are among those that the rules recompute; if not, name
+        the first: a sample, or a moving average that follows no rule."""
+        if comparison.stage not in ("clipped", "moments", "updated") or comparison.divergence is None:
+            return True
+        a, b = step_segments(self.difference, comparison.divergence)
+        for each in comparison.divergences:
+            mine, theirs = each.judged.site, each.judged.partner
+            port = f" {mine.port}" if comparison.stage == "moments" else ""
+            known = (
+                {f"{path}{port}" for path in (mine.path, theirs.path)}
+                & a.result.keys()
+                & b.result.keys()
+            )
+            if mine.port == AVERAGE and (found := explain_average(self.difference.traces, mine, theirs)):
+                if found.causes and found.causes[0].name not in self._named:
+                    self.places.append(Place((each,), found))
+            elif (not known or (mine.port and not port)) and mine.path not in self._frozen:
+                self.places.append(Place((each,), Verdict(unknown=f"{comparison.stage}: {NO_RULE}")))
+                return False
         return True
+
+    @property
+    def _named(self) -> set[str]:
+        return {cause.name for place in self.places for cause in place.verdict.causes}
 
     def _explain(self, divergence: Divergence) -> Verdict:
         step = divergence.judged.site.step
@@ -91,6 +118,10 @@ class Search:
             return self._passed_on(step, carried) or Verdict(unknown=NO_OPERATIONS)
         if divergence.stage not in STEP_STAGES:
             return Verdict(unknown=NO_OPERATIONS)
+        site = divergence.judged.site
+        if site.port == AVERAGE:
+            averages = explain_average(self.difference.traces, site, divergence.judged.partner)
+            return averages or Verdict(unknown=f"updated: {NO_RULE}")
         carried = carried if divergence.stage == "gradients" else 0.0
         a, b = step_segments(self.difference, divergence)
         if divergence.stage in ("clipped", "moments", "updated"):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 from parity.measure.site import Stage
+from vit_config import ConfigError
 
 _CLIP_EPSILON = (
     "clip-epsilon",
@@ -118,6 +122,21 @@ CAUSES: dict[tuple[Stage, str], tuple[str, str]] = {
     ),
     ("updated", "number type of the rate"): _RATE_ROUNDED,
     ("updated", "gradient"): ("update-gradient", "clip before the optimiser is called"),
+    ("updated", "decay of the average"): ("ema-decay", "give both moving averages the same decay"),
     ("updated", "momentum"): ("nesterov", "SGD(..., nesterov=False); optax.sgd(..., nesterov=False)"),
 }
 """For each stage and aspect of the hypotheses: a stable slug, and the line to change."""
+
+
+def check_causes(names: Iterable[str]) -> None:
+    """Refuse names of causes that do not exist.
+
+    Raises:
+        ConfigError: says which, and what was meant or all that there are.
+    """
+    known = sorted({name for name, _ in CAUSES.values()})
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"the causes are {', '.join(known)}"
+            raise ConfigError(f"--accept {name}: no cause has this name; {hint}")

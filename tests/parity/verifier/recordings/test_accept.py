@@ -4,9 +4,11 @@ import json
 
 import pytest
 
+import parity
 from parity.cli import main
 from tests.parity.verifier.recordings.test_step_causes import adamw, run_torch
 from tests.parity.verifier.recordings.test_step_causes_early import norm_clip, torch_clip
+from vit_config import ConfigError
 
 MOST = 0.1
 
@@ -90,6 +92,16 @@ def test_a_cause_that_does_not_exist(diff, traces, given, said):
     assert status == 2
     assert error.startswith(f"parity diff: --accept {given.rpartition(',')[2]}: {said}")
     assert error.count("\n") == 1
+
+
+def test_the_function_takes_them_too(traces):
+    a, b, _ = traces
+    assert parity.diff(a, b, accept=["clip-epsilon"]).equal
+    assert not parity.diff(a, b).equal
+    with pytest.raises(ConfigError, match="did you mean clip-epsilon"):
+        parity.diff(a, b, accept=["clip-epsilom"])
+    with pytest.raises(ConfigError, match="accept goes with two recordings, and a is none"):
+        parity.diff((print, 1), (print, 1), accept=["clip-epsilon"])
 
 
 def test_programs_have_no_causes_to_accept(diff):

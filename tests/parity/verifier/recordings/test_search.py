@@ -8,6 +8,7 @@ import optax
 import pytest
 import torch
 
+from parity.measure.traces import record
 from parity.verifier.recordings import Recorded, compare_sides
 from parity.verifier.recordings.diagnosis import diagnose
 from tests.parity.verifier.recordings.test_step_causes import (
@@ -209,3 +210,34 @@ def test_in_float32_the_constant_of_clipping_is_rounding(tmp_path, fault):
     tx = of_optax(CLIPPED, **(BEHIND[fault][1] if fault else {}))
     run_jax(tmp_path / "b.trace", "float32", tx)
     assert named(tmp_path) == ([fault] if fault else [])
+
+
+AVERAGES = {
+    "the same": (0.9, 0.9, ["clip-epsilon"]),
+    "another decay": (0.9, 0.8, ["clip-epsilon", "ema-decay"]),
+    "of no rule": (0.9, None, ["clip-epsilon"]),
+}
+
+
+@pytest.mark.parametrize("fault", AVERAGES)
+def test_a_moving_average_behind_what_clipping_did(tmp_path, fault):
+    *decays, names = AVERAGES[fault]
+    clips = torch_clip(MOST), norm_clip(MOST, 0.0)
+    for name, clip, decay in zip("ab", clips, decays, strict=True):
+        trace = run_torch(tmp_path / f"{name}.plain", clip=clip)
+        averages = {each.path: trace.read(each) for each in trace.of("parameters", 0)}
+        with record(tmp_path / f"{name}.trace") as again:
+            for step in trace.steps:
+                with again.step(**{e.path: trace.read(e) for e in trace.of("batch", step)}):
+                    for each in trace.events:
+                        if each.step == step and each.stage != "batch":
+                            again.log(each.stage, trace.read(each), path=each.path, port=each.port)
+                    for each in trace.of("updated", step):
+                        share = 0.9 + 0.05 * np.sin(averages[each.path]) if decay is None else decay
+                        new = share * averages[each.path] + (1 - share) * trace.read(each)
+                        averages[each.path] = new
+                        again.log("updated", new, path=each.path, port="ema")
+    found = of(tmp_path)
+    assert [cause.name for cause in found.causes] == names
+    assert found.but_for == (("clip-epsilon",) if fault == "the same" else ())
+    assert [place.verdict.unknown is None for place in found.places][-1] == (fault != "of no rule")
