@@ -273,10 +273,13 @@ class Round:
         x, y, fed = trial.x, trial.y, trial.feed(self.b)
         self.work += len(fed)
         roots = {each for _, each in self.outputs.unequal(self.a, fed)}
-        met = set(meet(fed.operations, self.index)) | noise(fed)
-        after = reach(fed, roots, met - roots)
+        partners = meet(fed.operations, self.index)
+        after = reach(fed, roots, (set(partners) | noise(fed)) - roots)
         if len(after) >= len(self.reach_b):
             return None  # it mends nothing: a norm yields the same of a value and of that value centred
+        explains = any(each in self.reach_a for some in partners.values() for each in some)
+        if not explains and len(roots) == len(self.roots):
+            return None  # B computes once more what it has: with a rate of 0, the step before
         for each in trial.readers or [r for r in self.readers[y] if r in self.reach_b]:
             if each in after and not any(i in after for i in fed.operations[each].inputs):
                 return None
