@@ -123,7 +123,11 @@ def _common_factor(traces: Traces, pairs: list[Pair]) -> float | None:
 
 
 def parameters_apart(traces: Traces, alignment: Alignment, index: int) -> dict[str, float]:
-    """Return the distances of the parameters that the step before left, which judged them; by A's names.
+    """Return the distances of the parameters that the step before left, which judged them; by A's names,
+    and under no name that of all that is computed from them.
+
+    For the latter, a parameter counts as at least as large as its layer's others: a bias of zeros that
+    noise has moved is far from itself, but moves its layer's output little.
 
     Args:
         index: position of the step among those of each trace.
@@ -131,10 +135,20 @@ def parameters_apart(traces: Traces, alignment: Alignment, index: int) -> dict[s
     if traces.shadow is not None or index == 0:
         return {}  # the shadow took the same steps; or nothing has been computed yet
     before = traces.a.steps[index - 1], traces.b.steps[index - 1]
-    return {
-        pair.a.path: relative_error(*reversed(read_pair(traces.a, traces.b, pair)), holes=True)
-        for pair in pairs_of(traces, alignment, "updated", *before)
-    }
+    pairs = [p for p in pairs_of(traces, alignment, "updated", *before) if not p.a.port]
+    sizes = {pair.a.path: norm(traces.a.read(pair.a)) for pair in pairs}
+    layers: dict[str, float] = {}
+    for pair in pairs:
+        layer = pair.a.path.rpartition(".")[0]
+        usual = sizes[pair.a.path] / max(pair.a.size, 1) ** 0.5
+        layers[layer] = max(layers.get(layer, 0.0), usual) if layer else 0.0
+    found, most = {}, 0.0
+    for pair in pairs:
+        a, b = read_pair(traces.a, traces.b, pair)
+        found[pair.a.path] = relative_error(b, a, holes=True)
+        usual = layers[pair.a.path.rpartition(".")[0]] * pair.a.size**0.5
+        most = max(most, relative_error(b, a, at_least=usual, holes=True))
+    return found | {"": most}
 
 
 def _scales(a: Trace, pairs: list[Pair]) -> list[float]:

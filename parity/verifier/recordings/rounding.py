@@ -37,7 +37,7 @@ def limit(traces: Traces, pair: Pair, scale: float, apart: Mapping[str, float]) 
 
     Args:
         scale: the least size that the tensor counts as.
-        apart: distances of the parameters that a later step starts from, by their names in A.
+        apart: distances of the parameters that a later step starts from, see `parameters_apart`.
     """
     least, first = grain(pair), pair.a.step == traces.a.steps[0]
     if pair.a.stage == "batch" or (pair.a.stage == "parameters" and first):
@@ -47,7 +47,7 @@ def limit(traces: Traces, pair: Pair, scale: float, apart: Mapping[str, float]) 
     # later steps start from parameters that rounding has moved: Adam divides a gradient that is only
     # noise by its own size, so an element may move either way, and all that is computed from it follows
     own = pair.a.stage in ("parameters", "updated")
-    left = apart.get(pair.a.path, 0.0) if own else max(apart.values(), default=0.0)
+    left = apart.get(pair.a.path if own else "", 0.0)
     return assumed(least, 1 + pair.a.step - traces.a.steps[0], left)
 
 

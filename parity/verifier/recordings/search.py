@@ -165,7 +165,7 @@ class Search:
         index = steps.index(step)
         before = self._at(steps[index - 1], "updated") if index else None
         if before is not None and steps[index - 1] == step - 1:
-            return max((each.error for each in before.judged), default=0.0)
+            return max((x.error for x in before.judged if not x.site.port), default=0.0)
         return max(self._distances(index), default=0.0)
 
     def _at(self, step: int, stage: Stage) -> Comparison | None:
