@@ -131,7 +131,7 @@ def _rotary_pairs(here: Here, attn: Callable, *args: Any, **options: Any) -> Any
         return attn(*args, **options)
 
 
-@fault("rotary coordinates half a patch off", "rope", None,
+@fault("rotary coordinates half a patch off", "rope", "table",
        rope=lambda rope: rope is not None and rope.kind != "mixed")  # fmt: skip
 def _rotary_offset(here: Here, rope: Callable, *args: Any) -> Any:
     options = here.module.rope
