@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from parity.verifier.programs.aten.calls import (
 )
 from parity.verifier.programs.aten.context import Context, named_tensors
 from parity.verifier.programs.aten.rules import DECOMPOSITIONS
+from parity.verifier.programs.aten.storage import strided
 from parity.verifier.programs.aten.tensors import Tensors
 from parity.verifier.programs.jaxprs.values import rounding_of
 from parity.verifier.programs.names import LAYOUT, TORCH_NAMES
@@ -104,6 +106,8 @@ def in_float64(program: Program) -> Program:
         if op.run is None and isinstance(value, np.ndarray) and value.dtype.kind == "f":
             program.kept[op.index] = value.astype(np.float64)
             op.dtype = "float64"
+        if isinstance(op.run, Call):
+            op.run = replace(op.run, fixed=widened(op.run.fixed))
     again = [op.index for op in program.operations if op.run is not None]
     for index in again:
         program.kept.pop(index, None)
@@ -200,7 +204,9 @@ class _Recorder(Tensors, TorchDispatchMode):
             common == "convert" and first is not None and isinstance(result, torch.Tensor)
             and first.dtype.is_floating_point == result.dtype.is_floating_point
         )  # fmt: skip
-        run = Call(VIEWS.get(func, func), widened(fixed), slots, structure, written)
+        run: Any = Call(VIEWS.get(func, func), widened(fixed), slots, structure, written)
+        if func is aten.as_strided.default:
+            run = strided(*args)
 
         def made(operands: tuple[Any, ...], run: Callable[..., Any], label: str) -> Operation:
             return Operation(-1, common, operands, run, "operation", label, line, self.context.module,

@@ -41,7 +41,7 @@ def geometry_of(tensor: torch.Tensor) -> Geometry:
 
 @dataclass(frozen=True)
 class View:
-    """A view of a storage that was written to."""
+    """A view of a storage, such as one that was written to."""
 
     whole: Geometry
     part: Geometry
@@ -51,6 +51,13 @@ class View:
         """Return the view, given the storage."""
         flat = flat_of(tensor_of(operands[0]), self.whole, self.length)
         return torch.as_strided(flat, *self.part).numpy()
+
+
+def strided(tensor: torch.Tensor, size: Any, stride: Any, offset: int | None = None) -> View:
+    """Return `as_strided` as a view of its tensor's storage; what is given again may lie otherwise."""
+    offset = int(tensor.storage_offset()) if offset is None else offset
+    length = tensor.untyped_storage().nbytes() // tensor.element_size()
+    return View(geometry_of(tensor), (tuple(size), tuple(stride), offset), length)
 
 
 @dataclass(frozen=True)

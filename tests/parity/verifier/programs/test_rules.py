@@ -7,7 +7,8 @@ import torch
 
 from parity.verifier.locate import compare
 
-X = np.random.default_rng(4).normal(size=(3, 5))
+RNG = np.random.default_rng(4)
+X = RNG.normal(size=(3, 5))
 
 
 def of_jax(right):
@@ -78,3 +79,21 @@ def test_a_gradient_that_ends_is_placed_where_it_ends():
         (straight, torch.from_numpy(X)), (jax.value_and_grad(ended), X), gradients=True
     ).places
     assert "rounded = jnp.round(x)" in [line.text for line in place.b.lines]
+
+
+def test_memory_is_read_by_strides_where_a_program_that_demands_float32_runs_again_in_float64():
+    weight, x = (RNG.normal(size=size).astype(np.float32) for size in ((3, 4), (2, 3)))
+
+    def demanding(w, x):
+        assert w.dtype == x.dtype == torch.float32
+        last = torch.exp(w).as_strided((3, 2), (1, 3), 3)  # columns 1 and 2, one behind the other
+        return x @ last * torch.empty(2).copy_(torch.arange(2, dtype=torch.float32))
+
+    def port(w, x):
+        return x @ jnp.exp(w)[:, 1:3] * jnp.arange(2)
+
+    columns = torch.from_numpy(weight.T.copy()).T
+    found = compare((demanding, (columns, torch.from_numpy(x))), (port, (weight, x)))
+    assert found.verdict == "EQUAL"
+    assert "refuses float64" in found.remarks[0]
+    assert found.error < 1e-15
