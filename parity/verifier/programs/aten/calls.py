@@ -165,9 +165,11 @@ def zeros_like(tensor: torch.Tensor) -> Call:
 
 def copy_of(target: torch.Tensor, given: torch.Tensor) -> Call | None:
     """Return a call that makes what a tensor holds after another was copied into it, whatever it held
-    before; None where the other is of another type."""
+    before; None between types that do not both have fractions, or of another type and shape."""
     if target.dtype != given.dtype:
-        return None
+        if target.shape != given.shape or not (target.is_floating_point() and given.is_floating_point()):
+            return None
+        return _call(aten._to_copy.default, given, dtype=target.dtype)
     if target.shape == given.shape:
         return _call(aten.clone.default, given)
     return _call(aten.expand_copy.default, given, list(target.shape))

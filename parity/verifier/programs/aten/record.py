@@ -40,6 +40,8 @@ from parity.verifier.programs.names import LAYOUT, TORCH_NAMES
 from parity.verifier.programs.program import Kind, Operation, Program, Ref
 
 aten = torch.ops.aten
+DRAWN = "drawn"
+"""Key of the operations that draw random numbers in their `extra`."""
 
 PRODUCTS = ("matmul", "addmm", "addbmm", "baddbmm", "conv", "linear")
 """Operations that autocast computes in a smaller type."""
@@ -97,6 +99,22 @@ def record_torch(
             if as_it_is:
                 program.ran.append(to_numpy(tensor).astype(np.float64))
     return program
+
+
+def returns_draws(program: Program) -> bool:
+    """Return whether an output depends on random numbers: those of a model's initial values, replaced
+    before it runs, do not count."""
+    seen: set[int] = set()
+    stack = [index for _, index in program.outputs]
+    while stack:
+        index = stack.pop()
+        if index not in seen:
+            seen.add(index)
+            op = program.operations[index]
+            if DRAWN in op.extra:
+                return True
+            stack += op.inputs
+    return False
 
 
 def in_float64(program: Program) -> Program:
@@ -208,14 +226,16 @@ class _Recorder(Tensors, TorchDispatchMode):
         if func is aten.as_strided.default:
             run = strided(*args)
 
+        random = torch.Tag.nondeterministic_seeded in func.tags
+        if random and "attention" not in name:  # which draws only where it drops weights, by an own call
+            self.program.draws[str(line or name)] = None
+            extra = {**extra, DRAWN: True}
+
         def made(operands: tuple[Any, ...], run: Callable[..., Any], label: str) -> Operation:
             return Operation(-1, common, operands, run, "operation", label, line, self.context.module,
             self.scope,
                              is_layout=layout and not written, extra=extra)  # fmt: skip
 
-        random = torch.Tag.nondeterministic_seeded in func.tags
-        if random and "attention" not in name:  # which draws only where it drops weights, by an own call
-            self.program.draws[str(line or name)] = None
         if written:
             tensors = [flat[i] for i in written]
             whole = self.add(made(tuple(operands), run, label), None, None)

@@ -11,7 +11,7 @@ import torch
 
 from parity.verifier.programs.aten.copies import copied
 from parity.verifier.programs.aten.held import Held, Leaf, all_modules
-from parity.verifier.programs.aten.record import in_float64, named_tensors, record_torch
+from parity.verifier.programs.aten.record import in_float64, named_tensors, record_torch, returns_draws
 from parity.verifier.programs.callables import argument_names, is_a, kinds_of, map_arrays
 from parity.verifier.programs.jaxprs.values import rounding_of
 from parity.verifier.programs.mistakes import mistake
@@ -49,10 +49,12 @@ def record_side(
             program = _recorded(function, held, args, kwargs, *arguments, own=True)
         except Exception:
             raise error from None
-        if program.draws:  # it would draw anew
+        if returns_draws(program):  # it would draw anew
             raise
         said = mistake(error, function, args, kwargs) or type(error).__name__
         program.notes.append(REFUSES.format(said))
+    if not returns_draws(program):
+        program.draws.clear()
     if training:
         program.notes.append(TRAINING)
     return program

@@ -4,7 +4,9 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 import torch
 from flax import nnx
@@ -157,3 +159,30 @@ def test_a_file_imports_what_lies_beside_it_whatever_lay_beside_another(tmp_path
     assert run("diff", [first, first]) == 0
     assert run("diff", [first, second]) == 1
     assert "number: 3 where A has 2" in capsys.readouterr().out
+
+
+def test_a_step_may_build_its_own_model_whose_first_values_are_replaced():
+    """The model is drawn in float32, and its draws reach no output."""
+    rng = np.random.default_rng(3)
+    weight, x = (rng.normal(size=size).astype(np.float32) for size in ((4, 6), (3, 6)))
+
+    def step(x):
+        model = torch.nn.Linear(6, 4, bias=False)
+        with torch.no_grad():
+            model.weight.copy_(torch.from_numpy(weight))
+        torch.tanh(model(x)).sum().backward()
+        return model.weight.grad
+
+    def port(x):
+        return jax.grad(lambda w: jnp.tanh(x @ w.T).sum())(jnp.asarray(weight))
+
+    found = compare((step, torch.from_numpy(x)), (port, x), gradients=True)
+    assert found.verdict == "EQUAL"
+    assert not any("random" in each for each in found.remarks)
+
+    def noisy(x):
+        return step(x) + torch.rand(4, 6)
+
+    found = compare((noisy, torch.from_numpy(x)), (port, x), gradients=True)
+    assert found.verdict == "DIFFERENT"
+    assert "draws random numbers at test_held.py" in found.remarks[0]
