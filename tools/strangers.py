@@ -40,8 +40,9 @@ not, and that mending the marked line alone makes them agree.
 - **line**: *yes* if the marked line is among those printed for B; *near* if one within {near} lines is,
   as where a call runs over several lines, or where a helper's own line is shown; *no* otherwise: a
   mistake made before anything is computed, in what loads the weights, has no line in the program.
-- **cause**: the names that were given. Which are true of each mistake was decided after the run, by
-  reading; a name that is not is marked as wrong. `-`: none was given, and the formulas are what is said.
+- **cause**: the names that were given. Which are true of each mistake was decided by reading it, for
+  half of the mistakes after names had been given; one that is not is marked as wrong. `-`: none was
+  given, and the formulas are what is said.
 - The engine was changed after the first run, for whole kinds, not for single pairs. That run: {first}
 
 """
@@ -93,7 +94,8 @@ def compared(pair: dict[str, Any], limit: int) -> Outcome:
     except SlowError:
         return Outcome(pair, f"not ended in {limit} s")
     except Exception as error:
-        return Outcome(pair, f"{type(error).__name__}: {error}".splitlines()[0][:100])
+        said = str(error).replace(f"{PAIRS}/", "").replace(f"{pair['a']}: ", "").splitlines()[0]
+        return Outcome(pair, f"{type(error).__name__}: {said[:100]}")
     finally:
         signal.alarm(0)
     shown = {(Path(line.file).name, line.line) for place in found.places for line in place.b.lines}
