@@ -19,6 +19,8 @@ import sys
 import time
 import warnings
 from dataclasses import dataclass
+from datetime import date
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -43,13 +45,14 @@ not, and that mending the marked line alone makes them agree.
 - **cause**: the names that were given. Which are true of each mistake was decided by reading it, for
   half of the mistakes after names had been given; one that is not is marked as wrong. `-`: none was
   given, and the formulas are what is said.
-- The engine was changed after the first run, for whole kinds, not for single pairs. That run: {first}
+- The engine was changed after the first run, for whole kinds, not for single pairs. In that run, {first}
+- What cannot be compared: a model that is built inside of the step with its weights put into `.data`.
 
 """
-FIRST = """of the 95 pairs then there, run with the versions above, one clean pair was DIFFERENT (a table
-  of rotations in complex64), every mistake that could be compared was caught, 27 of 51 lines were among
-  those printed and 11 more near; 7 pairs could not be compared (Keras's lazy modules, complex tables,
-  random numbers drawn inside of a step) and some steps did not end."""
+FIRST = """of the 95
+  pairs then there, one clean pair was DIFFERENT (a table of rotations in complex64) and every mistake in
+  a function that could be compared was caught, 27 of 51 on the line and 11 near it; 7 pairs could not be
+  compared (Keras's lazy modules, random numbers drawn inside of a step), and some steps did not end."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,12 @@ def row(each: Outcome) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
+def versions() -> str:
+    """Return the date, and the versions of what the pairs use."""
+    names = "torch", "jax", "flax", "optax", "keras", "dm-haiku", "equinox", "lightning", "transformers"
+    return f"{date.today()}, " + ", ".join(f"{name} {version(name)}" for name in names)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -193,7 +202,8 @@ def main() -> int:
             "| pair | style of B | what is wrong | verdict | line | cause |",
             "|---|---|---|---|---|---|",
         ]
-        said = ["`python tools/strangers.py --write docs/strangers.md`:", ""]
+        command = f"`python tools/strangers.py --seconds {options.seconds} --write docs/strangers.md`"
+        said = [f"{command}, {versions()}:", ""]
         options.write.write_text(head + "\n".join([*said, *counts, *table, *map(row, outcomes)]) + "\n")
     good = all(each.right and (each.is_clean or not each.wrong_names) for each in outcomes)
     return 0 if good else 1
