@@ -25,9 +25,9 @@ class Tensors:
 
     def __init__(self, program: Program, context: Context, *, hold: bool, as_it_is: bool) -> None:
         self.program, self.context, self.hold, self.as_it_is = program, context, hold, as_it_is
-        self.nodes: dict[int, tuple[Any, int, int]] = {}
-        """By id of a tensor: a weak reference to it, its operation, and the writes its storage had
-        seen."""
+        self.nodes: dict[int, tuple[Any, int, int, int]] = {}
+        """By id of a tensor: a weak reference to it, its operation, the writes its storage had seen, and
+        the address of that storage."""
         self.held: list[torch.Tensor] = []
         self.places: dict[Any, torch.Tensor] = {}
         """The last tensor at an address and of a geometry, in a program that runs backward."""
@@ -39,9 +39,9 @@ class Tensors:
 
     def leaf(self, tensor: torch.Tensor, kind: Kind, label: str, epsilon: float) -> int:
         """Return the operation of a tensor from outside, appended if it is new."""
-        key = id(tensor)
-        if key in self.nodes and self.nodes[key][0]() is tensor:
-            return self.nodes[key][1]
+        known = self.known(tensor)
+        if known is not None:
+            return known[1]
         self.held.append(tensor)
         value = to_numpy(tensor).copy()  # the program may write into it
         return self.add(
@@ -80,7 +80,15 @@ class Tensors:
         if self.hold:
             self.held.append(tensor)
             self.places[(tensor.data_ptr(), *geometry_of(tensor))] = tensor
-        self.nodes[key] = (weakref.ref(tensor), index, self.writes(tensor))
+        address = tensor.untyped_storage().data_ptr()
+        self.nodes[key] = (weakref.ref(tensor), index, self.writes(tensor), address)
+
+    def known(self, tensor: torch.Tensor) -> tuple[Any, int, int, int] | None:
+        """Return what is noted of a tensor; None if it is new, or its `data` was replaced."""
+        found = self.nodes.get(id(tensor))
+        if found is None or found[0]() is not tensor:
+            return None
+        return found if found[3] == tensor.untyped_storage().data_ptr() else None
 
     def writes(self, tensor: torch.Tensor) -> int:
         """Return how often the memory of a tensor was written to."""
@@ -89,8 +97,8 @@ class Tensors:
 
     def node(self, tensor: torch.Tensor) -> int:
         """Return the operation whose value a tensor holds now."""
-        known = self.nodes.get(id(tensor))
-        index = known[1] if known is not None and known[0]() is tensor else self.twin(tensor)
+        known = self.known(tensor)
+        index = known[1] if known is not None else self.twin(tensor)
         if index is None:
             index = self.leaf(tensor, "constant", "constant", 0.0)
             known = self.nodes[id(tensor)]

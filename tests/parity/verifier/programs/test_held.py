@@ -166,19 +166,24 @@ def test_a_step_may_build_its_own_model_whose_first_values_are_replaced():
     rng = np.random.default_rng(3)
     weight, x = (rng.normal(size=size).astype(np.float32) for size in ((4, 6), (3, 6)))
 
-    def step(x):
+    def step(x, put=False):
         model = torch.nn.Linear(6, 4, bias=False)
-        with torch.no_grad():
-            model.weight.copy_(torch.from_numpy(weight))
+        if put:
+            model.weight.data = torch.from_numpy(weight)
+        else:
+            with torch.no_grad():
+                model.weight.copy_(torch.from_numpy(weight))
         torch.tanh(model(x)).sum().backward()
         return model.weight.grad
 
     def port(x):
         return jax.grad(lambda w: jnp.tanh(x @ w.T).sum())(jnp.asarray(weight))
 
-    found = compare((step, torch.from_numpy(x)), (port, x), gradients=True)
-    assert found.verdict == "EQUAL"
-    assert not any("random" in each for each in found.remarks)
+    for put in (False, True):
+        one = functools.partial(step, put=put)
+        found = compare((one, torch.from_numpy(x)), (port, x), gradients=True)
+        assert found.verdict == "EQUAL"
+        assert not any("random" in each for each in found.remarks)
 
     def noisy(x):
         return step(x) + torch.rand(4, 6)
