@@ -40,7 +40,8 @@ KINDS = {
     "sign": _SUMS | _ORDERS,  # of an amount by which rows are rolled
     "slice": _ORDERS | _READS | _ROWS,
     "function": _FACTORS | _STEPS | _ROWS | {"axis"},
-    "arguments exchanged": _ORDERS | _SUMS | _READS | _WINDOWS | {"operation", "activation", "mask"},
+    "arguments exchanged": _ORDERS | _SUMS | _READS | _WINDOWS
+    | {"operation", "operands exchanged", "activation", "mask"},
     "term or factor left out": _SUMS | _FACTORS | _STEPS | _READS,
     "call left out": _STEPS | _FACTORS | _ORDERS | _READS,
     "keyword left out": _STEPS | _ORDERS | _FACTORS | _SUMS | _ROWS | _WINDOWS,
