@@ -46,7 +46,6 @@ not, and that mending the marked line alone makes them agree.
   half of the mistakes after names had been given; one that is not is marked as wrong. `-`: none was
   given, and the formulas are what is said.
 - The engine was changed after the first run, for whole kinds, not for single pairs. In that run, {first}
-- What cannot be compared: a model that is built inside of the step with its weights put into `.data`.
 
 """
 FIRST = """of the 95
