@@ -44,12 +44,24 @@ def stack(operands: Sequence[Any]) -> Any:
     return np.stack([np.asarray(each) for each in operands])
 
 
+SCATTERS = {
+    f"scatter{how}": f"scatter{how.replace('-', '_')}" for how in ("", "-add", "-mul", "-min", "-max")
+}
+"""Primitives whose parameters hold a function of the types that they were traced with, and JAX's own
+functions that make it anew."""
+
+
 def bind(primitive: Any, params: dict[str, Any], operands: Sequence[Any]) -> Any:
     """Run a primitive as JAX does, in float64."""
     import jax
 
     with jax.enable_x64(True):
-        result = primitive.bind(*map(jax.numpy.asarray, operands), **primitive.get_bind_params(params))
+        arrays = map(jax.numpy.asarray, operands)
+        if primitive.name in SCATTERS:
+            given = {k: v for k, v in params.items() if not k.startswith("update_")}
+            result = getattr(jax.lax, SCATTERS[primitive.name])(*arrays, **given)
+        else:
+            result = primitive.bind(*arrays, **primitive.get_bind_params(params))
     return [lowered(r) for r in result] if primitive.multiple_results else lowered(result)
 
 

@@ -97,3 +97,22 @@ def test_memory_is_read_by_strides_where_a_program_that_demands_float32_runs_aga
     assert found.verdict == "EQUAL"
     assert "refuses float64" in found.remarks[0]
     assert found.error < 1e-15
+
+
+def test_rows_that_are_added_to_by_a_program_that_demands_float32():
+    rows, x = np.array([[2], [0], [2]]), RNG.normal(size=(3, 4)).astype(np.float32)
+
+    def demanding(x):
+        assert x.dtype == jnp.float32
+        return jax.grad(lambda x: jnp.sin(jnp.take_along_axis(x, rows, 1)).sum())(x)
+
+    def port(x):
+        filled = torch.zeros_like(x)
+        return filled.scatter_add(
+            1, torch.from_numpy(rows), torch.cos(x.gather(1, torch.from_numpy(rows)))
+        )
+
+    found = compare((port, torch.from_numpy(x)), (demanding, x))
+    assert found.verdict == "EQUAL"
+    assert "refuses float64" in found.remarks[0]
+    assert found.error < 1e-15
