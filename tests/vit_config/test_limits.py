@@ -1,6 +1,7 @@
 """What a machine does to a run: Ctrl-C where Python cannot raise, no memory, a folder that is gone."""
 
 import gc
+import signal
 import sys
 import time
 from types import SimpleNamespace
@@ -24,6 +25,7 @@ def test_an_interrupt_within_the_garbage_collector_arrives_later_and_prints_noth
         if todo:
             raise todo.pop()
 
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever ran in this process
     gc.callbacks.append(callback)
     try:
         gc.collect()  # which calls back before and after
@@ -33,6 +35,7 @@ def test_an_interrupt_within_the_garbage_collector_arrives_later_and_prints_noth
         assert time.monotonic() - began < 4  # what waits is woken
     finally:
         gc.callbacks.remove(callback)
+        signal.signal(signal.SIGINT, before)
     assert [each.exc_type for each in said] == [RuntimeError]  # which nobody asked for
     assert capfd.readouterr() == ("", "")
 
