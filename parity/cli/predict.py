@@ -74,7 +74,7 @@ def main(argv: list[str], prog: str = "parity predict") -> int:
         loaded.check_k(k)
         k = min(k, len(labels))
         embedded = loaded.texts.embed([arguments.template.replace("{}", each) for each in labels])
-    elif loaded.config.num_classes or arguments.features is None:
+    elif loaded.has_classes or arguments.features is None:
         loaded.check_predicts(k)
     else:
         k = 0

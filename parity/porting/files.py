@@ -15,6 +15,7 @@ from parity.porting.loaded import Loaded
 from parity.porting.opened import Opened
 from parity.porting.provenance import digest_of_source, to_json
 from parity.porting.reading import Reading
+from parity.porting.text.read import has_text
 from parity.porting.text.texts import load_texts
 from parity.porting.transform import as_type
 from vit_config import ConfigError, Preprocess, write_weights
@@ -67,6 +68,7 @@ def load(
         framework=framework,
         model=model,
         read_texts=partial(load_texts, checkpoint, framework=framework, kernel=kernel, dtype=dtype),
+        has_texts=has_text(checkpoint) is not None,
     )
 
 

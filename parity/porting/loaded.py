@@ -47,6 +47,8 @@ class Loaded:
     """`vit_jax.ViT`, or `vit_torch.ViT` in evaluation mode."""
     read_texts: Callable[[], Texts] | None = field(default=None, repr=False)
     """Reads the text tower beside the model."""
+    has_texts: bool = False
+    """Whether there is one, of a known dialect."""
 
     @property
     def preprocess(self) -> Preprocess | None:
@@ -109,6 +111,11 @@ class Loaded:
         embedded = self.texts.embed(texts)
         return self.texts.compare(self.logits(images), embedded)
 
+    @property
+    def has_classes(self) -> bool:
+        """Whether the head's outputs are classes, and not an embedding to be compared with texts."""
+        return bool(self.config.num_classes) and not (self.has_texts and self.class_names is None)
+
     def check_predicts(self, k: int = 1) -> None:
         """Refuse a model that cannot predict classes, or a `k` below 1.
 
@@ -116,6 +123,9 @@ class Loaded:
             InputError: see `predict`.
         """
         self.check_k(k)
+        if not self.has_classes and self.has_texts:
+            raise InputError("the model embeds images beside texts and has no classes of its own; name"
+                             " them: --labels, or zero_shot(images, texts)")  # fmt: skip
         classes, names = self.config.num_classes, self.class_names
         if not classes:
             raise InputError("the model has no head to predict with (num_classes = 0); logits(images)"

@@ -27,6 +27,8 @@ CALLERS = 4
 _STDLIB = sysconfig.get_paths()["stdlib"]
 _PACKAGE = Path(__file__).parents[2]
 _RUNS = f"{_PACKAGE / 'verifier'}/"
+_ASKS = f"{_RUNS}programs/sides.py"
+"""The file that records a side, outside of which no frame is the program's."""
 _OWN = (_RUNS, f"{_PACKAGE / 'measure'}/")
 """Folders of what runs a model, and of what watches it."""
 
@@ -54,7 +56,7 @@ def innermost(frames: Iterable[tuple[str, int, str]]) -> Source | None:
     inside = False
     for frame in frames:
         ours = frame[0].startswith(_RUNS)
-        if inside and ours:
+        if (inside and ours) or frame[0] == _ASKS:
             break
         inside = inside or not ours
         if is_user(frame[0]):

@@ -35,8 +35,8 @@ LARGE = 16
 SAME = LEAST.norm
 """Relative distance up to which patching B with A's value changes nothing."""
 WORK = 400_000
-"""Operations run in trials for the end of one fault, as `Round.work` counts them; about 20 seconds of
-one processor. What is found hangs on no clock."""
+"""Operations run in trials for the end of one fault, as `Round.work` counts them, so that what is found
+hangs on no clock. The outputs that a trial computes to see whether it mends them are not counted."""
 MOST = 32
 """Most repairs that are made one after the other."""
 

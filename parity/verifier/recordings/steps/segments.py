@@ -38,6 +38,9 @@ class Names(NamedTuple):
     counterparts: Elsewhere
 
 
+NO_NAMES = Names({}, {})
+
+
 class Leaves(Mapping[str, np.ndarray]):
     """Arrays of a trace by name, as float64, each read on demand."""
 
@@ -106,7 +109,7 @@ def step_segment(
     trace: Trace,
     step: int,
     stage: Stage,
-    names: Names = Names({}, {}),  # noqa: B008
+    names: Names = NO_NAMES,
 ) -> StepSegment:
     """Read one stage of one step.
 

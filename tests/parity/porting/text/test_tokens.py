@@ -126,6 +126,7 @@ def test_the_command_names_classes_in_words(checkpoint, tmp_path, capsys):
         (["--labels", "cat", "--template", "a photo"], "has no {}"),
         (["--template", "a photo of {}"], "is of --labels"),
         (["--labels", "cat", "--k", "0"], "k = 0"),
+        ([], "no classes of its own; name them: --labels"),
     ],
 )
 def test_a_mistake_is_one_line(flags, said, checkpoint, capsys):

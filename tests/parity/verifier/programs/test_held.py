@@ -191,3 +191,10 @@ def test_a_step_may_build_its_own_model_whose_first_values_are_replaced():
     found = compare((noisy, torch.from_numpy(x)), (port, x), gradients=True)
     assert found.verdict == "DIFFERENT"
     assert "draws random numbers at test_held.py" in found.remarks[0]
+
+
+def test_the_line_that_asks_for_a_comparison_is_none_of_the_program():
+    x = torch.tensor([[0.3, -0.7], [1.1, 0.2]])
+    (place,) = compare((torch.tanh, x), (lambda x: jnp.tanh(2 * x), x.numpy())).places
+    assert (place.cause, place.a.lines) == ("one scale too many", ())
+    assert place.b.lines
