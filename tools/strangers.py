@@ -37,7 +37,7 @@ author who knew nothing of the verifier, its tests or its causes wrote {total} p
 masks of optax, Lightning modules, steps in the style of Hugging Face's Trainer. {clean} pairs do the
 same; of the others, B has one mistake, whose line was marked before the comparison ran. `check.py` and
 `mended.py` beside the pairs show, without the verifier, that the clean ones agree, that the others do
-not, and that mending the marked line alone makes them agree.
+not, and that with the mistake mended or switched off all but one (`pos-resize-cubic`) agree.
 
 - **line**: *yes* if the marked line is among those printed for B; *near* if one within {near} lines is,
   as where a call runs over several lines, or where a helper's own line is shown; *no* otherwise: a
