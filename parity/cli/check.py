@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Check(Checking):
     """Build both twins with the same weights, feed both the same batch, and compare every parameter,
-    every module's output, the logits, the loss and every gradient. `parity check-steps` trains both;
-    `parity sweep` compares both with every architecture of timm. Exit status: 0 equal, 1 different or
-    uncertified, 2 bad input.
+    every module's output, the logits, the loss and every gradient. `parity check-steps` trains both.
+    Exit status: 0 equal, 1 different or uncertified, 2 bad input.
     """
 
     subject: Annotated[tuple[str, ...], tyro.conf.Positional, shown_as("[PRESET or FILE ...]")] = ()
