@@ -21,8 +21,6 @@ COMMANDS = {
     "verify-certificate": "run the check of a certificate again: does it still hold?",
     "diff": "find whether two programs are the same, forward and backward, and why not",
     "causes": "list the causes that diff can name, each with an example",
-    "diagnose": "another name of diff, for one release",
-    "locate": "another name of diff, for one release",
     "match": "find which parameter of one file or trace is which of another",
     "convert": "convert a checkpoint of any dialect to any other, exactly",
     "export": "write a model as StableHLO, ONNX or torch.export, read back and compared",
