@@ -18,7 +18,6 @@ COMMANDS = {
     "check": "show that the twins are the same function, for a preset or a weights file",
     "check-steps": "show that the twins train alike, step by step and as whole runs",
     "faults": "list the deliberate mistakes that the checks must catch",
-    "verify-certificate": "run the check of a certificate again: does it still hold?",
     "diff": "find whether two programs are the same, forward and backward, and why not",
     "causes": "list the causes that diff can name, each with an example",
     "match": "find which parameter of one file or trace is which of another",
