@@ -219,7 +219,8 @@ def _place(found: Found, letters: Letters, index: Index) -> Place:
         if rounded or (not cause and error <= limit):  # only what has no cause may be rounding
             kind, cause, said = "rounding", "", "a number that one program holds in a smaller type"
     a = part_of(found.a, letters, found)
-    b = part_of(found.b, letters, found, read=cause in ("factor", "scale left out"))
+    read, masks = cause in ("factor", "scale left out"), cause in ("mask", "causal mask")
+    b = part_of(found.b, letters, found, read=read, masks=masks)
     modules = tuple(found.b.program.operations[each].module for each in found.twins)
     times = 1 + len(modules)
     return Place(kind, a, b, error, limit, message or said, cause, modules, times, found=found)

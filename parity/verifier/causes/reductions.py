@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import permutations
 
 import numpy as np
 
 from parity.verifier.causes.cause import Cause, Said
-from parity.verifier.search.exchange import is_a, is_b, outside
+from parity.verifier.search.exchange import closer, is_a, is_b, outside
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Found
+from parity.verifier.search.region import Found, Region
 
 LARGEST = 1 << 22
 """Most elements of a value whose rows are tried."""
@@ -25,6 +26,9 @@ def judge(found: Found, _: Index) -> Said | None:
     shape = tuple(n for n in found.value.shape if n > 1)
     if found.value.dtype.kind != "f":
         return None
+    weighted = _weighted(found, found.a, found.instead) or _weighted(found, found.b, found.value)
+    if weighted is not None:
+        return weighted
     for region in (found.b, found.a):
         for x in region.program.values(outside(region)).values():
             x = np.asarray(x)
@@ -35,6 +39,30 @@ def judge(found: Found, _: Index) -> Said | None:
                     said = _explained(found, x, axis)
                     if said is not None:
                         return "reduction", said
+    return None
+
+
+def _weighted(found: Found, region: Region, plain: np.ndarray) -> Said | None:
+    """Recognise a mean of all numbers in the place of a region's mean of some, as of masked patches."""
+    values = [np.asarray(v, float) for v in region.program.values(outside(region)).values()
+              if np.ndim(v) and np.asarray(v).dtype.kind in "fb" and np.size(v) <= LARGEST]  # fmt: skip
+    own = found.value if region is found.a else found.instead
+    for x, w in permutations(values, 2):
+        if x.shape != w.shape or not w.any() or (w < 0).any():
+            continue
+        for axis in (None, *range(x.ndim)):
+            with np.errstate(all="ignore"):
+                some, all_ = (x * w).sum(axis) / w.sum(axis), x.mean(axis)
+            if np.size(some) == own.size and all(
+                closer(wanted, np.reshape(value, wanted.shape), found.error)
+                for wanted, value in ((own, some), (plain, all_))
+            ):
+                of = f"of {list(x.shape)}"
+                weighs = f"the mean {of} of those that a mask keeps"
+                each = f"the mean {of}", weighs
+                return "reduction", "{} where A has {}".format(
+                    *(each if region is found.a else each[::-1])
+                )
     return None
 
 
