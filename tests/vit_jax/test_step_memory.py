@@ -2,7 +2,7 @@
 
 import pytest
 
-from parity.twins.bench.counts import compile_step
+from evidence.bench.counts import compile_step
 from tests.support.tiny import variant
 from vit_config import Recipe
 
