@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from parity.cli.support.run_url import runs_here
 from vit_config import ConfigError, InputError, MissingFileError
 from vit_config.terminal import complain, say
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 USAGE = """usage: {prog} RUN
 
@@ -47,7 +51,19 @@ def main(argv: list[str], prog: str = "parity plot") -> int:
         complain(f"{run_dir}: no {WEIGHTS} yet, so only the curves are drawn")
     for path in written:
         say(path)
+    from vit_config.screen import screen
+
+    show_curve(run_dir, screen())
     return 0
+
+
+def show_curve(run_dir: Path, console: Console) -> None:
+    """Draw the training loss at a terminal."""
+    from vit_train.curve_text import loss_curve
+    from vit_train.log import read_log
+
+    for line in loss_curve(read_log(run_dir)) if console.is_terminal else ():
+        console.print(line, highlight=False, markup=False)
 
 
 def draw_curves(run_dir: Path) -> Path:
