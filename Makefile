@@ -14,6 +14,7 @@
 # make published   published checkpoints at their own sizes, there and back: a thirtieth a day, in a minute
 # make real-weights   a trained DINOv2-S out of an ONNX file, in every runtime; fetches the file and ONNX Runtime
 # make loops       the loops of docs/own_loop.md that need Lightning and accelerate, which it fetches
+# make exported    the quick tests from a read-only checkout in a path with a space, with what people export
 # make lint        ruff and pyright
 # make notebooks   execute docs/notebooks and compare what they print, in a few minutes
 # make site        the pages as a web site, in build/site
@@ -34,7 +35,7 @@ export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
 # and so is what Python compiled, whatever the environment says: commands start many times
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test quick exhaustive family steps table mutations mutants environments versions tomorrow tpu published real-weights loops lint site notebooks smoke budgets release
+.PHONY: demo test quick exhaustive family steps table mutations mutants environments versions tomorrow tpu published real-weights loops exported lint site notebooks smoke budgets release
 
 demo: $(VENV)/ready
 	rm -rf runs/demo
@@ -109,6 +110,9 @@ $(LOOPS): | $(VENV)/ready
 loops: $(LOOPS)
 	PYTHONPATH=$(LOOPS) $(RUN) -c 'import accelerate, importlib.util; assert importlib.util.find_spec("lightning")'
 	PYTHONPATH=$(LOOPS) $(RUN) -m pytest -n 0 -rs tests/repository/test_own_loop.py
+
+exported: $(VENV)/ready
+	./tests/as_exported.sh $(RUN) -n auto --dist loadfile -m "quick and not slow"
 
 lint: $(VENV)/ready
 	$(VENV)/bin/ruff check .
