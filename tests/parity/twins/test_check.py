@@ -223,6 +223,6 @@ def test_command_checks_a_file(tmp_path, capsys):
 
 
 def test_list_of_faults(capsys):
-    assert main(["faults"]) == 0
+    assert main(["list", "--faults"]) == 0
     out = capsys.readouterr().out
     assert all(name in out for name in (*FAULTS, *STEP_FAULTS))
