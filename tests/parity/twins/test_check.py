@@ -137,6 +137,17 @@ def test_command_passes_several_presets(capsys):
     assert "2 of 2 equal" in capsys.readouterr().out
 
 
+def test_a_field_is_changed_in_both_twins(tmp_path, capsys):
+    path = tmp_path / "kept.json"
+    check = ["check", "digits", "--dtype", "float64"]
+    assert main([*check, "--set", "depth=1", "norm=rmsnorm", "--json", str(path)]) == 0
+    assert "parity check digits depth=1 norm=rmsnorm" in capsys.readouterr().out
+    kept = json.loads(path.read_text())
+    assert (kept["schema"]["depth"], kept["schema"]["norm"]) == (1, "rmsnorm")
+    assert main([*check, "--set", "dept=1"]) == 2
+    assert "no field 'dept'; did you mean 'depth'" in capsys.readouterr().err
+
+
 def test_a_wrong_field_is_caught_by_the_command(capsys):
     assert main(["check", "digits", "--dtype", "float64", "--wrong", "act=gelu_tanh"]) == 1
     out = capsys.readouterr().out
