@@ -71,9 +71,8 @@ def _held(region: Region, wanted: Operation, index: Index) -> Operation | None:
     """Return the value of B that is one of A's, is not patched, and does not depend on a region."""
     program = region.program
     partners = {each.index for each in index.meets(wanted)}
-    behind = program.behind(set(region.readers)) | set(
-        region.readers
-    )  # what the end leads to may be read
+    # what the end of an empty region leads to may be read, but not by what itself depends on it
+    behind = program.behind(set(region.readers)) | set(region.readers)
     given = program.repaired | (behind or program.behind({region.end}))
     for op in program.operations:
         if op.index in given:

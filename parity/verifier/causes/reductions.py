@@ -14,6 +14,8 @@ from parity.verifier.search.region import Found, Region
 
 LARGEST = 1 << 22
 """Most elements of a value whose rows are tried."""
+MOST_VALUES = 12
+"""How many values of a region are tried as what is averaged, and as its weights."""
 MOST_STARTS = 9
 """How many first rows are tried as the beginning of a reduction."""
 _KINDS: dict[str, Callable[..., np.ndarray]] = {
@@ -44,8 +46,9 @@ def judge(found: Found, _: Index) -> Said | None:
 
 def _weighted(found: Found, region: Region, plain: np.ndarray) -> Said | None:
     """Recognise a mean of all numbers in the place of a region's mean of some, as of masked patches."""
-    values = [np.asarray(v, float) for v in region.program.values(outside(region)).values()
-              if np.ndim(v) and np.asarray(v).dtype.kind in "fb" and np.size(v) <= LARGEST]  # fmt: skip
+    known = region.program.values([*outside(region), *region.operations]).values()
+    arrays = [v for v in known if isinstance(v, np.ndarray) and v.dtype.kind in "fb"]
+    values = [v.astype(float) for v in arrays if 1 < v.size <= LARGEST][:MOST_VALUES]
     own = found.value if region is found.a else found.instead
     for x, w in permutations(values, 2):
         if x.shape != w.shape or not w.any() or (w < 0).any():
@@ -57,12 +60,9 @@ def _weighted(found: Found, region: Region, plain: np.ndarray) -> Said | None:
                 closer(wanted, np.reshape(value, wanted.shape), found.error)
                 for wanted, value in ((own, some), (plain, all_))
             ):
-                of = f"of {list(x.shape)}"
-                weighs = f"the mean {of} of those that a mask keeps"
-                each = f"the mean {of}", weighs
-                return "reduction", "{} where A has {}".format(
-                    *(each if region is found.a else each[::-1])
-                )
+                said = [f"the mean of {list(x.shape)}", "that of the numbers that a mask keeps"]
+                said = said if region is found.a else said[::-1]
+                return "reduction", f"{said[0]} where A has {said[1]}"
     return None
 
 

@@ -14,7 +14,13 @@ from parity.verifier.search.region import Found, Region
 
 
 def part_of(
-    region: Region, letters: Letters, found: Found, *, read: bool = False, masks: bool = False
+    region: Region,
+    letters: Letters,
+    found: Found,
+    *,
+    read: bool = False,
+    masks: bool = False,
+    built: bool = False,
 ) -> Part:
     """Describe a region as one side of a place.
 
@@ -24,6 +30,7 @@ def part_of(
         found: the place.
         read: show the line that reads its value, too, which may be wrong as well.
         masks: show the lines that made the masks that it reads, too.
+        built: show the line that built the module, too, which gave it its arguments.
     """
     program, end = region.program, region.end
     operations = list(region.operations)
@@ -49,6 +56,8 @@ def part_of(
     sources += [s for s in map(outside_of_frameworks, sources) if s is not None and s not in sources]
     module = next((program.operations[i].module for i in [*operations, *region.readers, end]
                    if program.operations[i].module), "")  # fmt: skip
+    line = program.built.get(module) if built else None
+    sources += [line] if line is not None and line not in sources else []
     return Part(text, tuple(_line(each) for each in sources), module)
 
 
