@@ -118,7 +118,7 @@ coverage: $(VENV)/ready
 	$(PYTEST) --cov --cov-report=term:skip-covered
 
 exported: $(VENV)/ready
-	./tests/as_exported.sh $(RUN) -n auto --dist loadfile -m "quick and not slow"
+	./tests/as_exported.sh $(RUN) -n 0 -m "quick and not slow"
 
 lint: $(VENV)/ready
 	$(VENV)/bin/ruff check .

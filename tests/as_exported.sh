@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The quick tests as people have their machines: a checkout that cannot be written to, in a path with a space, and variables
+# Tests as people have their machines: a checkout that cannot be written to, in a path with a space, and variables
 # that they export. Who runs this as root runs them as nobody. Usage: as_exported.sh PYTHON [PYTEST ARGUMENT ...]
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -20,4 +20,4 @@ cd "$checkout"
     HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 HF_HOME="$folder/tmp/hub" JAX_PLATFORMS=cpu JAX_ENABLE_X64=1 \
     XLA_FLAGS=--xla_force_host_platform_device_count=2 NO_COLOR=1 COLUMNS=80 LANG=C LC_ALL=C TZ=Pacific/Kiritimati \
     PYTHONWARNINGS=ignore PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$checkout" HOME="$folder/tmp" TMPDIR="$folder/tmp" \
-    "$python" -m pytest -p no:cacheprovider "${@:--m quick and not slow}"
+    "$python" -m pytest -p no:cacheprovider "$@"
