@@ -51,6 +51,7 @@ def main(argv: list[str], prog: str = "parity export") -> int:
     arguments = parse(Arguments, runs_here(argv), prog=prog)
 
     from parity.exporting.export import DifferentError, export
+    from parity.verifier.exported import explain
 
     with weights_of(arguments.source, arguments.step) as weights:
         try:
@@ -62,10 +63,12 @@ def main(argv: list[str], prog: str = "parity export") -> int:
                 dtype=arguments.dtype,
                 platforms=[each.strip() for each in arguments.platforms.split(",")],
                 force=arguments.force,
+                explain=explain,
                 **arguments.reading.options(),
             )
         except DifferentError as error:
             complain(f"{prog}: {error}")
+            say(*error.where.splitlines())
             return 1
     shape = ", ".join(map(str, done.about["input"]["shape"]))
     size = done.path.stat().st_size

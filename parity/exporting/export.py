@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Unpack
@@ -11,7 +11,7 @@ from typing import Any, Literal, Unpack
 import numpy as np
 
 from parity.exporting.compare import Compared, compare, pictures, prepared
-from parity.exporting.formats import FORMATS, PLATFORMS, Format
+from parity.exporting.formats import FORMATS, Format
 from parity.exporting.programs import example
 from parity.exporting.replay import replay
 from parity.exporting.subject import DType, Input, Subject, subject_of
@@ -23,12 +23,18 @@ from vit_config.files.atomic import atomic_file, check_writable
 To = Literal["stablehlo", "onnx", "torch-export"]
 
 
+Explain = Callable[[Subject, Format, Path], str]
+"""Function that says where a program parts from its twin, given the model and the program's file."""
+
+
 class DifferentError(WeightsError):
     """The exported program computes another function than the twins; no file is kept."""
 
-    def __init__(self, message: str, compared: tuple[Compared, ...]) -> None:
+    def __init__(self, message: str, compared: tuple[Compared, ...], where: str) -> None:
         super().__init__(message)
         self.compared = compared
+        self.where = where
+        """Where the program parts from its twin and why, in lines; empty where nobody looked."""
 
 
 @dataclass(frozen=True)
@@ -47,34 +53,17 @@ def export(
     out: str | Path,
     *,
     to: To,
-    input: Input = "uint8",
-    dtype: DType | None = None,
-    platforms: Sequence[str] = PLATFORMS,
-    force: bool = False,
+    input: Input,
+    dtype: DType | None,
+    platforms: Sequence[str],
+    force: bool,
+    explain: Explain,
     **reading: Unpack[Reading],
 ) -> Exported:
-    """Write a model as a program of another format, for any batch size.
-
-    A process that cannot import this project reads the program back and runs it on pictures; the outputs
-    are compared with both twins'. ``OUT.json`` describes the program: inputs and outputs, schema,
-    preprocessing, class names, licence, provenance, and its distance from the twins.
+    """Write a model as a program of another format; `parity.export` says what each argument is.
 
     Args:
-        source: a checkpoint as `load` reads it, or a model of either twin.
-        out: the file to write.
-        to: ``stablehlo``, ``onnx`` or ``torch-export``.
-        input: ``uint8``, pictures (B, h, w, C) of any size, which the program resizes, crops and
-            normalises as the file says; ``float32``, images that the caller has prepared.
-        dtype: type of the weights and of the computation; by default the weights' own type.
-        platforms: platforms that a StableHLO program is lowered for.
-        force: replace existing files.
-        reading: options of `read_checkpoint` that state what the checkpoint leaves open.
-
-    Raises:
-        DifferentError: the program does not compute the same function; no file is kept.
-        ConfigError: no such format, input, type or platform, or the model does not fit the format.
-        InputError: `input` is ``uint8``, and the preprocessing is unknown.
-        MissingFileError, WeightsError: see `read_checkpoint`; or the program cannot be read back.
+        explain: called with the program before it is deleted, if it is another function than the twins.
     """
     if to not in FORMATS:
         raise ConfigError(f"to = {to!r}: expected one of {', '.join(FORMATS)}")
@@ -90,7 +79,8 @@ def export(
         def check(path: Path) -> None:
             nonlocal compared
             compared = compared_with_twins(subject, form, path)
-            _refuse(out, compared)
+            if not all(each.passed for each in compared):
+                raise DifferentError(_refusal(out, compared), compared, explain(subject, form, path))
             about["compared"] = [each.to_dict() for each in compared]
             description.write(json.dumps(about, indent=1).encode())
 
@@ -145,14 +135,10 @@ def describe(subject: Subject, form: Format, platforms: Sequence[str]) -> dict[s
     }
 
 
-def _refuse(out: Path, compared: Sequence[Compared]) -> None:
-    failed = [each for each in compared if not each.passed]
-    if not failed:
-        return
-    worst = max(failed, key=lambda each: each.error / each.limit)
+def _refusal(out: Path, compared: Sequence[Compared]) -> str:
+    worst = max(compared, key=lambda each: each.error / each.limit)
     twins = ", ".join(f"{twin} {error:.1e}" for twin, error in worst.twins.items())
-    raise DifferentError(
+    return (
         f"{out}: not written, for {worst.output} would be {worst.error:.1e} from the twins' float64 run"
-        f" where the twins are {twins}; at most {worst.limit:.1e} is rounding ({worst.origin})",
-        tuple(compared),
+        f" where the twins are {twins}; at most {worst.limit:.1e} is rounding ({worst.origin})"
     )

@@ -15,8 +15,6 @@ from parity.exporting.programs import example, jax_program, torch_program
 from parity.exporting.subject import Subject
 from vit_config import ConfigError
 
-PLATFORMS = ("cpu", "cuda", "tpu")
-"""Platforms that a StableHLO program is lowered for by default."""
 AXES = ("batch", "height", "width")
 """Names of the axes of dynamic length: the first three of uint8 pictures."""
 ABOUT = "vit.about"

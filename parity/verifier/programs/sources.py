@@ -29,7 +29,7 @@ _PACKAGE = Path(__file__).parents[2]
 _RUNS = f"{_PACKAGE / 'verifier'}/"
 _ASKS = f"{_RUNS}programs/sides.py"
 """The file that records a side, outside of which no frame is the program's."""
-_OWN = (_RUNS, f"{_PACKAGE / 'measure'}/")
+_OWN = (_RUNS, f"{_PACKAGE / 'measure'}/", f"{_PACKAGE / 'exporting' / 'onnx_graph'}/")
 """Folders of what runs a model, and of what watches it."""
 
 

@@ -96,25 +96,39 @@ def other_resize(*arguments):
     return pixels.fit(*these, told.replace(interpolation="bilinear"))
 
 
-EXHAUSTIVE = [pytest.param(each, marks=pytest.mark.exhaustive) for each in ("norm_epsilon", "resize")]
+EXHAUSTIVE = [
+    pytest.param(*each, marks=pytest.mark.exhaustive)
+    for each in (
+        ("onnx", "norm_epsilon", "uint8", "epsilon"),
+        ("onnx", "resize", "uint8", "resize"),
+        ("torch-export", "tanh_gelu", "float32", "activation"),
+        ("torch-export", "norm_epsilon", "float32", "epsilon"),
+        ("torch-export", "resize", "uint8", "resize"),
+    )
+]
 
 
-@pytest.mark.parametrize("fault", ["tanh_gelu", *EXHAUSTIVE])
-def test_an_exporter_that_is_wrong_leaves_nothing(weights, tmp_path, capsys, monkeypatch, fault):
-    form, takes = FORMATS["torch-export"], "float32"
+@pytest.mark.parametrize(
+    ("to", "fault", "takes", "cause"), [("onnx", "tanh_gelu", "float32", "activation"), *EXHAUSTIVE]
+)
+def test_an_exporter_that_is_wrong_leaves_nothing_and_is_told_why(
+    weights, tmp_path, capsys, monkeypatch, to, fault, takes, cause
+):
+    form = FORMATS[to]
     if fault == "resize":
         monkeypatch.setattr(programs, "fit", other_resize)
-        fault, takes = None, "uint8"
+        fault = None
 
     def wrong(subject, about, platforms):
         with inject(fault and f"{fault}@torch", CFG):
             return form.write(subject, about, platforms)
 
     monkeypatch.setitem(FORMATS, form.name, replace(form, write=wrong))
-    argv = ["export", str(weights), str(tmp_path / "out.pt2"), "--to", form.name, "--input", takes]
+    argv = ["export", str(weights), str(tmp_path / "out"), "--to", form.name, "--input", takes]
     assert main(argv) == 1
-    said = capsys.readouterr().err
-    assert "not written" in said
+    said = capsys.readouterr()
+    assert "not written" in said.err
+    assert f"1. {cause}: " in said.out
     assert list(tmp_path.iterdir()) == []
 
 
