@@ -57,7 +57,7 @@ def _resize(program: Program, batch: np.ndarray, subject: Subject, told: Preproc
         return ""
     share = float(np.mean(nearest > 0))
     return (
-        f"1. resize: the pixels{line} are not PIL's by interpolation = {told.interpolation!r}, crop_mode ="
-        f" {told.crop_mode!r}, crop_fraction = {told.crop_fraction:g}\n"
+        f"1. resize: the pixels{line} are not PIL's by interpolation = {told.interpolation!r},"
+        f" crop_mode = {told.crop_mode!r}, crop_fraction = {told.crop_fraction:g}\n"
         f"   {share:.0%} of them differ, by up to {nearest.max():.0f} of 255"
     )

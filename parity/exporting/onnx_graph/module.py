@@ -10,7 +10,7 @@ import functools
 import keyword
 import linecache
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -153,8 +153,8 @@ def _lines(graph: Any, inputs: list[str], path: Path) -> Iterator[str]:
         if node.domain not in DOMAINS or node.op_type not in OPERATORS:
             kind = f"{node.domain}.{node.op_type}".strip(".")
             raise ConfigError(
-                f"{path}: node {node.name or node.output[0]} is a {kind}, which is not evaluated operation"
-                " by operation; ONNX Runtime may run it"
+                f"{path}: node {node.name or node.output[0]} is a {kind}, which is not evaluated here"
+                " operation by operation; ONNX Runtime may run it"
             )
         given = [names.of(each) if each else "None" for each in node.input]
         given += [f"{each.name}={_attribute(each)!r}" for each in node.attribute]

@@ -75,29 +75,29 @@ def reduced(run: Callable[..., Any]) -> Callable[..., Any]:
     return operator
 
 
-def Reshape(x: Any, shape: Any, *, allowzero: int = 0) -> Any:
+def _reshape(x: Any, shape: Any, *, allowzero: int = 0) -> Any:
     x = tensor(x)
     return x.reshape([x.shape[i] if not n and not allowzero else n for i, n in enumerate(ints(shape))])
 
 
-def Transpose(x: Any, *, perm: Sequence[int] | None = None) -> Any:
+def _transpose(x: Any, *, perm: Sequence[int] | None = None) -> Any:
     x = tensor(x)
     return x.permute(*(perm or range(x.ndim)[::-1]))
 
 
-def Squeeze(x: Any, axes: Any = None) -> Any:
+def _squeeze(x: Any, axes: Any = None) -> Any:
     x = tensor(x)
     return x.squeeze(tuple(ints(axes))) if axes is not None else x.squeeze()
 
 
-def Unsqueeze(x: Any, axes: Any) -> Any:
+def _unsqueeze(x: Any, axes: Any) -> Any:
     x, axes = tensor(x), ints(axes)
     for axis in sorted(each % (x.ndim + len(axes)) for each in axes):
         x = x.unsqueeze(axis)
     return x
 
 
-def Slice(x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
+def _slice(x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
     x, starts = tensor(x), ints(starts)
     axes = ints(axes) if axes is not None else list(range(len(starts)))
     steps = ints(steps) if steps is not None else [1] * len(starts)
@@ -112,23 +112,23 @@ def Slice(x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -
     return x
 
 
-def Split(x: Any, split: Any = None, *, axis: int = 0, num_outputs: int = 0) -> Any:
+def _split(x: Any, split: Any = None, *, axis: int = 0, num_outputs: int = 0) -> Any:
     x = tensor(x)
     if split is not None:
         return tuple(x.split(ints(split), axis))
     return tuple(x.split(-(-x.shape[axis] // num_outputs), axis))
 
 
-def Concat(*parts: Any, axis: int) -> Any:
+def _concat(*parts: Any, axis: int) -> Any:
     return torch.cat([tensor(each) for each in parts], axis)
 
 
-def Expand(x: Any, shape: Any) -> Any:
+def _expand(x: Any, shape: Any) -> Any:
     x = tensor(x)
     return x.expand(torch.broadcast_shapes(x.shape, ints(shape)))
 
 
-def Gather(x: Any, indices: Any, *, axis: int = 0) -> Any:
+def _gather(x: Any, indices: Any, *, axis: int = 0) -> Any:
     x, indices = tensor(x), tensor(indices).to(torch.int64)
     if not indices.ndim and not isinstance(x, torch.nn.Parameter):
         return x.select(axis, int(indices))
@@ -138,27 +138,27 @@ def Gather(x: Any, indices: Any, *, axis: int = 0) -> Any:
     return found.reshape([*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]])
 
 
-def Shape(x: Any, *, start: int = 0, end: int | None = None) -> Any:
+def _shape(x: Any, *, start: int = 0, end: int | None = None) -> Any:
     return np.array(x.shape[start:end], np.int64)
 
 
-def ConstantOfShape(shape: Any, *, value: Any = None) -> Any:
+def _constant_of_shape(shape: Any, *, value: Any = None) -> Any:
     from onnx import numpy_helper
 
     filled = np.zeros(1, np.float32) if value is None else numpy_helper.to_array(value)
     return np.full(ints(shape), filled[0])
 
 
-def Range(start: Any, limit: Any, delta: Any) -> Any:
+def _range(start: Any, limit: Any, delta: Any) -> Any:
     return np.arange(*(np.asarray(tensor(each)).item() for each in (start, limit, delta)),
                      dtype=np.asarray(tensor(start)).dtype)  # fmt: skip
 
 
-def Cast(x: Any, *, to: int, saturate: int = 1, round_mode: str = "up") -> Any:
+def _cast(x: Any, *, to: int, saturate: int = 1, round_mode: str = "up") -> Any:
     return tensor(x).to(TYPES[to])
 
 
-def Clip(x: Any, low: Any = None, high: Any = None) -> Any:
+def _clip(x: Any, low: Any = None, high: Any = None) -> Any:
     bounds = [None if each is None else _number(each) for each in (low, high)]
     return tensor(x).clamp(*bounds)
 
@@ -167,42 +167,46 @@ def _number(value: Any) -> Any:
     return value if isinstance(value, torch.Tensor) else np.asarray(value).item()
 
 
-def Softmax(x: Any, *, axis: int = -1) -> Any:
+def _softmax(x: Any, *, axis: int = -1) -> Any:
     return torch.softmax(tensor(x), axis)
 
 
-def LogSoftmax(x: Any, *, axis: int = -1) -> Any:
+def _log_softmax(x: Any, *, axis: int = -1) -> Any:
     return torch.log_softmax(tensor(x), axis)
 
 
-def Gelu(x: Any, *, approximate: str = "none") -> Any:
+def _gelu(x: Any, *, approximate: str = "none") -> Any:
     return F.gelu(tensor(x), approximate=approximate)
 
 
-def LayerNormalization(
+def _layer_normalization(
     x: Any, scale: Any, bias: Any = None, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Any:
     x, bias = tensor(x), None if bias is None else tensor(bias)
     return F.layer_norm(x, x.shape[axis:], tensor(scale), bias, epsilon)
 
 
-def RMSNormalization(
+def _rmsnormalization(
     x: Any, scale: Any, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Any:
     x = tensor(x)
     return F.rms_norm(x, x.shape[axis:], tensor(scale), epsilon)
 
 
-def Gemm(a: Any, b: Any, c: Any = None, *, alpha: float = 1.0, beta: float = 1.0,
-         transA: int = 0, transB: int = 0) -> Any:  # fmt: skip
+def _gemm(
+    a: Any, b: Any, c: Any = None, *, alpha: float = 1.0, beta: float = 1.0,
+    transA: int = 0, transB: int = 0,  # noqa: N803  # the standard's names
+) -> Any:  # fmt: skip
     a, b = tensor(a), tensor(b)
     product = (a.t() if transA else a) @ (b.t() if transB else b)
     product = product if alpha == 1.0 else product * alpha
     return product if c is None else product + (tensor(c) if beta == 1.0 else tensor(c) * beta)
 
 
-def Conv(x: Any, weight: Any, bias: Any = None, *, kernel_shape: Any = None, strides: Any = None,
-         pads: Any = None, dilations: Any = None, group: int = 1, auto_pad: str = "NOTSET") -> Any:  # fmt: skip
+def _conv(
+    x: Any, weight: Any, bias: Any = None, *, kernel_shape: Any = None, strides: Any = None,
+    pads: Any = None, dilations: Any = None, group: int = 1, auto_pad: str = "NOTSET",
+) -> Any:  # fmt: skip
     x, weight, bias = tensor(x), tensor(weight), None if bias is None else tensor(bias)
     axes = weight.ndim - 2
     if auto_pad not in ("NOTSET", "VALID"):
@@ -216,7 +220,7 @@ def Conv(x: Any, weight: Any, bias: Any = None, *, kernel_shape: Any = None, str
                tuple(dilations or [1] * axes), group)  # fmt: skip
 
 
-def Pad(x: Any, pads: Any, value: Any = None, axes: Any = None, *, mode: str = "constant") -> Any:
+def _pad(x: Any, pads: Any, value: Any = None, axes: Any = None, *, mode: str = "constant") -> Any:
     if mode != "constant" or axes is not None:
         raise NotImplementedError(f"Pad with mode = {mode} or with axes")
     pads = ints(pads)
@@ -225,22 +229,22 @@ def Pad(x: Any, pads: Any, value: Any = None, axes: Any = None, *, mode: str = "
     return F.pad(tensor(x), [*itertools.chain(*both)], value=0 if value is None else _number(value))
 
 
-def Trilu(x: Any, k: Any = None, *, upper: int = 1) -> Any:
+def _trilu(x: Any, k: Any = None, *, upper: int = 1) -> Any:
     return (torch.triu if upper else torch.tril)(tensor(x), 0 if k is None else ints(k)[0])
 
 
-def ArgMax(x: Any, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Any:
+def _arg_max(x: Any, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Any:
     return tensor(x).argmax(axis, bool(keepdims))
 
 
-def DequantizeLinear(x: Any, scale: Any, zero: Any = None, *, axis: int = 1, **_: Any) -> Any:
+def _dequantize_linear(x: Any, scale: Any, zero: Any = None, *, axis: int = 1, **_: Any) -> Any:
     x, scale = tensor(x), tensor(scale)
     shape = [-1 if i == axis % x.ndim else 1 for i in range(x.ndim)] if scale.numel() > 1 else []
     moved = x.to(torch.float64) if zero is None else x.to(torch.float64) - tensor(zero).reshape(shape)
     return moved * scale.reshape(shape)
 
 
-def DynamicQuantizeLinear(x: Any) -> Any:
+def _dynamic_quantize_linear(x: Any) -> Any:
     x = tensor(x)
     low, high = x.amin().clamp(max=0), x.amax().clamp(min=0)
     scale = (high - low) / 255
@@ -248,21 +252,21 @@ def DynamicQuantizeLinear(x: Any) -> Any:
     return torch.round(x / scale + zero).clamp(0, 255), scale, zero
 
 
-def MatMulInteger(a: Any, b: Any, zero_a: Any = None, zero_b: Any = None) -> Any:
+def _mat_mul_integer(a: Any, b: Any, zero_a: Any = None, zero_b: Any = None) -> Any:
     a, b = tensor(a).to(torch.float64), tensor(b).to(torch.float64)
     a = a if zero_a is None else a - tensor(zero_a)
     return a @ (b if zero_b is None else b - tensor(zero_b))
 
 
-def Flatten(x: Any, *, axis: int = 1) -> Any:
+def _flatten(x: Any, *, axis: int = 1) -> Any:
     return tensor(x).flatten(axis)
 
 
-def Einsum(*parts: Any, equation: str) -> Any:
+def _einsum(*parts: Any, equation: str) -> Any:
     return torch.einsum(equation, *map(tensor, parts))
 
 
-def Identity(x: Any, *rest: Any, **_: Any) -> Any:
+def _identity(x: Any, *rest: Any, **_: Any) -> Any:
     return x
 
 
@@ -288,15 +292,14 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "ReduceMin": reduced(lambda x, dims, keep: x.amin(dims, keep)),
     "ReduceSumSquare": reduced(lambda x, dims, keep: x.square().sum(dims, keep)),
     "ReduceL2": reduced(lambda x, dims, keep: x.square().sum(dims, keep).sqrt()),
-    "Dropout": Identity, "Identity": Identity,
-    **{
-        run.__name__: run
-        for run in (
-            Reshape, Transpose, Squeeze, Unsqueeze, Slice, Split, Concat, Expand, Gather, Shape,
-            ConstantOfShape, Range, Cast, Clip, Softmax, LogSoftmax, Gelu, LayerNormalization,
-            RMSNormalization, Gemm, Conv, Pad, Trilu, ArgMax, DequantizeLinear, DynamicQuantizeLinear,
-            MatMulInteger, Flatten, Einsum,
-        )
-    },
+    "Dropout": _identity, "Identity": _identity,
+    "Reshape": _reshape, "Transpose": _transpose, "Squeeze": _squeeze, "Unsqueeze": _unsqueeze,
+    "Slice": _slice, "Split": _split, "Concat": _concat, "Expand": _expand, "Gather": _gather,
+    "Shape": _shape, "ConstantOfShape": _constant_of_shape, "Range": _range, "Cast": _cast,
+    "Clip": _clip, "Softmax": _softmax, "LogSoftmax": _log_softmax, "Gelu": _gelu,
+    "LayerNormalization": _layer_normalization, "RMSNormalization": _rmsnormalization, "Gemm": _gemm,
+    "Conv": _conv, "Pad": _pad, "Trilu": _trilu, "ArgMax": _arg_max,
+    "DequantizeLinear": _dequantize_linear, "DynamicQuantizeLinear": _dynamic_quantize_linear,
+    "MatMulInteger": _mat_mul_integer, "Flatten": _flatten, "Einsum": _einsum,
 }  # fmt: skip
 """Operators by their names."""

@@ -28,11 +28,20 @@ def i64(*numbers):
     return np.array(numbers, np.int64)
 
 
-ONE = "Neg Abs Exp Erf Tanh Sigmoid Relu Reciprocal Floor Ceil Round Sign Sin Cos IsNaN Softplus".split()
-TWO = "Add Sub Mul Div Equal Less LessOrEqual Greater GreaterOrEqual Max Min Sum".split()
-REDUCTIONS = "ReduceMean ReduceSum ReduceMax ReduceMin ReduceSumSquare ReduceL2".split()
+ONE = (
+    "Neg", "Abs", "Exp", "Erf", "Tanh", "Sigmoid", "Relu", "Reciprocal", "Floor",
+    "Ceil", "Round", "Sign", "Sin", "Cos", "IsNaN", "Softplus",
+)  # fmt: skip
+TWO = (
+    "Add", "Sub", "Mul", "Div", "Equal", "Less", "LessOrEqual", "Greater",
+    "GreaterOrEqual", "Max", "Min", "Sum",
+)  # fmt: skip
+REDUCTIONS = (
+    "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceSumSquare", "ReduceL2",
+)  # fmt: skip
 CASES = [
-    *((name, [X], {}) for name in (*ONE, "Identity", "Flatten", "Softmax", "LogSoftmax", "Gelu", "Shape")),
+    *((name, [X], {}) for name in ONE),
+    *((name, [X], {}) for name in ("Identity", "Flatten", "Softmax", "LogSoftmax", "Gelu", "Shape")),
     *((name, [X, X[:1] + 0.25], {}) for name in TWO),
     *((name, [X, i64(1)], {"keepdims": 0}) for name in REDUCTIONS),
     *((name, [X], {}) for name in REDUCTIONS),
@@ -50,11 +59,13 @@ CASES = [
     ("ConstantOfShape", [i64(2, 3)], {}), ("Range", [np.int64(1), np.int64(9), np.int64(3)], {}),
     ("LayerNormalization", [X, GAINS, GAINS[::-1].copy()], {"epsilon": 1e-3}),
     ("RMSNormalization", [X, GAINS], {"epsilon": 1e-3}),
-    ("Conv", [IMAGE, KERNEL, KERNEL[:, 0, 0, 0].copy()], {"group": 2, "strides": [2, 1], "pads": [1, 0, 1, 0]}),
+    ("Conv", [IMAGE, KERNEL, KERNEL[:, 0, 0, 0].copy()],
+     {"group": 2, "strides": [2, 1], "pads": [1, 0, 1, 0]}),
     ("Conv", [IMAGE, KERNEL], {"group": 2, "dilations": [2, 1], "pads": [1, 0, 0, 2]}),
     ("Pad", [X, i64(0, 1, 0, 2, 0, 3), np.float32(0.5)], {}), ("Trilu", [X, np.array(1)], {"upper": 0}),
     ("ArgMax", [X], {"axis": 1}), ("Einsum", [X, ROWS], {"equation": "bnd,de->bne"}),
-    ("DequantizeLinear", [BYTES, np.abs(GAINS), BYTES[0]], {"axis": 1}), ("DynamicQuantizeLinear", [X], {}),
+    ("DequantizeLinear", [BYTES, np.abs(GAINS), BYTES[0]], {"axis": 1}),
+    ("DynamicQuantizeLinear", [X], {}),
     ("MatMulInteger", [BYTES, BYTES[:5, :3], np.uint8(7), np.uint8(3)], {}),
     ("Split", [X, i64(2, 4)], {"axis": 1}), ("Split", [X], {"axis": 1, "num_outputs": 3}),
 ]  # fmt: skip
