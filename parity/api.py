@@ -110,6 +110,8 @@ def export(
     input: Input = "uint8",
     dtype: DType | None = None,
     platforms: Sequence[str] = ("cpu", "cuda", "tpu"),
+    labels: Sequence[str] = (),
+    template: str = "{}",
     force: bool = False,
     **reading: Unpack[Reading],
 ) -> Exported:
@@ -120,13 +122,17 @@ def export(
     preprocessing, class names, licence, provenance, and its distance from the twins.
 
     Args:
-        source: a checkpoint as `load` reads it, or a model of either twin.
+        source: a checkpoint or a model in memory as `load` reads it, or a model of either twin.
         out: the file to write.
         to: ``stablehlo``, ``onnx`` or ``torch-export``.
         input: ``uint8``, pictures (B, h, w, C) of any size, which the program resizes, crops and
-            normalises as the file says; ``float32``, images that the caller has prepared.
-        dtype: type of the weights and of the computation; by default the weights' own type.
+            normalises as the file says; ``float32``, images that the caller has prepared; ``tokens``,
+            ids (B, N) of texts: the text tower of a CLIP or a SigLIP is exported.
+        dtype: type of the weights and of the computation; by default the weights' own type. ``int8``:
+            an ONNX file is quantised by ONNX Runtime; what that costs is measured, and has no limit.
         platforms: platforms that a StableHLO program is lowered for.
+        labels: classes in words, of a CLIP or a SigLIP: the logits are those of their texts.
+        template: text of each of these classes, with {} in its place.
         force: replace existing files.
         reading: options of `read_checkpoint` that state what the checkpoint leaves open.
 
@@ -134,14 +140,14 @@ def export(
         DifferentError: the program does not compute the same function; no file is kept. Its ``where``
             are the lines in which `diff` says where and why.
         ConfigError: no such format, input, type or platform, or the model does not fit the format.
-        InputError: `input` is ``uint8``, and the preprocessing is unknown.
+        InputError: `input` is ``uint8``, and the preprocessing is unknown; or there is no text tower.
         MissingFileError, WeightsError: see `read_checkpoint`; or the program cannot be read back.
     """
     from parity.exporting.export import export as written
     from parity.verifier.exported import explain
 
-    return written(source, out, to=to, input=input, dtype=dtype, platforms=platforms, force=force,
-                   explain=explain, **reading)  # fmt: skip
+    return written(source, out, to=to, input=input, dtype=dtype, platforms=platforms, labels=labels,
+                   template=template, force=force, explain=explain, **reading)  # fmt: skip
 
 
 def check(subject: str | Path | ViTConfig, **options: Any) -> Report:

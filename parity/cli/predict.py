@@ -66,7 +66,7 @@ def main(argv: list[str], prog: str = "parity predict") -> int:
     from parity.porting.loaded import BATCH, ranked
     from vit_config.images.pixels import prepare
 
-    k, labels = arguments.k, labels_of(arguments)
+    k, labels = arguments.k, labels_of(arguments.labels, arguments.template)
     with weights_of(arguments.source, arguments.step) as weights:
         loaded = load(weights, framework=arguments.framework or installed())
     embedded = None
@@ -111,21 +111,21 @@ def main(argv: list[str], prog: str = "parity predict") -> int:
     return (1 if answered else 2) if refused else 0
 
 
-def labels_of(arguments: Arguments) -> list[str]:
-    """Return the classes in words that are asked for; none if the model's own are.
+def labels_of(told: str | None, template: str) -> list[str]:
+    """Return the classes in words that --labels and --template ask for; none if the model's own are.
 
     Raises:
         ConfigError: an empty one, one given twice, or a template that has no place for it.
     """
-    if arguments.labels is None:
-        if arguments.template != "{}":
-            raise ConfigError(f"--template {arguments.template!r} is of --labels; give both")
+    if told is None:
+        if template != "{}":
+            raise ConfigError(f"--template {template!r} is of --labels; give both")
         return []
-    labels = [each.strip() for each in arguments.labels.split(",")]
+    labels = [each.strip() for each in told.split(",")]
     if not all(labels) or len(set(labels)) != len(labels):
-        raise ConfigError(f"--labels {arguments.labels!r}: one is empty or given twice")
-    if "{}" not in arguments.template:
-        raise ConfigError(f"--template {arguments.template!r}: has no {{}}, where each label goes")
+        raise ConfigError(f"--labels {told!r}: one is empty or given twice")
+    if "{}" not in template:
+        raise ConfigError(f"--template {template!r}: has no {{}}, where each label goes")
     return labels
 
 

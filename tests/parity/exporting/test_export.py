@@ -91,6 +91,20 @@ def test_every_format_takes_pictures(weights, tmp_path, to, dtype):
     assert done.about["dtype"] == dtype
 
 
+@pytest.mark.exhaustive
+def test_int8_says_what_it_costs(weights, tmp_path, capsys, monkeypatch):
+    argv = ["export", str(weights), str(tmp_path / "own.onnx"), "--to", "onnx", "--dtype", "int8"]
+    assert main(argv) == 0
+    assert "dynamic quantisation to int8" in capsys.readouterr().out
+    told = json.loads((tmp_path / "own.onnx.json").read_text())
+    assert told["dtype"] == "int8"
+    lost = {each["output"]: each["error"] for each in told["compared"]}
+    assert 1e-4 < lost["logits"] < 0.1  # of a model of width 30
+    assert {each["limit"] for each in told["compared"]} == {None}
+    monkeypatch.setattr(programs, "fit", other_resize)  # which int8 does not hide
+    assert main([*argv, "--force"]) == 1
+
+
 def other_resize(*arguments):
     *these, told = arguments
     return pixels.fit(*these, told.replace(interpolation="bilinear"))
@@ -136,8 +150,10 @@ def test_an_exporter_that_is_wrong_leaves_nothing_and_is_told_why(
     ("options", "error", "said"),
     [
         ({"to": "tflite"}, ConfigError, "expected one of stablehlo, onnx, torch-export"),
-        ({"to": "onnx", "input": "uint16"}, ConfigError, "expected one of uint8, float32"),
-        ({"to": "onnx", "dtype": "int8"}, ConfigError, "expected one of float32, float16, bfloat16"),
+        ({"to": "onnx", "input": "uint16"}, ConfigError, "expected one of uint8, float32, tokens"),
+        ({"to": "onnx", "dtype": "int4"}, ConfigError, "one of float32, float16, bfloat16, int8"),
+        ({"to": "stablehlo", "dtype": "int8"}, ConfigError, "--to onnx"),
+        ({"to": "onnx", "labels": ["cat"]}, InputError, "no text tower"),
         ({"to": "stablehlo", "platforms": ["metal"]}, ConfigError, "cpu, cuda, rocm, tpu"),
         ({"to": "onnx", "preprocess": TOLD.replace(interpolation="nearest")}, ConfigError, "float32"),
     ],
