@@ -15,6 +15,7 @@
 # make real-weights   a trained DINOv2-S out of an ONNX file, in every runtime; fetches the file and ONNX Runtime
 # make loops       the loops of docs/own_loop.md that need Lightning and accelerate, which it fetches
 # make lint        ruff and pyright
+# make look        the same, and each page looked at in a headless browser, where there is one
 # make notebooks   execute docs/notebooks and compare what they print, in a few minutes
 # make site        the pages as a web site, in build/site
 # make smoke       build a wheel and try it in a clean environment
@@ -34,7 +35,7 @@ export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
 # and so is what Python compiled, whatever the environment says: commands start many times
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test quick exhaustive family steps table mutations mutants environments versions tomorrow tpu published real-weights loops lint site notebooks smoke budgets release
+.PHONY: demo test quick exhaustive family steps table mutations mutants environments versions tomorrow tpu published real-weights loops lint site look notebooks smoke budgets release
 
 demo: $(VENV)/ready
 	rm -rf runs/demo
@@ -129,6 +130,9 @@ $(VENV)/ready: pyproject.toml constraints.txt
 
 site: $(VENV)/ready
 	$(VENV)/bin/mkdocs build --strict
+
+look: site
+	$(RUN) tools/look_at_site.py
 
 notebooks: $(VENV)/ready
 	$(RUN) tools/notebooks.py

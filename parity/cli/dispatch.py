@@ -35,6 +35,7 @@ COMMANDS = {
     "preflight": "compile a run for TPUs that are not there: does it fit, what bounds it?",
     "eval": "evaluate a model on a data set: accuracy, classes, calibration",
     "predict": "predict the classes of images",
+    "embed": "write the features of images",
     "plot": "draw a training run: curves, positions, attention",
     "list": "list the models: parameters, FLOPs, input size",
     "bench": "time the twins beside the other libraries installed",

@@ -75,6 +75,7 @@ def test_prepared_images_go_through_onnx(weights, tmp_path):
     found = session.run(["logits"], {"images": images})[0]
     np.testing.assert_allclose(found, of_twin(weights), rtol=1e-4, atol=1e-5)
     assert max(each.error for each in done.compared) < 2e-6
+    assert main(["diff", str(weights), str(out)]) == 0  # each node, in float64
 
 
 @pytest.mark.exhaustive
