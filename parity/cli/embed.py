@@ -20,8 +20,8 @@ from vit_train.frameworks import Framework
 @dataclass(frozen=True)
 class Arguments:
     """Write the features of images, (images, D) float32: what the head sees; of a CLIP or a SigLIP, what
-    is compared with texts. A file that is no image, or damaged, is named and passed over; exit status: 0,
-    1 if that happened, 2 if no image could be used or for other bad input.
+    is compared with texts. A file that is no image, or damaged, is named and passed over; exit status:
+    0, 1 if that happened, 2 if no image could be used or for other bad input.
     """
 
     source: Annotated[str, tyro.conf.Positional, shown_as("RUN|CHECKPOINT")]

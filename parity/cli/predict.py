@@ -98,7 +98,7 @@ def answer(
     files: dict[str, Path | None],
     embedded: bool = False,
 ) -> int:
-    """Answer images batch by batch, as their names come in; what cannot be used is named and passed over.
+    """Answer images batch by batch, as their names come in; what cannot be used is named and left out.
 
     Args:
         given: files, folders, or - for names from standard input.
