@@ -114,7 +114,7 @@ def _of_tensor(
     yield from _counted(np.flatnonzero(seen.columns == 0), bits.shape[1], columns, "zero")
     if bits.shape[1] > 1:
         likely = np.flatnonzero((bits[:, 0] == bits[:, 1]) & (seen.sizes > 0))
-        stuck = [row for row in likely if (bits[row] == bits[row, 0]).all()]
+        stuck = [int(row) for row in likely if (bits[row] == bits[row, 0]).all()]
         yield from _counted(stuck, len(bits), rows, "stuck at one value")
     if name.endswith("pos_embed"):
         yield from _far_rows(values.reshape(len(bits), -1))
