@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from parity.cli.support.run_url import runs_here
 from parity.cli.support.run_weights import weights_of
-from vit_config import ConfigError, InputError, MissingFileError, Preprocess
+from vit_config import ConfigError, InputError, MissingFileError
 from vit_config.terminal import complain, say
 
 if TYPE_CHECKING:
     import numpy as np
 
     from parity.porting.loaded import Loaded
+    from vit_config import Preprocess
     from vit_train.plots import Figure
 
 USAGE = """usage: {prog} RUN
