@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from parity.api import check, create_model, diagnose, diff, export, match
+    from parity.api import check, create_model, diff, export, match
     from parity.measure.traces import Trace, record
     from parity.porting.checkpoint import read_checkpoint
     from parity.porting.conversion import convert
@@ -29,7 +29,6 @@ __all__ = [
     "check",
     "convert",
     "create_model",
-    "diagnose",
     "diff",
     "export",
     "from_pretrained",
@@ -46,7 +45,7 @@ __all__ = [
 ]
 
 _WHERE = {  # also `Prediction` and `pair`, which `__all__` does not promise
-    "parity.api": ("check", "create_model", "diagnose", "diff", "export", "match"),
+    "parity.api": ("check", "create_model", "diff", "export", "match"),
     "parity.measure.traces": ("Trace", "record"),
     "parity.porting.checkpoint": ("read_checkpoint",),
     "parity.porting.conversion": ("convert",),
