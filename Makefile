@@ -17,6 +17,7 @@
 # make exported    the quick tests from a read-only checkout in a path with a space, with what people export
 # make lint        ruff and pyright
 # make coverage    the suite, and which lines of the packages it runs; fetches pytest-cov
+# make look        the same, and each page looked at in a headless browser, where there is one
 # make notebooks   execute docs/notebooks and compare what they print, in a few minutes
 # make site        the pages as a web site, in build/site
 # make smoke       build the source archive and a wheel from it, and try that in a clean environment
@@ -36,7 +37,7 @@ export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
 # and so is what Python compiled, whatever the environment says: commands start many times
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test quick exhaustive family steps table mutations mutants environments versions tomorrow tpu published real-weights loops exported coverage lint site notebooks smoke budgets release
+.PHONY: demo test quick exhaustive family steps table mutations mutants environments versions tomorrow tpu published real-weights loops exported coverage lint site look notebooks smoke budgets release
 
 demo: $(VENV)/ready
 	rm -rf runs/demo
@@ -139,6 +140,9 @@ $(VENV)/ready: pyproject.toml constraints.txt
 
 site: $(VENV)/ready
 	$(VENV)/bin/mkdocs build --strict
+
+look: site
+	$(RUN) tools/look_at_site.py
 
 notebooks: $(VENV)/ready
 	$(RUN) tools/notebooks.py

@@ -29,6 +29,7 @@ COMMANDS = {
     "preflight": "compile a run for TPUs that are not there: does it fit, what bounds it?",
     "eval": "evaluate a model on a data set: accuracy, classes, calibration",
     "predict": "predict the classes of images",
+    "embed": "write the features of images",
     "plot": "draw a training run: curves, positions, attention",
     "list": "list the models, the dialects, or the deliberate mistakes that checks must catch",
     "inspect": "show what a preset or checkpoint consists of, layer by layer",
