@@ -17,9 +17,9 @@
 # make exported    the quick tests from a read-only checkout in a path with a space, with what people export
 # make lint        ruff and pyright
 # make coverage    the suite, and which lines of the packages it runs; fetches pytest-cov
-# make look        the same, and each page looked at in a headless browser, where there is one
 # make notebooks   execute docs/notebooks and compare what they print, in a few minutes
 # make site        the pages as a web site, in build/site
+# make look        the same, and each page looked at in a headless browser, where there is one
 # make smoke       build the source archive and a wheel from it, and try that in a clean environment
 # make budgets     measure what each test file costs
 # make release     from a clean tree and a dated CHANGELOG: build the source archive and the wheel, and tag
