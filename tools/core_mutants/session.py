@@ -32,8 +32,6 @@ from core_mutants.draw import Mutant, telling
 
 SLOWER, SLACK = 5.0, 20.0
 """A mutant is ended, and killed, after this many times its tests' CPU seconds, and these on top."""
-LEAST = 5
-"""Mutants that are judged however long the tests took without any."""
 _BROKEN = 70
 PATIENCE = 30.0
 """Seconds that a process may take for one of the processor's, where others use the machine."""
@@ -62,7 +60,7 @@ class Session:
     """The tests of a group, which judge mutants of the files in `copy`.
 
     Args:
-        seconds: of the processor, after which no other mutant is begun, but for `LEAST`.
+        end: by the monotonic clock, when no other mutant is begun.
     """
 
     def __init__(
@@ -71,35 +69,38 @@ class Session:
         files: Iterable[str],
         tests: Iterable[str],
         told: Told,
-        seconds: float | None = None,
+        end: float = math.inf,
     ) -> None:
         self.copy, self._files = copy, tuple(files)
         self._tests, self._told = [f"tests/{each}" for each in tests], told
         self._known: dict[str, _Test] = {}
-        self._turn, self._left = 0, math.inf if seconds is None else seconds
+        self._turn, self._end = 0, end
 
     @property
     def spent(self) -> bool:
         """Whether its time is over."""
-        return self._left <= 0
+        return time.monotonic() > self._end
 
     def judge(self, jobs: list[Job]) -> None:
         """Run the tests against each mutant, and tell what becomes of it.
 
         Raises:
-            SystemExit: the tests fail without a mutant.
+            SystemExit: no tests can be run.
         """
 
         def work() -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            argv = ["-n", "0", "-x", "-q", "-p", "no:cacheprovider", *self._tests]
+            argv = ["-n", "0", "-q", "-p", "no:cacheprovider", *self._tests]
             return int(pytest.main(argv, [_Loop(self, jobs), _Failures(self.copy)]))
 
         if code := _forked(work).code:
             raise SystemExit(f"{', '.join(self._tests)}: pytest ends with status {code}")
 
     def measure(self, session: pytest.Session) -> None:
-        """Run every test without a mutant; note what each costs and which lines of the core it runs."""
+        """Run every test without a mutant; note what each costs and which lines of the core it runs.
+
+        One that fails judges nobody, and its name is printed.
+        """
         measured = self.copy / "measured.json"
 
         def work() -> int:
@@ -111,18 +112,17 @@ class Session:
                 path.write_text(ast.unparse(tree))  # for what is imported late
                 _replace(path, tree)
             builtins._reached = lines.reached  # type: ignore[attr-defined]
-            failed = _run(session, session.items)
+            _run(session, session.items, most=0)
             measured.write_text(json.dumps(lines.found))
-            return failed
+            return 0
 
         sources = {name: (self.copy / name).read_text() for name in self._files}
         status = _forked(work)
         for name, source in sources.items():
             (self.copy / name).write_text(source)
-        self._left -= status.seconds
+        (self.copy / "failed").unlink(missing_ok=True)
         if status.code:
-            print(f"{_failed(self.copy)} fails without any mutant", file=sys.stderr, flush=True)
-            os._exit(1)
+            os._exit(status.code)
         self._known = {name: _Test(*each) for name, each in json.loads(measured.read_text()).items()}
 
     def of_job(self, job: Job, run: Callable[[list[str]], int]) -> None:
@@ -146,7 +146,6 @@ class Session:
         finally:
             path.write_text(source)
             os.utime(path, (stat.st_atime, stat.st_mtime))
-        self._left -= spent
         self._told(job, Outcome(by, round(spent, 2)))
 
     def _chosen(self, job: Job) -> list[list[str]]:
@@ -187,10 +186,11 @@ class _Loop:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Judge every mutant by a fork of this process."""
+        session.testsfailed = 0  # a file that cannot be imported
         items = {item.nodeid: item for item in session.items}
         self._owner.measure(session)
-        for at, job in enumerate(self._jobs):
-            if self._owner.spent and at >= LEAST:
+        for job in self._jobs:
+            if self._owner.spent:
                 break
 
             def run(chosen: list[str], job: Job = job) -> int:
@@ -209,7 +209,7 @@ class _Loop:
 
 
 class _Failures:
-    """Notes the first test that fails."""
+    """Notes the first test that fails, and prints the files that cannot be imported."""
 
     def __init__(self, copy: Path) -> None:
         self._path = copy / "failed"
@@ -219,6 +219,11 @@ class _Failures:
         if report.failed and not self._path.exists():
             self._path.write_text(report.nodeid)
 
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Print its name."""
+        if report.failed:
+            print(f"{report.nodeid} cannot be imported", file=sys.stderr, flush=True)
+
 
 class _Lines:
     """Seconds and lines of every test."""
@@ -226,10 +231,17 @@ class _Lines:
     def __init__(self) -> None:
         self.found: dict[str, tuple[float, dict[str, list[int]]]] = {}
         self._lines: defaultdict[str, set[int]] = defaultdict(set)
+        self._failed: set[str] = set()
 
     def reached(self, name: str, line: int) -> None:
         """A test runs a line of a file."""
         self._lines[name].add(line)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take out one that fails."""
+        if report.failed:
+            print(f"{report.nodeid} fails without any mutant", file=sys.stderr, flush=True)
+            self._failed.add(report.nodeid)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item):
@@ -241,12 +253,13 @@ class _Lines:
         finally:
             spent = round(time.process_time() - start, 3)
             lines = {name: sorted(each) for name, each in self._lines.items()}
-            self.found[item.nodeid] = spent, lines
+            if item.nodeid not in self._failed:
+                self.found[item.nodeid] = spent, lines
 
 
-def _run(session: pytest.Session, items: list[pytest.Item]) -> int:
-    """How many of some tests fail, up to the first."""
-    session.items = items
+def _run(session: pytest.Session, items: list[pytest.Item], most: int = 1) -> int:
+    """How many of some tests fail, up to so many; 0 is all."""
+    session.items, session.config.option.maxfail = items, most
     with contextlib.suppress(session.Failed, session.Interrupted):
         run_items(session)
     return session.testsfailed
