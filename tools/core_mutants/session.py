@@ -101,7 +101,8 @@ class Session:
 
         One that fails judges nobody, and its name is printed.
         """
-        measured = self.copy / "measured.json"
+        measured, elsewhere = self.copy / "measured.json", self.copy / "sitecustomize.py"
+        elsewhere.write_text("import builtins\nbuiltins._reached = lambda *_: None\n")  # for commands
 
         def work() -> int:
             lines = _Lines()
@@ -121,12 +122,14 @@ class Session:
         for name, source in sources.items():
             (self.copy / name).write_text(source)
         (self.copy / "failed").unlink(missing_ok=True)
+        elsewhere.unlink()
         if status.code:
             os._exit(status.code)
         self._known = {name: _Test(*each) for name, each in json.loads(measured.read_text()).items()}
 
-    def of_job(self, job: Job, run: Callable[[list[str]], int]) -> None:
-        """Judge one mutant by the tests that reach its line, and if none fails by all of their files."""
+    def of_job(self, job: Job, run: Callable[[list[str], bool], int]) -> None:
+        """Judge one mutant by the tests that reach its line. If none fails: by all of their files, in an
+        interpreter of its own, where what is made at import has the mutant as well."""
         path = self.copy / job.file
         source, stat = path.read_text(), path.stat()
         self._turn += 1
@@ -134,9 +137,9 @@ class Session:
         os.utime(path, (stat.st_atime, stat.st_mtime + self._turn))  # no compiled file passes for it
         spent, by = 0.0, ""
         try:
-            for chosen in self._chosen(job):
+            for anew, chosen in self._chosen(job):
                 limit = SLACK + SLOWER * sum(self._known[each].seconds for each in chosen)
-                status = _forked(lambda chosen=chosen: run(chosen), limit)
+                status = _forked(lambda chosen=chosen, anew=anew: run(chosen, anew), limit)
                 spent += status.seconds
                 if status.code == _BROKEN:
                     raise SystemExit(f"{job.file}:{job.mutant.line}: could not be judged")
@@ -148,22 +151,22 @@ class Session:
             os.utime(path, (stat.st_atime, stat.st_mtime))
         self._told(job, Outcome(by, round(spent, 2)))
 
-    def _chosen(self, job: Job) -> list[list[str]]:
-        """The tests for a mutant, cheap files first; and those to be run where none of them fails."""
-        anywhere = not job.mutant.function
+    def _chosen(self, job: Job) -> Iterable[tuple[bool, list[str]]]:
+        """The tests that run a mutant's line, cheap files first; and then, in an interpreter of its own,
+        all of their files, or of the group where none is known to run it."""
         reach = {
             name
             for name, test in self._known.items()
-            if anywhere or not job.mutant.lines.isdisjoint(test.lines.get(job.file, ()))
+            if not job.mutant.lines.isdisjoint(test.lines.get(job.file, ()))
         }
         costs: defaultdict[str, float] = defaultdict(float)
         for name in reach:
             costs[_file(name)] += self._known[name].seconds
+        near = [name for name in self._known if _file(name) in costs] or list(self._known)
         order = {name: (costs[_file(name)], _file(name), at) for at, name in enumerate(self._known)}
-        near = [name for name in self._known if _file(name) in costs]
-        rest = [name for name in near if name not in reach]
-        rounds = [sorted(reach, key=order.__getitem__), sorted(rest, key=order.__getitem__)]
-        return [each for each in rounds if each]
+        if reach and job.mutant.function:
+            yield False, sorted(reach, key=order.__getitem__)
+        yield True, sorted(near, key=order.__getitem__)
 
 
 class _Test(NamedTuple):
@@ -193,13 +196,13 @@ class _Loop:
             if self._owner.spent:
                 break
 
-            def run(chosen: list[str], job: Job = job) -> int:
+            def run(chosen: list[str], anew: bool, job: Job = job) -> int:
                 import jax
 
                 # programs of mutants are of no use to anybody
                 jax.config.update("jax_persistent_cache_min_compile_time_secs", 1e9)
                 mutant, path = job.mutant, self._owner.copy / job.file
-                if not mutant.function or not _replace(path, mutant.tree, mutant.function):
+                if anew or not _replace(path, mutant.tree, mutant.function):
                     argv = [sys.executable, "-m", "pytest", "-n0", "-xq", "-p", "no:cacheprovider"]
                     os.execv(sys.executable, [*argv, *chosen])
                 return _run(session, [items[name] for name in chosen])
@@ -269,22 +272,28 @@ def _replace(path: Path, tree: ast.Module, function: str | None = None) -> bool:
     """Whether the functions of a file, or the one, could be given the code of another tree."""
     if not any(getattr(each, "__file__", None) == str(path) for each in list(sys.modules.values())):
         return True  # imported when it is needed, from the file
-    new = {code.co_qualname: code for code in _codes(compile(tree, str(path), "exec"))}
+    codes = [*_codes(compile(tree, str(path), "exec"))]
+    new = {_place(code): code for code in codes if code.co_name != "<lambda>"}
     gc.unfreeze()
     found = [
         each
         for each in gc.get_objects()
         if type(each) is types.FunctionType
         and each.__code__.co_filename == str(path)
-        and (
-            each.__code__.co_qualname in new
-            if function is None
-            else each.__code__.co_qualname == function
-        )
+        and function in (None, each.__code__.co_qualname)
+        and _place(each.__code__) in new
     ]
-    for each in found:
-        each.__code__ = new[each.__code__.co_qualname]
+    try:
+        for each in found:
+            each.__code__ = new[_place(each.__code__)]
+    except ValueError:  # the mutant takes no part in a variable outside of it
+        return False
     return bool(found)
+
+
+def _place(code: types.CodeType) -> tuple[str, int]:
+    """The name and the first line of a function; one name may have several, as a property does."""
+    return code.co_qualname, code.co_firstlineno
 
 
 def _codes(code: types.CodeType) -> Iterable[types.CodeType]:
