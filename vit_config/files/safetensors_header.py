@@ -15,6 +15,7 @@ import numpy as np
 
 from vit_config.errors import WeightsError
 from vit_config.files.foreign import parse_json
+from vit_config.files.held import held, most_of
 from vit_config.files.stored import Extent, Stored, checked_shape, counts, guarded
 
 LONGEST_HEADER = 100_000_000
@@ -61,7 +62,12 @@ def read_file_header(path: Path) -> FileHeader:
             contradicts itself.
     """
     with guarded(path, "safetensors file"):
-        size = path.stat().st_size
+        size, there = path.stat().st_size, held(path)
+        if size > most_of(there):
+            raise WeightsError(
+                f"{path}: only {there} of its {size} bytes are on the disk, the others are holes; let"
+                " the download end, or do not trust it"
+            )
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > min(LONGEST_HEADER, size - 8):

@@ -14,13 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from vit_config.errors import DataError
+from vit_config.files.held import most_of
 from vit_config.images.pixels import LONGEST_FILE
-from vit_train.sources.place import Place, below, check_here, open_ordinary, read_all, size_of
+from vit_train.sources.place import Place, below, check_here, on_disk, open_ordinary, read_all
 
 KEPT_BYTES = 2**30
 """Bytes of Parquet row groups that are kept in memory."""
-FLOOR, MULTIPLE = 2**26, 8
-"""Memory that a file may take: so many bytes, and so many times its own size."""
 ROW = 16
 """Least bytes of a row in memory."""
 AT_ONCE = 64
@@ -126,8 +125,8 @@ def _holds_images(kind: pa.DataType) -> bool:
 
 def _check_made(file: Place, nbytes: int) -> None:
     """Refuse a file that takes too much memory for its size. OSError: it does."""
-    size = size_of(file)
-    if nbytes > FLOOR + MULTIPLE * size:
+    size = on_disk(file)
+    if nbytes > most_of(size):
         raise OSError(f"{file}: its {size} bytes would make {nbytes}; do not trust it")
 
 

@@ -13,6 +13,7 @@ from typing import IO, Any
 
 from vit_config.errors import DataError
 from vit_config.files.foreign import LONGEST_JSON, check_ordinary, parse_json
+from vit_config.files.held import held
 
 SCHEME = "://"
 
@@ -252,11 +253,7 @@ def size_of(file: Place) -> int:
 
 def on_disk(file: Place) -> int:
     """Return the bytes on the disk: a file with holes has fewer than its size."""
-    size = size_of(file)
-    if isinstance(file, Remote) or not size:
-        return size
-    blocks = getattr(file.stat(), "st_blocks", None)  # of 512 bytes; not on Windows
-    return size if blocks is None else min(size, 512 * blocks)
+    return size_of(file) if isinstance(file, Remote) or not file.exists() else held(file)
 
 
 def changed_at(file: Place) -> float:
