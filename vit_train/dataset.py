@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,11 +42,12 @@ def named_classes(spec: str, names: Sequence[str]) -> tuple[str, ...]:
     """Check and return the names of a set's classes, in the order of their labels.
 
     Raises:
-        DataError: two classes have one name, one has none, or one has a name that no weights file
-            can hold.
+        DataError: two classes have one name, however its letters and spaces are written, one has none,
+            or one has a name that no weights file can hold.
     """
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice or "" in names:
+    seen = [unicodedata.normalize("NFC", name).strip() for name in names]
+    twice = [name for name, count in Counter(seen).items() if count > 1]
+    if twice or "" in seen:
         what = f"two classes are called {twice[0]!r}" if twice else "a class has no name"
         raise DataError(f"{spec}: {what}; give each a name of its own")
     for name in names:

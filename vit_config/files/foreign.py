@@ -11,6 +11,7 @@ import os
 import re
 import stat
 import tomllib
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,15 @@ def parse_json(
         raise ValueError("nested too deep; no such file is") from None
     if "\\ud" in text or "\\uD" in text:  # half of a pair is nothing that UTF-8 could write
         json.dumps(found, ensure_ascii=False, default=str).encode()
+    return found
+
+
+def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Build a JSON object. ValueError: a key is there twice, of which any reader may take another."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"{twice} is given twice; keep one")
     return found
 
 

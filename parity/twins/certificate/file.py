@@ -14,7 +14,7 @@ from parity.twins.certificate.format import FORMAT, VERSION, Certificate
 from vit_config import ConfigError, WeightsError
 from vit_config.errors import MissingFileError
 from vit_config.files.atomic import atomic_file, check_writable
-from vit_config.files.foreign import parse_json, read_text
+from vit_config.files.foreign import parse_json, read_text, without_repeats
 from vit_config.files.json_digest import json_digest
 
 SEAL = "seal"
@@ -55,7 +55,7 @@ def read_certificate(path: Path) -> Certificate:
     if not path.is_file():
         raise MissingFileError(f"{path}: no such file; give a certificate that parity check wrote")
     try:
-        content = parse_json(read_text(path), pairs=_without_repeats)
+        content = parse_json(read_text(path), pairs=without_repeats)
     except (ValueError, RecursionError) as error:
         said = " ".join(str(error).split())
         raise WeightsError(f"{path}: not a certificate, not valid JSON ({said})") from None
@@ -93,11 +93,3 @@ def _check_seal(path: Path, content: dict[str, Any]) -> None:
 
 def _short(digest: Any) -> str:
     return f"{digest[:16]}..." if isinstance(digest, str) and digest else "none"
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a dict; refuse a repeated key, whose value may differ between a reader and the seal."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key is given twice")
-    return found
