@@ -13,9 +13,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from parity.porting.formats.budget import FLOOR, MOST_OBJECTS, MULTIPLE
+from parity.porting.formats.budget import MOST_OBJECTS
 from tests.support.hostile import FILES, MIB, in_a_child
 from tests.support.hostile_sets import REFUSED, opened_sets
+from vit_config.files.held import FLOOR, MULTIPLE
 
 MARK = "<!-- written by tools/hostile.py -->\n"
 

@@ -121,7 +121,7 @@ def _holes(folder: Path) -> Path:
 def _entries(folder: Path) -> Path:
     """Two configs of a million entries each, and one more."""
     _beside(
-        folder, "config.json", b"{" + b",".join(b'"%d":0' % each for each in range(1_000_001)) + b"}"
+        folder, "config.json", b"{" + b",".join(b'"%d":0' % each for each in range(1_000_003)) + b"}"
     )
     shutil.copy(folder / "config.json", folder / "trainer_state.json")
     return folder

@@ -131,8 +131,8 @@ def _same(features: dict[str, Any], others: dict[str, Any], file: Place) -> dict
     if differ := [name for name in {**before, **now} if before.get(name) != now.get(name)]:
         said, other = (str(each.get(differ[0]))[:80] for each in (now, before))
         raise DataError(
-            f"{file}: describes column {differ[0]!r} as {said}, the files before it as {other}; write all"
-            " by one `datasets.Features`"
+            f"{file}: describes column {differ[0]!r} as {said}, the files before it as {other}; write"
+            " all by one `datasets.Features`"
         )
     return features
 
