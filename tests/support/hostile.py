@@ -93,15 +93,15 @@ def _shards(folder: Path) -> Path:
 
 
 def _members(folder: Path) -> Path:
-    """A table of contents of a million members, all of them the same."""
+    """A table of contents of 400,000 members, all of them the same."""
     name = b"%07d.npy"
     head = struct.pack("<4sHHHHHIIIHH", b"PK\3\4", 20, 0, 0, 0, 33, 0, 0, 0, 11, 0) + name % 0
     entry = struct.pack(
         "<4sHHHHHHIIIHHHHHII", b"PK\1\2", *(20, 20, 0, 0, 0, 33, 0, 0, 0), 11, *([0] * 6)
     )
-    table = b"".join(entry + name % number for number in range(1_000_000))
+    table = b"".join(entry + name % number for number in range(400_000))
     begin, end = len(head), len(head) + len(table)
-    zip64 = struct.pack("<4sQHHIIQQQQ", b"PK\6\6", 44, 45, 45, 0, 0, 10**6, 10**6, len(table), begin)
+    zip64 = struct.pack("<4sQHHIIQQQQ", b"PK\6\6", 44, 45, 45, 0, 0, 400_000, 400_000, len(table), begin)
     found = struct.pack("<4sIQI", b"PK\6\7", 0, end, 1)
     last = struct.pack("<4sHHHHIIH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
     (folder / "a.npz").write_bytes(head + table + zip64 + found + last)
@@ -191,7 +191,7 @@ def _zarr(folder: Path, shape: int, chunk: int) -> Path:
 FILES: dict[str, Callable[[Path], Path]] = {
     "tensors of one number each": _expanded,
     "shards of one such tensor each": _shards,
-    "a million members of no bytes": _members,
+    "400,000 members of no bytes": _members,
     "a tensor of holes": _holes,
     "two configs of a million entries": _entries,
     "a path of one long text again and again": _joined,

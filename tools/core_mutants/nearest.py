@@ -25,7 +25,7 @@ LAYERS = tuple(f"twins/test_{each}.py" for each in ("widths", "numerics", "refer
 TABLES = tuple(
     f"parity/porting/dialects/test_dialect_{each}.py"
     for each in ("core", "layout", "plugin", "timm_files")
-)
+) + ("parity/porting/dialects/test_unsure.py",)
 FORMATS = "parity/porting/formats/test_"
 GROUPS = {
     "formulas": Group(
