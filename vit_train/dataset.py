@@ -38,6 +38,19 @@ class ImageDataset:
         return replace(self, image_shape=shape, **splits)
 
 
+MOST_CLASSES = 2**16
+"""Most classes of a set with fewer images than classes; each takes a row of the model's head."""
+
+
+def check_classes(spec: str, classes: int, images: int) -> None:
+    """Check the number of a set's classes. DataError: there is none, or far more than images."""
+    if not 1 <= classes <= max(MOST_CLASSES, images):
+        raise DataError(
+            f"{spec}: {classes} classes of {images} images; correct the highest label, or the number of"
+            " classes that the set says"
+        )
+
+
 def named_classes(spec: str, names: Sequence[str]) -> tuple[str, ...]:
     """Check and return the names of a set's classes, in the order of their labels.
 

@@ -67,7 +67,7 @@ REFUSED: dict[str, tuple[str, Build]] = {
     "a label that is true": ("has label True", a_label(b'{"label": true}', "json")),
     "a label without end": ("has label inf", a_label(b"1e999")),
     "a label given twice": ("label is given twice", a_label(b'{"label": 1, "label": 0}', "json")),
-    "a label of a thousand million": ("would make 1000000001 classes", a_label(b"1000000000")),
+    "a label of a thousand million": ("1000000001 classes of 5 images", a_label(b"1000000000")),
     "a label of 40 digits": ("expected a whole number", a_label(b"7" * 40)),
     "a label of 9,000 digits": ("has no label", a_label(b"7" * 9000)),
     "a deep label": ("too deep", a_label(DEEP.encode(), "json")),

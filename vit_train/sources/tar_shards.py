@@ -13,7 +13,7 @@ import numpy as np
 from vit_config.errors import DataError, MissingFileError
 from vit_config.files.foreign import parse_json, without_repeats
 from vit_config.images.pixels import LONGEST_FILE
-from vit_train.dataset import ImageDataset, named_classes, train_and_test
+from vit_train.dataset import ImageDataset, check_classes, named_classes, train_and_test
 from vit_train.records import ImageShape, Records
 from vit_train.sources.fingerprint import fingerprint
 from vit_train.sources.folder import SUFFIXES
@@ -30,8 +30,6 @@ LONGEST_LABEL = 2**24
 LONGEST_HEAD = 2**18
 """Most bytes of what a head of a member says in more than 512 bytes: a long name, attributes."""
 LARGEST_LABEL = 2**31 - 1
-MOST_CLASSES = 2**16
-"""Most classes of a set that neither names them nor has so many images."""
 UNREADABLE = (OverflowError, RecursionError, MemoryError)
 """Errors of `tarfile` at heads of members that lie about sizes, or go on for ever."""
 
@@ -101,7 +99,8 @@ def open_tar(spec: str, path: Place) -> ImageDataset:
         if own:
             raw[split] = _read(spec, own)
     names = _class_names(spec, path)
-    classes = len(names) if names else _number_of_classes(spec, [*raw.values()])
+    classes = len(names) if names else 1 + max(_labels(each).max(initial=-1) for each in raw.values())
+    check_classes(spec, classes, sum(map(len, raw.values())))
     splits = {
         split: Records(each, where=f"{spec}, split {split}", num_classes=classes, image_shape=SHAPE)
         for split, each in raw.items()
@@ -215,16 +214,8 @@ def _label(shard: IO[bytes], member: tarfile.TarInfo, *, of_json: bool) -> int:
     return number
 
 
-def _number_of_classes(spec: str, raw: list[TarImages]) -> int:
-    """Return one more than the highest label. DataError: it would make a huge head of few images."""
-    labels = np.concatenate([each.samples[:, Sample._fields.index("label")] for each in raw])
-    highest = int(labels.max(initial=-1))
-    if highest >= max(MOST_CLASSES, len(labels)):
-        raise DataError(
-            f"{spec}: label {highest} among {len(labels)} images would make {highest + 1} classes;"
-            f" correct it, or name all classes in {CLASSES}"
-        )
-    return 1 + highest
+def _labels(raw: TarImages) -> np.ndarray:
+    return raw.samples[:, Sample._fields.index("label")]
 
 
 def _class_names(spec: str, path: Place) -> tuple[str, ...] | None:
