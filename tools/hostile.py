@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def table() -> str:
         f"{name} {version(name)}" for name in ("numpy", "torch", "pillow", "pyarrow", "tensorstore")
     )
     lines += ["", f"{refused} of {len(FILES)} refused.", "", *_sets()]
-    return "\n".join([*lines, "", f"2026-11-25, {versions}.", ""])
+    return "\n".join([*lines, "", f"`python tools/hostile.py`, {date.today()}, {versions}.", ""])
 
 
 def _sets() -> list[str]:
