@@ -26,5 +26,10 @@ EQUAL: dict[tuple[str, str, str], str] = {
         "NUM_THREADS = min(16, os.cpu_count() or 1)",
         "os.cpu_count() or 1 → os.cpu_count() and 1 at 22",
     ): "no batch depends on the number of threads",
+    (
+        "vit_config/numerics/resample.py",
+        "patches = patches.T.reshape(-1, *old_grid)  # (D, gh, gw)",
+        "1 → 2 at 35",
+    ): "numpy takes any negative length for the one that it finds",
 }
 """File, line, change and its column: why the two compute the same."""
