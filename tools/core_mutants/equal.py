@@ -31,5 +31,20 @@ EQUAL: dict[tuple[str, str, str], str] = {
         "patches = patches.T.reshape(-1, *old_grid)  # (D, gh, gw)",
         "1 → 2 at 35",
     ): "numpy takes any negative length for the one that it finds",
+    (
+        "vit_config/numerics/resample.py",
+        "rows, columns = (axis_matrix(rule, old, new) for old, new in zip(old_grid, new_grid, strict=True))",
+        "zip(old_grid, new_grid, strict=True) → zip(old_grid, new_grid) at 64",
+    ): "both grids have two axes",
+    (
+        "parity/porting/dialects/table.py",
+        "yield dict(zip(letters, values, strict=True))",
+        "True → False at 39",
+    ): "a product has a value for each letter",
+    (
+        "vit_jax/drop.py",
+        "kept = jnp.argsort(scores, axis=1)[:, : max(1, int(N * self.kept))]  # (B, n)",
+        "jnp.argsort(scores, axis=1) → jnp.argsort(scores) at 7",
+    ): "the second axis is the last",
 }
 """File, line, change and its column: why the two compute the same."""
