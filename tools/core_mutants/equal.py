@@ -28,14 +28,20 @@ EQUAL: dict[tuple[str, str, str], str] = {
     ): "no batch depends on the number of threads",
     (
         "vit_config/numerics/resample.py",
-        "patches = patches.T.reshape(-1, *old_grid)  # (D, gh, gw)",
-        "1 → 2 at 35",
+        "return np.concatenate([prefix, patches.reshape(-1, new_size).T])",
+        "1 → 2 at 48",
     ): "numpy takes any negative length for the one that it finds",
     (
         "vit_config/numerics/resample.py",
-        "rows, columns = (axis_matrix(rule, old, new) for old, new in zip(old_grid, new_grid, strict=True))",
-        "zip(old_grid, new_grid, strict=True) → zip(old_grid, new_grid) at 64",
+        "rows, columns = (axis_matrix(rule, old, new)"
+        " for old, new in zip(old_grid, new_grid, strict=True))",
+        "zip(old_grid, new_grid, strict=True) → zip(old_grid, new_grid) at 61",
     ): "both grids have two axes",
+    (
+        "vit_config/numerics/resample.py",
+        "taps = np.arange(-2, old + 2)",
+        "2 → 3 at 27",
+    ): "one more pixel beyond the edge has no weight",
     (
         "parity/porting/dialects/table.py",
         "yield dict(zip(letters, values, strict=True))",
