@@ -149,7 +149,8 @@ def _samples(spec: str, shard: Place) -> dict[str, tuple[int, int, int]]:
     seen: set[str] = set()
     name = ""
     try:
-        with open_ordinary(shard) as file, tarfile.open(fileobj=_Heads(file), mode="r:") as tar:
+        heads: Any = _Heads  # all that reading takes
+        with open_ordinary(shard) as file, tarfile.open(fileobj=heads(file), mode="r:") as tar:
             for member in tar:
                 tar.members = []  # pyright: ignore[reportAttributeAccessIssue] a kilobyte for each
                 name = member.name
