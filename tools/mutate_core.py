@@ -103,7 +103,9 @@ def _run(copy: Path, jobs: list[tuple[str, Job]], results: Path, seconds: float 
     results = results.absolute()
     shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "build", "runs", "__pycache__"))
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
-    os.environ["PYTHONPATH"] = str(copy)
+    given = os.environ.get("PYTHONPATH")  # without ROOT, whose packages are those of the copy
+    others = [each for each in (given or "").split(os.pathsep) if each and Path(each).resolve() != ROOT]
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(copy), *others])
     sys.path.insert(0, str(copy))
     os.chdir(copy)
     for name in [each for each in sys.modules if each.partition(".")[0] == "tests"]:
