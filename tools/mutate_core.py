@@ -93,7 +93,7 @@ def main() -> int:
         print(f"alive {job.file}:{job.mutant.line} {job.mutant.change}")
     print(f"{len(judged) - len(alive)} of {len(judged)} killed or equal")
     if arguments.write:
-        arguments.write.write_text(page(judged, key, arguments.seed), encoding="utf-8")
+        arguments.write.write_text(page(judged, key, arguments.seed, len(jobs)), encoding="utf-8")
     least = 0.97 if share == ALL else 0.5
     return 0 if len(judged) - len(alive) >= least * len(judged) else 1
 

@@ -183,6 +183,12 @@ def test_what_is_written_is_in_order_in_memory():
     assert array.flags.c_contiguous
 
 
+def test_a_body_is_taken_off_unless_two_names_become_one():
+    dialect = Dialect("d", "D", "d", ((),), (), body="vit.")
+    assert dialect.within_body({"vit.a": 1, "b": 2}) == {"a": 1, "b": 2}
+    assert dialect.within_body({"vit.a": 1, "a": 2}) == {"vit.a": 1, "a": 2}
+
+
 def test_respelling():
     (one,) = respelled(row("a", ("x.mlp.0", "y.mlp.3")), {".mlp.0": ".fc1", ".mlp.3": ".fc2"})
 
