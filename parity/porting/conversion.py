@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from parity.porting.channels import Rule
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.conversion_plan import Target, plan
 from parity.porting.dialects.sidecars import texts, unsaid
@@ -79,6 +80,8 @@ def convert(
     dtype: str | None = None,
     image_size: tuple[int, int] | None = None,
     num_classes: int | None = None,
+    channels: int | None = None,
+    by: Rule | None = None,
     text: bool = False,
     allow_nonfinite: bool = False,
     license_allow: Sequence[str] | None = None,
@@ -97,6 +100,9 @@ def convert(
         dtype: the type of all tensors; None keeps them.
         image_size: the new height and width in pixels; None keeps them.
         num_classes: 0 removes the head and a pooler; another number puts a head of zeros on.
+        channels: the new number of channels of an image; None keeps it. The preprocessing is extended,
+            or has to be that of the new channels.
+        by: the rule for the patch projection's weights, see `parity.porting.channels`.
         text: also write the text tower beside the model, of a CLIP or a SigLIP, and its tokenizer.
         allow_nonfinite: allow NaN and infinite values; the provenance says so.
         license_allow: licences that are allowed; None allows all.
@@ -121,6 +127,8 @@ def convert(
         dtype=dtype,
         image_size=image_size,
         num_classes=num_classes,
+        channels=channels,
+        by=by,
         allow_nonfinite=allow_nonfinite,
         text=text,
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from parity.porting.anomalies import refuse_not_finite
+from parity.porting.channels import with_channels
 from parity.porting.checkpoint import Checkpoint
 from parity.porting.dialects import called
 from parity.porting.dialects.buffers import make_buffers
@@ -36,7 +37,7 @@ class Target:
     """The tensors by the target dialect's names."""
 
     unchanged: bool
-    """Whether type, image size and number of classes are the source's."""
+    """Whether type, image size, channels and number of classes are the source's."""
     text: TextTarget | None = None
     """The text tower, if it is written too; the tensors are then those of both."""
 
@@ -53,6 +54,8 @@ def plan(
     dtype: str | None = None,
     image_size: tuple[int, int] | None = None,
     num_classes: int | None = None,
+    channels: int | None = None,
+    by: str | None = None,
     allow_nonfinite: bool = False,
     inside: bool = False,
     text: bool = False,
@@ -60,6 +63,7 @@ def plan(
     """Rewrite a checkpoint for a dialect, or for the best dialect of a family.
 
     Args:
+        channels, by: see `parity.porting.channels.with_channels`.
         allow_nonfinite: allow NaN and infinite values; else reading a tensor that has some raises a
             WeightsError.
         inside: the tensors go into a larger model, so dialects that can only be read are allowed.
@@ -84,13 +88,14 @@ def plan(
         state = with_classes(state, num_classes)
         same = num_classes == source.config.num_classes
         metadata = metadata if same else metadata.replace(class_names=None)
+    state, metadata = with_channels(state, metadata, channels, by)
     if dtype is not None:
         state = as_type(state, dtype)
     dialect, state = _expressed(state, to, source.dialect, inside)
     tensors = write(bind(dialect, state.config, state.arrays), state.arrays, state.config)
     dtype_of_all = next(iter(state.arrays.values())).dtype
     tensors = dialect.with_body(tensors | make_buffers(dialect, state.config, dtype_of_all))
-    unchanged = dtype is None and image_size is None and num_classes is None
+    unchanged = {dtype, image_size, num_classes, channels} == {None}
     if not text:
         return Target(source, dialect, state, metadata, tensors, unchanged)
     beside = plan_text(
