@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parity.porting.dialects import called, dialects
-from parity.porting.dialects.axes import channels_first
+from parity.porting.dialects.axes import channels_first, one_frame
 from parity.porting.dialects.buffers import compare_buffers
 from parity.porting.dialects.dialect import Dialect
 from parity.porting.dialects.matching import Matched, match, some
@@ -174,6 +174,7 @@ def read_checkpoint(
         found = _found(opened, dialect, part)
         matched = _matched(opened, found)
         origins = schema_origins(opened, found, like, given, override)
+        found, squeezed = one_frame(found, matched.bound, origins)
         found, turned, axes = channels_first(found, matched.bound, opened.container, origins)
         # some libraries write an empty tensor in place of none
         arrays = {
@@ -205,6 +206,7 @@ def read_checkpoint(
         found_at=tuple(stripped(opened, found)),
         unheld=unheld(opened, found, matched, resolved.config),
         changed=(
+            *squeezed,
             *turned,
             *matched.notes,
             *buffers,

@@ -260,7 +260,13 @@ def _tops(opened: Opened) -> list[str]:
 
 
 def _nearest(tensors: Mapping[str, Stored], dialects: Sequence[Dialect]) -> str:
-    """Say which dialect's required tensors are all there beside tensors that it does not have."""
+    """Say which dialect's tensors are all there, without its wrapper or beside others."""
+    for each in dialects:
+        if each.wrapper and marked(each, each.within_body(tensors)):
+            return (
+                f"its tensors are named as those of {each.title}, but not under {each.wrapper!r};"
+                f" give --dialect {each.name} if that is what it is"
+            )
     for each in dialects:
         own = each.within_body(tensors)
         names = [mark for mark in each.marks if not mark.startswith("!")]

@@ -49,10 +49,6 @@ UNFIT = {
         lambda s: {**s, "patch_embed.proj.weight": torch.ones(30, 3, 2, 7, 5)},
         "axis of time, 2 frames each",
     ),
-    "a frame": (
-        lambda s: {**s, "patch_embed.proj.weight": torch.ones(30, 3, 1, 7, 5)},
-        "one frame each",
-    ),
 }
 
 
