@@ -54,6 +54,10 @@ class ConvertFiles:
     """With --channels, the weights of the patch projection: the old ones repeated in order, scaled by
     old / N (timm's rule); one channel of their sum (timm's for N = 1: a grey image gives what it gave
     three times); each an equal share of the sum; or zeros for the channels that are added."""
+    prefix: Annotated[str, shown_as("PREFIX")] = ""
+    """Text before every name in the written file, such as teacher.backbone. or model."""
+    wrapper: Annotated[str | None, shown_as("KEY")] = None
+    """Key of the dictionary in a .pth file that holds the tensors, such as teacher or state_dict."""
     text: tyro.conf.FlagCreatePairsOff[bool] = False
     """Also write the text tower beside the model, of a CLIP or a SigLIP, and its tokenizer."""
     allow_nonfinite: tyro.conf.FlagCreatePairsOff[bool] = False
@@ -118,6 +122,8 @@ def _check_into(arguments: ConvertFiles) -> None:
         "--image-size": arguments.image_size,
         "--channels": arguments.channels,
         "--by": arguments.by,
+        "--prefix": arguments.prefix,
+        "--wrapper": arguments.wrapper,
         "--text": arguments.text,
         "--allow-nonfinite": arguments.allow_nonfinite,
         "--verify": arguments.verify,
@@ -171,6 +177,8 @@ def _convert_file(arguments: ConvertFiles, source: Path, out: Path, console: Con
         "num_classes": arguments.num_classes,
         "channels": arguments.channels,
         "by": arguments.by,
+        "prefix": arguments.prefix,
+        "wrapper": arguments.wrapper,
         "text": arguments.text,
         "allow_nonfinite": arguments.allow_nonfinite,
         "license_allow": arguments.license_allow,
@@ -231,6 +239,8 @@ def _convert_manifest(arguments: ConvertFiles, console: Console) -> int:
             "--num-classes": arguments.num_classes,
             "--channels": arguments.channels,
             "--by": arguments.by,
+            "--prefix": arguments.prefix or None,
+            "--wrapper": arguments.wrapper,
             "--text": arguments.text,
             "--allow-nonfinite": arguments.allow_nonfinite,
             "--set, --override, --like, --dialect, --part, --preprocess, --license": arguments.reading

@@ -265,9 +265,10 @@ def _found(opened: Opened, name: str | None, part: str | None) -> Found:
                 " name; leave --part out"
             )
         prefix, branch = f"{dialect.wrapper}.", opened.header.branch
-        inside = f"{branch}/" if branch else ""
+        inside = (f"{branch}.", f"{branch}/") if branch else ("",)
         tensors = {n: each for n, each in opened.container.tensors.items() if n.startswith(inside)}
-        names = {n.removeprefix(inside).removeprefix(prefix): each for n, each in tensors.items()}
+        skip = len(inside[0])
+        names = {n[skip:].removeprefix(prefix): each for n, each in tensors.items()}
         return Found(dialect, branch, dialect.within_body(names), "its header")
     found = find(opened, called(name) if name else dialects(), part=part, asked=name is not None)
     return found._replace(why=f"{found.why}, as asked", asked=True) if name else found

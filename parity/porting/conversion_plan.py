@@ -21,6 +21,7 @@ from parity.porting.text.write import TextTarget, plan_text
 from parity.porting.transform import as_type, resized, with_classes
 from vit_config import ConfigError
 from vit_config.errors import UnstatedError
+from vit_config.files.weights_file import DIALECT
 
 NONFINITE = "values that are not finite may pass, as asked"
 
@@ -38,8 +39,18 @@ class Target:
 
     unchanged: bool
     """Whether type, image size, channels and number of classes are the source's."""
+    prefix: str = ""
+    """Text before every name in the file."""
+    wrapper: str = ""
+    """Key of the dictionary in a file of PyTorch that holds the tensors."""
     text: TextTarget | None = None
     """The text tower, if it is written too; the tensors are then those of both."""
+
+    def branch(self, kind: str) -> str:
+        """Return the model's place in a file of some kind, where it is not that of its dialect."""
+        wrapper = self.wrapper if kind == "torch" else ""
+        own = not self.prefix and wrapper in ("", self.dialect.wrapper)
+        return "" if own else ".".join(filter(None, (wrapper, self.prefix.rstrip("./"))))
 
     @property
     def nbytes(self) -> int:
@@ -58,6 +69,8 @@ def plan(
     by: str | None = None,
     allow_nonfinite: bool = False,
     inside: bool = False,
+    prefix: str = "",
+    wrapper: str | None = None,
     text: bool = False,
 ) -> Target:
     """Rewrite a checkpoint for a dialect, or for the best dialect of a family.
@@ -67,6 +80,8 @@ def plan(
         allow_nonfinite: allow NaN and infinite values; else reading a tensor that has some raises a
             WeightsError.
         inside: the tensors go into a larger model, so dialects that can only be read are allowed.
+        prefix: text to put before every name; ends with a dot or a slash.
+        wrapper: key of the dictionary that holds the tensors, in place of the dialect's own.
         text: also write the text tower beside the model.
 
     Raises:
@@ -97,14 +112,30 @@ def plan(
     tensors = dialect.with_body(tensors | make_buffers(dialect, state.config, dtype_of_all))
     unchanged = {dtype, image_size, num_classes, channels} == {None}
     if not text:
-        return Target(source, dialect, state, metadata, tensors, unchanged)
+        place = _place(dialect, prefix, wrapper)
+        named = {f"{prefix}{name}": stored for name, stored in tensors.items()}
+        return Target(source, dialect, state, metadata, named, unchanged, *place)
     beside = plan_text(
         source, state.config, tensors, dialect, dtype_of_all, allow_nonfinite=allow_nonfinite
     )
     state = replace(
         state, said=(*state.said, f"the text tower beside it written as {beside.dialect.name}")
     )
-    return Target(source, dialect, state, metadata, beside.tensors, unchanged, beside)
+    if prefix or wrapper:
+        raise ConfigError("--prefix, --wrapper: are of one tower; leave --text out")
+    place = _place(dialect, prefix, wrapper)
+    return Target(source, dialect, state, metadata, beside.tensors, unchanged, *place, beside)
+
+
+def _place(dialect: Dialect, prefix: str, wrapper: str | None) -> tuple[str, str]:
+    """Return the prefix and the wrapper. ConfigError: a file of this dialect cannot have them."""
+    if prefix and not prefix.endswith((".", "/")):
+        raise ConfigError(f"--prefix {prefix}: expected a dot or a slash at its end, as in {prefix}.")
+    if (prefix or wrapper) and dialect.name == DIALECT:
+        raise ConfigError(
+            "--prefix, --wrapper: this project's own file has neither; give --to another dialect"
+        )
+    return prefix, dialect.wrapper if wrapper is None else wrapper
 
 
 def _expressed(state: State, to: str, own: Dialect, inside: bool) -> tuple[Dialect, State]:

@@ -50,7 +50,7 @@ def _limits(cfg: ViTConfig) -> Iterator[str]:
     if bool(cfg.num_classes) != (cfg.final_norm == "post_pool"):
         yield f"its classifier follows a norm of the mean, and only there is one ({cfg.final_norm})"
     if cfg.num_classes and cfg.norm_eps != EPS:
-        yield f"the norm before its classifier has epsilon {EPS}, and the others norm_eps = {cfg.norm_eps}"
+        yield f"the norm before its classifier has norm_eps = {EPS}, not {cfg.norm_eps}"
 
 
 def _architecture(cfg: ViTConfig) -> str:
