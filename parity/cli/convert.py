@@ -166,9 +166,11 @@ def _convert_file(arguments: ConvertFiles, source: Path, out: Path, console: Con
     from parity.porting.byte_bar import byte_bar
     from parity.porting.checkpoint import read_checkpoint
     from parity.porting.conversion import convert
+    from parity.porting.conversion_plan import asked_at_once
     from vit_config.waiting import Waiting
 
-    checkpoint = read_checkpoint(source, **arguments.reading.options())
+    with asked_at_once(arguments.num_classes):
+        checkpoint = read_checkpoint(source, **arguments.reading.options())
     options: dict[str, Any] = {
         "to": arguments.to,
         "out": out,

@@ -12,7 +12,7 @@ import tyro
 
 from parity.cli.eval import installed, stated_preprocess
 from parity.cli.support.command_line import parse
-from parity.cli.support.reading import shown_as
+from parity.cli.support.reading import parse_fields, shown_as
 from parity.cli.support.run_url import runs_here
 from parity.cli.support.run_weights import weights_of
 from vit_config.errors import ConfigError, InputError, MissingFileError, one_line
@@ -38,6 +38,9 @@ class Arguments:
     """Framework of the twin to run."""
     k: int = 5
     """Classes to name for each image."""
+    fields: Annotated[tuple[str, ...], shown_as("FIELD=VALUE ...", name="set")] = ()
+    """Fields of the schema that the file leaves open, as for `parity convert`; text.act=gelu is of the
+    text tower."""
     labels: Annotated[str | None, shown_as("A,B,...")] = None
     """Classes in words, of a CLIP or a SigLIP: each image is compared with their texts."""
     template: str = "{}"
@@ -67,8 +70,9 @@ def main(argv: list[str], prog: str = "parity predict") -> int:
     from vit_config.images.pixels import prepare
 
     k, labels = arguments.k, labels_of(arguments)
+    given = parse_fields(arguments.fields)
     with weights_of(arguments.source, arguments.step) as weights:
-        loaded = load(weights, framework=arguments.framework or installed())
+        loaded = load(weights, framework=arguments.framework or installed(), given=given)
     embedded = None
     if labels:
         loaded.check_k(k)

@@ -14,19 +14,19 @@ from parity.porting.dialects.axes import channels_first, one_frame
 from parity.porting.dialects.buffers import compare_buffers
 from parity.porting.dialects.dialect import Dialect
 from parity.porting.dialects.matching import Matched, match, some
-from parity.porting.dialects.recognise import Found, find
+from parity.porting.dialects.recognise import PATCHES, Found, find
 from parity.porting.dialects.resolve import resolve
 from parity.porting.dialects.transfer import cast, letters, read
 from parity.porting.formats.base import Container, Stored
 from parity.porting.live import open_live
 from parity.porting.metadata import Metadata
-from parity.porting.notes import assumed, stripped, unheld
+from parity.porting.notes import assumed, ignored, outside, stripped, unheld
 from parity.porting.opened import Opened, open_checkpoint
 from parity.porting.origins import read_metadata, schema_origins
 from parity.porting.provenance import Hop, versions
 from parity.porting.refusals import refuse_foreign, refuse_other_tensors
 from vit_config import ConfigError, Preprocess, ViTConfig, WeightsError
-from vit_config.errors import naming
+from vit_config.errors import UnstatedError, naming
 
 TEXT = "text."
 """Prefix of the text tower's fields among those that the user states."""
@@ -63,10 +63,14 @@ class Checkpoint:
     """Preprocessing, class names and licence."""
     preprocess_origin: str
     """Source of the preprocessing, in words."""
-    found_at: tuple[str, ...]
-    """Prefixes stripped from names and tensors left out around the model, a sentence each."""
-    changed: tuple[str, ...]
-    """Tensors of the model itself left out or widened, values assumed, a sentence each."""
+    stripped: tuple[str, ...]
+    """Prefixes stripped from names, a sentence each."""
+    altered: tuple[str, ...]
+    """Tensors of the model itself turned or widened, values assumed, a sentence each."""
+    ignored: tuple[str, ...] = ()
+    """Tensors that are left out, by their names under the model's prefix."""
+    beside: frozenset[str] = frozenset()
+    """Of the tensors left out, those of a text tower that is read too."""
     unheld: tuple[str, ...] = ()
     """Tensors of a trained classifier that no schema holds, by their names in the file."""
     text_given: Mapping[str, Any] = field(default_factory=dict)
@@ -93,6 +97,18 @@ class Checkpoint:
     def hops(self) -> tuple[Hop, ...]:
         """The files that the weights came through before this one."""
         return self.opened.header.hops
+
+    @property
+    def found_at(self) -> tuple[str, ...]:
+        """Prefixes stripped from names and tensors left out around the model, a sentence each."""
+        count = len(self.container.tensors) - len(self.place.tensors)
+        count -= len(self.beside - self.place.tensors.keys())
+        return (*self.stripped, *outside(count, self.place.branch))
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """Tensors of the model itself left out or widened, values assumed, a sentence each."""
+        return (*ignored([n for n in self.ignored if n not in self.beside]), *self.altered)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -183,7 +199,13 @@ def read_checkpoint(
         refuse_other_tensors(opened, found.dialect, arrays, {**given, **override})
         shapes = {name: stored.shape for name, stored in arrays.items()}
         heads = letters(matched.bound, found.tensors)
-        resolved = resolve(found.dialect, shapes, heads, origins, axes)
+        width, has_head = shapes.get(PATCHES, (0,))[0], "head.weight" in shapes
+        lost = unheld(opened, found, matched, width=width, has_head=has_head)
+        try:
+            resolved = resolve(found.dialect, shapes, heads, origins, axes)
+        except UnstatedError as error:
+            error.unheld = lost
+            raise
         buffers = compare_buffers(found.dialect, resolved.config, found.tensors)
         refuse_foreign(found.dialect, resolved)
         made_of = {name: found.tensors[name] for one in matched.bound for name in one.theirs}
@@ -203,12 +225,12 @@ def read_checkpoint(
         arrays=arrays,
         metadata=metadata.replace(license=license),
         preprocess_origin=origin,
-        found_at=tuple(stripped(opened, found)),
-        unheld=unheld(opened, found, matched, resolved.config),
-        changed=(
+        stripped=tuple(stripped(opened, found)),
+        ignored=matched.ignored,
+        unheld=lost,
+        altered=(
             *squeezed,
             *turned,
-            *matched.notes,
             *buffers,
             *widened,
             *resolved.overridden,

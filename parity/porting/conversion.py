@@ -10,7 +10,7 @@ from typing import Any
 
 from parity.porting.channels import Rule
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
-from parity.porting.conversion_plan import Target, plan
+from parity.porting.conversion_plan import Target, asked_at_once, plan
 from parity.porting.dialects.sidecars import texts, unsaid
 from parity.porting.formats import write_msgpack, write_npz, write_safetensors, write_torch
 from parity.porting.formats.base import Progress
@@ -122,7 +122,8 @@ def convert(
         MissingFileError: there is no such file, or no folder to write in.
     """
     if not isinstance(source, Checkpoint):
-        source = read_checkpoint(source, **reading)
+        with asked_at_once(num_classes):
+            source = read_checkpoint(source, **reading)
     out = Path(out)
     check_license(source, license_allow)
     check_out(source, out, force)
@@ -140,6 +141,7 @@ def convert(
         allow_nonfinite=allow_nonfinite,
         text=text,
     )
+    source = target.source
     if started is not None:
         started(target.nbytes)
     with ThreadPoolExecutor(1) as beside:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from parity.porting.anomalies import refuse_not_finite
@@ -89,10 +90,7 @@ def plan(
         UnstatedError: a trained classifier would be dropped, and the user did not allow it.
     """
     if source.unheld and num_classes is None and source.origins["num_classes"] != GIVEN:
-        raise UnstatedError(
-            f"{source.path}: its classifier, {some(source.unheld)}, is none that a schema has;"
-            " --num-classes 0 takes it off"
-        )
+        raise UnstatedError(f"{source.path}: {_dropped(source.unheld)}")
     metadata, said = source.metadata, (NONFINITE,) if allow_nonfinite else ()
     arrays = source.arrays if allow_nonfinite else refuse_not_finite(source.arrays, source.path)
     state = State(source.config, arrays, said)
@@ -124,7 +122,23 @@ def plan(
     if prefix or wrapper:
         raise ConfigError("--prefix, --wrapper: are of one tower; leave --text out")
     place = _place(dialect, prefix, wrapper)
+    source = replace(source, beside=beside.read)
     return Target(source, dialect, state, metadata, beside.tensors, unchanged, *place, beside)
+
+
+@contextmanager
+def asked_at_once(num_classes: int | None) -> Iterator[None]:
+    """Add a classifier that would be dropped to a question about the schema of the same file."""
+    try:
+        yield
+    except UnstatedError as error:
+        if not error.unheld or num_classes is not None:
+            raise
+        raise UnstatedError(f"{error}; {_dropped(error.unheld)}", error.fields) from None
+
+
+def _dropped(names: Sequence[str]) -> str:
+    return f"its classifier, {some(names)}, is none that a schema has; --num-classes 0 takes it off"
 
 
 def _place(dialect: Dialect, prefix: str, wrapper: str | None) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""A prefix or a wrapper around what is written, read by those who ask for it: DINO, Lightning, DINOv2."""
+"""A prefix or a wrapper around what is written, read as DINO, DINOv2 and Lightning read it."""
 
 import numpy as np
 import pytest

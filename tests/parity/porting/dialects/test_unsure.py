@@ -205,6 +205,10 @@ def test_a_trained_classifier_is_dropped_only_if_the_user_says_so(case, state, t
         convert(source, to="parity", out=tmp_path / "no.safetensors")
     assert not (tmp_path / "no.safetensors").exists()
     convert(source, to="parity", out=tmp_path / "yes.safetensors", num_classes=0)
+    with pytest.raises(
+        UnstatedError, match=r"give --set num_heads=N.*; its classifier, .* takes it off"
+    ):
+        convert(tmp_path / "tuned.pth", to="parity", out=tmp_path / "no.safetensors")  # one question
     again = read_checkpoint(tmp_path / "tuned.pth", given={**GIVEN, "num_classes": 0})
     convert(again, to="parity", out=tmp_path / "too.safetensors")
 
