@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from parity.porting.adapters import with_adapter
 from parity.porting.dialects import called, dialects
 from parity.porting.dialects.axes import channels_first, one_frame
 from parity.porting.dialects.buffers import compare_buffers
@@ -156,6 +157,7 @@ def read_checkpoint(
     like: str | None = None,
     given: Mapping[str, Any] | None = None,
     override: Mapping[str, Any] | None = None,
+    adapter: str | Path | None = None,
     preprocess: Preprocess | None = None,
     license: str | None = None,
 ) -> Checkpoint:
@@ -170,6 +172,7 @@ def read_checkpoint(
         given: fields of the schema that the file leaves open, stated by the user; those that begin with
             ``text.`` are fields of the text tower beside the model.
         override: fields of the schema that replace what the file states; a note says so.
+        adapter: folder of a LoRA of PEFT, which is merged into the weights.
         preprocess: the preprocessing, if the user states it; class names and licence that it leaves out
             are taken from the file.
         license: the licence of the weights, if the user states it.
@@ -186,6 +189,8 @@ def read_checkpoint(
         raise ConfigError(f"{', '.join(twice)}: both given and overridden; keep one")
     (given, text_given), (override, text_override) = _by_tower(given), _by_tower(override)
     opened = _open(source)
+    container, merged = with_adapter(opened.container, adapter)
+    opened = replace(opened, container=container)
     with naming(opened.path):
         found = _found(opened, dialect, part)
         matched = _matched(opened, found)
@@ -229,6 +234,7 @@ def read_checkpoint(
         ignored=matched.ignored,
         unheld=lost,
         altered=(
+            *merged,
             *squeezed,
             *turned,
             *buffers,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from parity.porting.dialects.dialect import Dialect
+from parity.porting.dialects.quantised import dequantised
 from parity.porting.dialects.strangers import stranger
 from parity.porting.dialects.table import REST, bind_theirs
 from parity.porting.dialects.unfit import unfit
@@ -69,6 +70,8 @@ def find(
         UnstatedError: there are several models and `part` does not choose one.
     """
     tensors, respelled = unwrapped(opened.container.tensors)
+    tensors, widened = dequantised(tensors)
+    respelled = (*respelled, *widened)
     every = _models(tensors, opened, dialects, asked)
     if not every and (joined := _joined_otherwise(tensors)):
         others, said = joined

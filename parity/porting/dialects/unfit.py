@@ -38,8 +38,8 @@ def _adapted(tensors: Tensors) -> str:
     ranks = {min(tensors[name].shape) for name in lora if tensors[name].shape}
     return (
         f"holds a LoRA of PEFT that is not merged into its weights ({len(lora)} matrices of rank"
-        f" {', '.join(map(str, sorted(ranks)))}, such as {lora[0]}); save what"
-        " model.merge_and_unload() returns"
+        f" {', '.join(map(str, sorted(ranks)))}, such as {lora[0]}); give its base, and its folder as"
+        " --adapter, or save what model.merge_and_unload() returns"
     )
 
 

@@ -39,6 +39,10 @@ OF_A_RUN = ("run.json", "weights.safetensors")
 SIDECARS = ("config.json", "preprocessor_config.json", "open_clip_config.json", "trainer_state.json")
 """JSON files that describe the weights."""
 
+ADAPTER = "adapter_config.json"
+"""File that PEFT writes beside the weights of an adapter."""
+ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 """JSON files that turn texts into tokens; read when texts are given."""
 

@@ -36,14 +36,14 @@ def narrow(state, dtype, **beside):
 UNFIT = {
     "ZeRO 3": (lambda s: {n: torch.empty(0) for n in s}, "44 of its 44 .* empty.*zero_to_fp32.py"),
     "ZeRO 3 under module": (lambda s: {"module": {n: torch.empty(0) for n in s}}, "zero_to_fp32.py"),
-    "bitsandbytes": (lambda s: narrow(s, torch.int8, SCB=torch.ones(3)), "by bitsandbytes, in 8 bits"),
+    "bitsandbytes": (lambda s: narrow(s, torch.int8, SCB=torch.ones(3)), "its scale of .3,., expected"),
     "four bits": (lambda s: {**s, "head.weight.absmax": torch.ones(3)}, "by bitsandbytes, in 4 bits"),
     "GPTQ": (lambda s: {**s, "blocks.0.mlp.fc1.qweight": torch.ones(3)}, "by GPTQ or AWQ"),
     "int8": (lambda s: narrow(s, torch.int8), "in 8 bits .*int8.*16 or 32 bits"),
     "float8": (lambda s: narrow(s, torch.float8_e4m3fn), "in 8 bits .*float8_e4m3fn"),
-    "float8 with scales": (
-        lambda s: narrow(s, torch.float8_e5m2, weight_scale=torch.ones(1)),
-        "with scales such as .*weight_scale",
+    "float8 with other scales": (
+        lambda s: narrow(s, torch.float8_e5m2, own_scale=torch.ones(1)),
+        "with scales such as .*own_scale",
     ),
     "frames": (
         lambda s: {**s, "patch_embed.proj.weight": torch.ones(30, 3, 2, 7, 5)},
