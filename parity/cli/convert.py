@@ -245,8 +245,9 @@ def _convert_manifest(arguments: ConvertFiles, console: Console) -> int:
             "--wrapper": arguments.wrapper,
             "--text": arguments.text,
             "--allow-nonfinite": arguments.allow_nonfinite,
-            "--set, --override, --like, --dialect, --part, --adapter, --preprocess, --license": arguments.reading
-            != Reading(),
+            "--set, --override, --like, --dialect, --part, --adapter, --preprocess, --license": (
+                arguments.reading != Reading()
+            ),
         }.items()
         if value not in (None, False)
     ]

@@ -1,7 +1,7 @@
 """Weights in eight bits with a scale beside each, as float32: bitsandbytes' int8, and scaled float8.
 
-Each scheme is a record; a tensor of eight bits without the scale of a known scheme stays as it is, and is
-refused by name (`unfit.py`).
+Each scheme is a record; a tensor of eight bits without the scale of a known scheme stays as it is, and
+is refused by name (`unfit.py`).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 SCHEMES = (
     Scheme(
         "bitsandbytes' int8", "SCB", ("int8",), 1 / 127,
-        "bitsandbytes/backends/default/ops.py: int8_vectorwise_dequant: A * stats * 7.874015748031496e-3",
+        "bitsandbytes/backends/default/ops.py: int8_vectorwise_dequant: A * stats / 127",
     ),
-    Scheme("float8 with scales", "weight_scale", FLOAT8, 1.0, "compressed_tensors: dequantize: x_q * scale"),
-    Scheme("float8 with scales", "weight_scale_inv", FLOAT8, 1.0, "DeepSeek-V3/inference: weight_dequant"),
-    Scheme("float8 with scales", "scale_weight", FLOAT8, 1.0, "ComfyUI/comfy/ops.py: scaled_fp8_ops"),
+    Scheme("float8 with scales", "weight_scale", FLOAT8, 1.0, "compressed_tensors: x_q * scale"),
+    Scheme("float8 with scales", "weight_scale_inv", FLOAT8, 1.0, "DeepSeek-V3: weight_dequant"),
+    Scheme("float8 with scales", "scale_weight", FLOAT8, 1.0, "ComfyUI: scaled_fp8_ops"),
 )  # fmt: skip
 BESIDE = ("weight_format", "input_scale", "scale_input")
 """What stands in the names of tensors that the product with unrounded numbers does not need."""

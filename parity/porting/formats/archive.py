@@ -12,6 +12,7 @@ import numpy as np
 
 from parity.porting.formats.budget import Budget
 from parity.porting.formats.comment import unpack
+from parity.porting.formats.part import Part
 from vit_config.errors import WeightsError
 from vit_config.files.stored import guarded
 
@@ -33,14 +34,14 @@ class Archive:
             the file, or its members unpack to more than the file's `budget`.
     """
 
-    def __init__(self, path: Path, kind: str):
+    def __init__(self, path: Path | Part, kind: str):
         self.path = path
         self.kind = kind
         self._verified: set[str] = set()
         size = path.stat().st_size
         self.budget = Budget(path, size)
         try:
-            with zipfile.ZipFile(path) as archive:
+            with path.open("rb") as file, zipfile.ZipFile(file) as archive:
                 members = archive.infolist()
                 self.metadata = unpack(archive.comment)
         except zipfile.BadZipFile as error:
@@ -180,7 +181,7 @@ class Archive:
         return WeightsError(f"{self.path}: damaged, {name} in the archive: {how}; copy the file again")
 
 
-def _announced_members(path: Path, size: int) -> int:
+def _announced_members(path: Path | Part, size: int) -> int:
     """Return the number of members in an archive's end record, which `zipfile` does not check."""
     with path.open("rb") as file:
         file.seek(max(0, size - _LONGEST_END))

@@ -105,8 +105,8 @@ def find_weights(folder: Path) -> Path:
 def in_shards(folder: Path) -> str:
     """Say that a folder is of torch.distributed.checkpoint, and how to join it to one file."""
     return (
-        f"{folder}: is a checkpoint of torch.distributed.checkpoint, in shards; join them by"
-        f" `python -m torch.distributed.checkpoint.format_utils dcp_to_torch {folder} OUT.pth`"
+        f"{folder}: is a checkpoint of torch.distributed.checkpoint, in shards; give the folder, with"
+        " the file .metadata, which says what is in which shard"
     )
 
 

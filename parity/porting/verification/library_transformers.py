@@ -85,7 +85,11 @@ def call(model: Any, images: Any, cfg: ViTConfig) -> Any:
     if name.endswith(("ForMaskedImageModeling", "ForPreTraining")):
         model = model.base_model
     output = model(**inputs)
-    parts = ("logits", "image_embeds", *([] if name.startswith("Janus") else ["pooler_output"]))
+    parts = (
+        "logits",
+        "image_embeds",
+        *([] if "Blip" in name or name.startswith("Janus") else ["pooler_output"]),
+    )
     for part in parts:
         if getattr(output, part, None) is not None:
             return getattr(output, part)

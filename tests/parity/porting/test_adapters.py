@@ -99,5 +99,5 @@ def test_what_does_not_fit_is_refused(config, tensors, kind, said, base, tmp_pat
 
 
 def test_an_adapter_alone_asks_for_its_base(tmp_path):
-    with pytest.raises(WeightsError, match="not merged into its weights .* give its base"):
+    with pytest.raises(WeightsError, match=r"not merged into its weights .* give its base"):
         read_checkpoint(adapter(tmp_path / "lora"))

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
@@ -84,15 +83,12 @@ def test_files_of_other_programs_are_named(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-def test_shards_of_torch_are_joined_as_the_refusal_says(state, tmp_path):
+def test_a_shard_of_torch_alone_is_refused_and_its_folder_is_read(state, tmp_path):
     dcp.save({"model": state}, checkpoint_id=tmp_path / "shards", no_dist=True)
-    shard = next((tmp_path / "shards").glob("*.distcp"))
-    for path in (tmp_path / "shards", shard):
-        with pytest.raises(WeightsError, match=r"format_utils dcp_to_torch .*shards OUT\.pth"):
-            open_container(path)
-    dcp_to_torch_save(tmp_path / "shards", tmp_path / "OUT.pth")
-    with pytest.raises(UnstatedError, match="num_heads"):  # a model again
-        read_checkpoint(tmp_path / "OUT.pth")
+    with pytest.raises(WeightsError, match=r"shards: .* give the folder, with the file \.metadata"):
+        open_container(next((tmp_path / "shards").glob("*.distcp")))
+    with pytest.raises(UnstatedError, match="num_heads"):  # a model
+        read_checkpoint(tmp_path / "shards")
 
 
 def test_a_part_that_is_not_there_is_refused_and_one_that_is_shows_its_names(state, tmp_path, capsys):

@@ -58,7 +58,7 @@ def written(path, make):
         factor = (
             parts["SCB"] / 127 if "SCB" in parts else next(v for k, v in parts.items() if "scale" in k)
         )
-        if factor.ndim == 2 and factor.shape[1] > 1 or factor.shape == (2, 1) or factor.shape == (1, 2):
+        if factor.shape in ((2, 1), (1, 2)):  # of blocks
             factor = factor.repeat(128, 0)[: len(array)].repeat(128, 1)[:, : array.shape[1]]
         elif factor.ndim == 1:
             factor = factor[:, None]
