@@ -73,6 +73,14 @@ CHANGES: dict[str, dict[str, Any]] = {
     "hf-siglip-tokens": {**TOWER, "pool": "mean"},
     "hf-siglip2-tokens": {**TOWER, "pool": "mean", "patch_embed": "linear_hwc"},
     "hf-janus-vision": {**TOWER, "pool": "mean"},
+    "hf-blip-vision": {"num_classes": 0},
+    "hf-blip2-vision": {"num_classes": 0},
+    "hf-owlvit-vision": {**CLIP, "head_bias": True, "num_classes": 0},
+    "hf-aimv2-tokens": {"num_classes": 0, "class_token": False, "pool": "mean", "norm": "rmsnorm",
+                        "patch_norm": True, "mlp": "swiglu", "act": "silu"},
+    "hf-internvl-vision": {"num_classes": 0, "layer_scale": 0.1, "final_norm": "none"},
+    "hf-videomae-frame": {"class_token": False, "pos_embed": "sincos1d", "pool": "mean", "k_bias": False,
+                          "final_norm": "post_pool", "norm_eps": 1e-5},
 }  # fmt: skip
 """What the sample of a dialect has beyond the first value that the dialect allows of each field."""
 DINOV2 = {"layer_scale": 1e-5, "mlp_dim": 160, "dynamic_image_size": True}

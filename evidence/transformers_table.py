@@ -138,6 +138,14 @@ MODELS: dict[str, Model] = {
         "Siglip2VisionModel", "Siglip2VisionConfig", {**FLAT, "vision_use_head": False}
     ),
     "JanusVisionModel": Model("JanusVisionModel", "JanusVisionConfig", {**SIZES, "mlp_ratio": 1.5}),
+    "BlipVisionModel": Model("BlipVisionModel", "BlipVisionConfig", VISION),
+    "Blip2VisionModel": Model("Blip2VisionModel", "Blip2VisionConfig", VISION),
+    "OwlViTVisionModel": Model("OwlViTVisionModel", "OwlViTVisionConfig", VISION),
+    "Aimv2VisionModel": Model("Aimv2VisionModel", "Aimv2VisionConfig", {**VISION, "use_head": False}),
+    "InternVLVisionModel": Model("InternVLVisionModel", "InternVLVisionConfig", VISION),
+    "VideoMAEModel": Model(
+        "VideoMAEModel", "VideoMAEConfig", {**VISION, "num_frames": 1, "tubelet_size": 1}
+    ),
 }
 
 

@@ -26,6 +26,8 @@ class UnstatedError(ConfigError):
         super().__init__(message)
         self.fields = fields
         """The schema's fields that would state the fact; none if something else would."""
+        self.unheld: tuple[str, ...] = ()
+        """A trained classifier in the same file that no schema holds, by its tensors' names."""
 
 
 class InputError(ValueError):

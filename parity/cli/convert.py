@@ -48,6 +48,16 @@ class ConvertFiles:
     """Fit the model to images of this size, by its own rule for positions."""
     num_classes: int | None = None
     """Change the number of classes: a head of zeros; 0 removes the head, and a pooler or pre_logits."""
+    channels: Annotated[int | None, shown_as("N")] = None
+    """Make the model for images of N channels; --by says how."""
+    by: Literal["repeat", "sum", "mean-scale", "zeros"] | None = None
+    """With --channels, the weights of the patch projection: the old ones repeated in order, scaled by
+    old / N (timm's rule); one channel of their sum (timm's for N = 1: a grey image gives what it gave
+    three times); each an equal share of the sum; or zeros for the channels that are added."""
+    prefix: Annotated[str, shown_as("PREFIX")] = ""
+    """Text before every name in the written file, such as teacher.backbone. or model."""
+    wrapper: Annotated[str | None, shown_as("KEY")] = None
+    """Key of the dictionary in a .pth file that holds the tensors, such as teacher or state_dict."""
     text: tyro.conf.FlagCreatePairsOff[bool] = False
     """Also write the text tower beside the model, of a CLIP or a SigLIP, and its tokenizer."""
     allow_nonfinite: tyro.conf.FlagCreatePairsOff[bool] = False
@@ -105,6 +115,10 @@ def _check_into(arguments: ConvertFiles) -> None:
         "--to": arguments.to,
         "--dtype": arguments.dtype,
         "--image-size": arguments.image_size,
+        "--channels": arguments.channels,
+        "--by": arguments.by,
+        "--prefix": arguments.prefix,
+        "--wrapper": arguments.wrapper,
         "--text": arguments.text,
         "--allow-nonfinite": arguments.allow_nonfinite,
         "--verify": arguments.verify,
@@ -147,15 +161,21 @@ def _convert_file(arguments: ConvertFiles, source: Path, out: Path, console: Con
     from parity.porting.byte_bar import byte_bar
     from parity.porting.checkpoint import read_checkpoint
     from parity.porting.conversion import convert
+    from parity.porting.conversion_plan import asked_at_once
     from vit_config.waiting import Waiting
 
-    checkpoint = read_checkpoint(source, **arguments.reading.options())
+    with asked_at_once(arguments.num_classes):
+        checkpoint = read_checkpoint(source, **arguments.reading.options())
     options: dict[str, Any] = {
         "to": arguments.to,
         "out": out,
         "dtype": arguments.dtype,
         "image_size": parse_size(arguments.image_size),
         "num_classes": arguments.num_classes,
+        "channels": arguments.channels,
+        "by": arguments.by,
+        "prefix": arguments.prefix,
+        "wrapper": arguments.wrapper,
         "text": arguments.text,
         "allow_nonfinite": arguments.allow_nonfinite,
         "license_allow": arguments.license_allow,
@@ -214,10 +234,15 @@ def _convert_manifest(arguments: ConvertFiles, console: Console) -> int:
             "--dtype": arguments.dtype,
             "--image-size": arguments.image_size,
             "--num-classes": arguments.num_classes,
+            "--channels": arguments.channels,
+            "--by": arguments.by,
+            "--prefix": arguments.prefix or None,
+            "--wrapper": arguments.wrapper,
             "--text": arguments.text,
             "--allow-nonfinite": arguments.allow_nonfinite,
-            "--set, --override, --like, --dialect, --part, --preprocess, --license": arguments.reading
-            != Reading(),
+            "--set, --override, --like, --dialect, --part, --adapter, --preprocess, --license": (
+                arguments.reading != Reading()
+            ),
         }.items()
         if value not in (None, False)
     ]

@@ -125,7 +125,7 @@ def _read_foreign(arguments: ConvertRun) -> Run:
 
     if arguments.step is not None:
         raise ConfigError(f"--step {arguments.step}: goes with a run folder only")
-    _refuse(arguments.reading, ("preprocess", "license"), "a training state has none")
+    _refuse(arguments.reading, ("preprocess", "license", "adapter"), "a training state has none")
     _refuse_part(arguments.source)
     recipe = None if arguments.recipe is None else Recipe.load(arguments.recipe)
     stated: Any = arguments.reading

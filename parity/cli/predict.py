@@ -13,7 +13,7 @@ import tyro
 
 from parity.cli.eval import installed, stated_preprocess
 from parity.cli.support.command_line import parse
-from parity.cli.support.reading import shown_as
+from parity.cli.support.reading import parse_fields, shown_as
 from parity.cli.support.run_url import runs_here
 from parity.cli.support.run_weights import weights_of
 from vit_config.errors import ConfigError, InputError, MissingFileError, one_line
@@ -44,6 +44,9 @@ class Arguments:
     """Framework of the twin to run."""
     k: int = 5
     """Classes to name for each image."""
+    fields: Annotated[tuple[str, ...], shown_as("FIELD=VALUE ...", name="set")] = ()
+    """Fields of the schema that the file leaves open, as for `parity convert`; text.act=gelu is of the
+    text tower."""
     labels: Annotated[str | None, shown_as("A,B,...")] = None
     """Classes in words, of a CLIP or a SigLIP: each image is compared with their texts."""
     template: str = "{}"
@@ -69,8 +72,9 @@ def main(argv: list[str], prog: str = "parity predict") -> int:
     from parity.porting.loaded import ranked
 
     k, labels = arguments.k, labels_of(arguments.labels, arguments.template)
+    given = parse_fields(arguments.fields)
     with weights_of(arguments.source, arguments.step) as weights:
-        loaded = load(weights, framework=arguments.framework or installed())
+        loaded = load(weights, framework=arguments.framework or installed(), given=given)
     classes = loaded.most_probable
     if labels:
         loaded.check_k(k)

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from parity.porting.adapters import with_adapter
 from parity.porting.dialects import called, dialects
-from parity.porting.dialects.axes import channels_first
+from parity.porting.dialects.axes import channels_first, one_frame
 from parity.porting.dialects.buffers import compare_buffers
 from parity.porting.dialects.dialect import Dialect
 from parity.porting.dialects.matching import Matched, match, some
-from parity.porting.dialects.recognise import Found, find
+from parity.porting.dialects.recognise import PATCHES, Found, find
 from parity.porting.dialects.resolve import resolve
 from parity.porting.dialects.transfer import cast, letters, read
 from parity.porting.formats.base import Container, Stored
 from parity.porting.live import open_live
 from parity.porting.metadata import Metadata
-from parity.porting.notes import assumed, stripped, unheld
+from parity.porting.notes import assumed, ignored, outside, stripped, unheld
 from parity.porting.opened import Opened, open_checkpoint
 from parity.porting.origins import read_metadata, schema_origins
 from parity.porting.provenance import Hop, versions
 from parity.porting.refusals import refuse_foreign, refuse_other_tensors
 from vit_config import ConfigError, Preprocess, ViTConfig, WeightsError
-from vit_config.errors import naming
+from vit_config.errors import UnstatedError, naming
 
 TEXT = "text."
 """Prefix of the text tower's fields among those that the user states."""
@@ -63,10 +64,14 @@ class Checkpoint:
     """Preprocessing, class names and licence."""
     preprocess_origin: str
     """Source of the preprocessing, in words."""
-    found_at: tuple[str, ...]
-    """Prefixes stripped from names and tensors left out around the model, a sentence each."""
-    changed: tuple[str, ...]
-    """Tensors of the model itself left out or widened, values assumed, a sentence each."""
+    stripped: tuple[str, ...]
+    """Prefixes stripped from names, a sentence each."""
+    altered: tuple[str, ...]
+    """Tensors of the model itself turned or widened, values assumed, a sentence each."""
+    ignored: tuple[str, ...] = ()
+    """Tensors that are left out, by their names under the model's prefix."""
+    beside: frozenset[str] = frozenset()
+    """Of the tensors left out, those of a text tower that is read too."""
     unheld: tuple[str, ...] = ()
     """Tensors of a trained classifier that no schema holds, by their names in the file."""
     text_given: Mapping[str, Any] = field(default_factory=dict)
@@ -93,6 +98,18 @@ class Checkpoint:
     def hops(self) -> tuple[Hop, ...]:
         """The files that the weights came through before this one."""
         return self.opened.header.hops
+
+    @property
+    def found_at(self) -> tuple[str, ...]:
+        """Prefixes stripped from names and tensors left out around the model, a sentence each."""
+        count = len(self.container.tensors) - len(self.place.tensors)
+        count -= len(self.beside - self.place.tensors.keys())
+        return (*self.stripped, *outside(count, self.place.branch))
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """Tensors of the model itself left out or widened, values assumed, a sentence each."""
+        return (*ignored([n for n in self.ignored if n not in self.beside]), *self.altered)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -140,6 +157,7 @@ def read_checkpoint(
     like: str | None = None,
     given: Mapping[str, Any] | None = None,
     override: Mapping[str, Any] | None = None,
+    adapter: str | Path | None = None,
     preprocess: Preprocess | None = None,
     license: str | None = None,
 ) -> Checkpoint:
@@ -154,6 +172,7 @@ def read_checkpoint(
         given: fields of the schema that the file leaves open, stated by the user; those that begin with
             ``text.`` are fields of the text tower beside the model.
         override: fields of the schema that replace what the file states; a note says so.
+        adapter: folder of a LoRA of PEFT, which is merged into the weights.
         preprocess: the preprocessing, if the user states it; class names and licence that it leaves out
             are taken from the file.
         license: the licence of the weights, if the user states it.
@@ -170,10 +189,13 @@ def read_checkpoint(
         raise ConfigError(f"{', '.join(twice)}: both given and overridden; keep one")
     (given, text_given), (override, text_override) = _by_tower(given), _by_tower(override)
     opened = _open(source)
+    container, merged = with_adapter(opened.container, adapter)
+    opened = replace(opened, container=container)
     with naming(opened.path):
         found = _found(opened, dialect, part)
         matched = _matched(opened, found)
         origins = schema_origins(opened, found, like, given, override)
+        found, squeezed = one_frame(found, matched.bound, origins)
         found, turned, axes = channels_first(found, matched.bound, opened.container, origins)
         # some libraries write an empty tensor in place of none
         arrays = {
@@ -182,7 +204,13 @@ def read_checkpoint(
         refuse_other_tensors(opened, found.dialect, arrays, {**given, **override})
         shapes = {name: stored.shape for name, stored in arrays.items()}
         heads = letters(matched.bound, found.tensors)
-        resolved = resolve(found.dialect, shapes, heads, origins, axes)
+        width, has_head = shapes.get(PATCHES, (0,))[0], "head.weight" in shapes
+        lost = unheld(opened, found, matched, width=width, has_head=has_head)
+        try:
+            resolved = resolve(found.dialect, shapes, heads, origins, axes)
+        except UnstatedError as error:
+            error.unheld = lost
+            raise
         buffers = compare_buffers(found.dialect, resolved.config, found.tensors)
         refuse_foreign(found.dialect, resolved)
         made_of = {name: found.tensors[name] for one in matched.bound for name in one.theirs}
@@ -202,11 +230,13 @@ def read_checkpoint(
         arrays=arrays,
         metadata=metadata.replace(license=license),
         preprocess_origin=origin,
-        found_at=tuple(stripped(opened, found)),
-        unheld=unheld(opened, found, matched, resolved.config),
-        changed=(
+        stripped=tuple(stripped(opened, found)),
+        ignored=matched.ignored,
+        unheld=lost,
+        altered=(
+            *merged,
+            *squeezed,
             *turned,
-            *matched.notes,
             *buffers,
             *widened,
             *resolved.overridden,
@@ -263,9 +293,10 @@ def _found(opened: Opened, name: str | None, part: str | None) -> Found:
                 " name; leave --part out"
             )
         prefix, branch = f"{dialect.wrapper}.", opened.header.branch
-        inside = f"{branch}/" if branch else ""
+        inside = (f"{branch}.", f"{branch}/") if branch else ("",)
         tensors = {n: each for n, each in opened.container.tensors.items() if n.startswith(inside)}
-        names = {n.removeprefix(inside).removeprefix(prefix): each for n, each in tensors.items()}
+        skip = len(inside[0])
+        names = {n[skip:].removeprefix(prefix): each for n, each in tensors.items()}
         return Found(dialect, branch, dialect.within_body(names), "its header")
     found = find(opened, called(name) if name else dialects(), part=part, asked=name is not None)
     return found._replace(why=f"{found.why}, as asked", asked=True) if name else found

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from parity.porting.channels import Rule
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
-from parity.porting.conversion_plan import Target, plan
+from parity.porting.conversion_plan import Target, asked_at_once, plan
 from parity.porting.dialects.sidecars import texts, unsaid
 from parity.porting.formats import write_msgpack, write_npz, write_safetensors, write_torch
 from parity.porting.formats.base import Progress
 from parity.porting.formats.flatten import nested
+from parity.porting.opened import BRANCH
 from parity.porting.provenance import Hop, digest_of_source, to_json
 from parity.porting.reopened import reopen
 from parity.porting.text.tokens import copy_tokenizer
@@ -79,6 +81,10 @@ def convert(
     dtype: str | None = None,
     image_size: tuple[int, int] | None = None,
     num_classes: int | None = None,
+    channels: int | None = None,
+    by: Rule | None = None,
+    prefix: str = "",
+    wrapper: str | None = None,
     text: bool = False,
     allow_nonfinite: bool = False,
     license_allow: Sequence[str] | None = None,
@@ -97,6 +103,11 @@ def convert(
         dtype: the type of all tensors; None keeps them.
         image_size: the new height and width in pixels; None keeps them.
         num_classes: 0 removes the head and a pooler; another number puts a head of zeros on.
+        channels: the new number of channels of an image; None keeps it. The preprocessing is extended,
+            or has to be that of the new channels.
+        by: the rule for the patch projection's weights, see `parity.porting.channels`.
+        prefix: text before every name, such as ``teacher.backbone.``; only of a file.
+        wrapper: key of the dictionary in a file of PyTorch that holds the tensors, such as ``model``.
         text: also write the text tower beside the model, of a CLIP or a SigLIP, and its tokenizer.
         allow_nonfinite: allow NaN and infinite values; the provenance says so.
         license_allow: licences that are allowed; None allows all.
@@ -111,19 +122,26 @@ def convert(
         MissingFileError: there is no such file, or no folder to write in.
     """
     if not isinstance(source, Checkpoint):
-        source = read_checkpoint(source, **reading)
+        with asked_at_once(num_classes):
+            source = read_checkpoint(source, **reading)
     out = Path(out)
     check_license(source, license_allow)
     check_out(source, out, force)
+    _check_place(out, prefix, wrapper)
     target = plan(
         source,
         to,
         dtype=dtype,
         image_size=image_size,
         num_classes=num_classes,
+        channels=channels,
+        by=by,
+        prefix=prefix,
+        wrapper=wrapper,
         allow_nonfinite=allow_nonfinite,
         text=text,
     )
+    source = target.source
     if started is not None:
         started(target.nbytes)
     with ThreadPoolExecutor(1) as beside:
@@ -132,7 +150,8 @@ def convert(
         def hops() -> tuple[Hop, ...]:
             return (*source.hops, source.hop(digest.result(), target.state.said))
 
-        writing = Writing(target, header_of(target), lambda: _late(hops()), progress, force)
+        kind = SUFFIXES.get(out.suffix, target.dialect.container)
+        writing = Writing(target, header_of(target, kind), lambda: _late(hops()), progress, force)
         if SUFFIXES.get(out.suffix):
             writing.to_file(out, SUFFIXES[out.suffix], check=lambda path: reopen(path, target, out))
         else:
@@ -161,7 +180,7 @@ class Writing:
 
     def to_file(self, path: Path, kind: str, check: Check = accept) -> None:
         """Write the tensors to one file, without config files."""
-        tensors, wrapper = self.target.tensors, self.target.dialect.wrapper
+        tensors, wrapper = self.target.tensors, self.target.wrapper
         options: dict[str, Any] = {"progress": self.progress, "force": self.force, "check": check}
         said: dict[str, Any] = {"metadata": self.header, "late": self.late}
         if kind == "safetensors":
@@ -218,6 +237,18 @@ def check_license(source: Checkpoint, allow: Sequence[str] | None) -> None:
         raise ConfigError(f"{source.path}: is under {told}, and only {', '.join(allow)} may pass")
 
 
+def _check_place(out: Path, prefix: str, wrapper: str | None) -> None:
+    """Refuse a prefix or a wrapper that a kind of output cannot have. ConfigError: with the reason."""
+    kind = SUFFIXES.get(out.suffix)
+    if prefix and kind is None:
+        raise ConfigError(
+            f"--prefix {prefix}: goes with a file, since the config files of a folder are of a model"
+            f" without one; give a DST that ends in {', '.join(SUFFIXES)}"
+        )
+    if wrapper and kind != "torch":
+        raise ConfigError(f"--wrapper {wrapper}: goes with a DST that ends in .pth, .pt or .bin")
+
+
 def check_out(source: Checkpoint, out: Path, force: bool) -> None:
     """Refuse an output path that exists, is the source, or has an unknown suffix.
 
@@ -233,12 +264,13 @@ def check_out(source: Checkpoint, out: Path, force: bool) -> None:
         raise ConfigError(f"{out}: expected a folder, or a file that ends in {', '.join(SUFFIXES)}")
 
 
-def header_of(target: Target) -> dict[str, str]:
-    """Return the written file's header; it has a placeholder for the source's digest."""
-    source = target.source
+def header_of(target: Target, kind: str) -> dict[str, str]:
+    """Return the header of a file of some kind; it has a placeholder for the source's digest."""
+    source, branch = target.source, target.branch(kind)
     return {
         **target.dialect.header,
         "vit.schema": target.state.config.to_json(),
+        **({BRANCH: branch} if branch else {}),
         **({} if target.text is None else target.text.header),
         **target.metadata.to_header(),
         "vit.dialect": target.dialect.name,

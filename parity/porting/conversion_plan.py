@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from parity.porting.anomalies import refuse_not_finite
+from parity.porting.channels import with_channels
 from parity.porting.checkpoint import Checkpoint
 from parity.porting.dialects import called
 from parity.porting.dialects.buffers import make_buffers
@@ -20,6 +22,7 @@ from parity.porting.text.write import TextTarget, plan_text
 from parity.porting.transform import as_type, resized, with_classes
 from vit_config import ConfigError
 from vit_config.errors import UnstatedError
+from vit_config.files.weights_file import DIALECT
 
 NONFINITE = "values that are not finite may pass, as asked"
 
@@ -36,9 +39,19 @@ class Target:
     """The tensors by the target dialect's names."""
 
     unchanged: bool
-    """Whether type, image size and number of classes are the source's."""
+    """Whether type, image size, channels and number of classes are the source's."""
+    prefix: str = ""
+    """Text before every name in the file."""
+    wrapper: str = ""
+    """Key of the dictionary in a file of PyTorch that holds the tensors."""
     text: TextTarget | None = None
     """The text tower, if it is written too; the tensors are then those of both."""
+
+    def branch(self, kind: str) -> str:
+        """Return the model's place in a file of some kind, where it is not that of its dialect."""
+        wrapper = self.wrapper if kind == "torch" else ""
+        own = not self.prefix and wrapper in ("", self.dialect.wrapper)
+        return "" if own else ".".join(filter(None, (wrapper, self.prefix.rstrip("./"))))
 
     @property
     def nbytes(self) -> int:
@@ -53,16 +66,23 @@ def plan(
     dtype: str | None = None,
     image_size: tuple[int, int] | None = None,
     num_classes: int | None = None,
+    channels: int | None = None,
+    by: str | None = None,
     allow_nonfinite: bool = False,
     inside: bool = False,
+    prefix: str = "",
+    wrapper: str | None = None,
     text: bool = False,
 ) -> Target:
     """Rewrite a checkpoint for a dialect, or for the best dialect of a family.
 
     Args:
+        channels, by: see `parity.porting.channels.with_channels`.
         allow_nonfinite: allow NaN and infinite values; else reading a tensor that has some raises a
             WeightsError.
         inside: the tensors go into a larger model, so dialects that can only be read are allowed.
+        prefix: text to put before every name; ends with a dot or a slash.
+        wrapper: key of the dictionary that holds the tensors, in place of the dialect's own.
         text: also write the text tower beside the model.
 
     Raises:
@@ -70,10 +90,7 @@ def plan(
         UnstatedError: a trained classifier would be dropped, and the user did not allow it.
     """
     if source.unheld and num_classes is None and source.origins["num_classes"] != GIVEN:
-        raise UnstatedError(
-            f"{source.path}: its classifier, {some(source.unheld)}, is none that a schema has;"
-            " --num-classes 0 takes it off"
-        )
+        raise UnstatedError(f"{source.path}: {_dropped(source.unheld)}")
     metadata, said = source.metadata, (NONFINITE,) if allow_nonfinite else ()
     arrays = source.arrays if allow_nonfinite else refuse_not_finite(source.arrays, source.path)
     state = State(source.config, arrays, said)
@@ -84,22 +101,55 @@ def plan(
         state = with_classes(state, num_classes)
         same = num_classes == source.config.num_classes
         metadata = metadata if same else metadata.replace(class_names=None)
+    state, metadata = with_channels(state, metadata, channels, by)
     if dtype is not None:
         state = as_type(state, dtype)
     dialect, state = _expressed(state, to, source.dialect, inside)
     tensors = write(bind(dialect, state.config, state.arrays), state.arrays, state.config)
     dtype_of_all = next(iter(state.arrays.values())).dtype
     tensors = dialect.with_body(tensors | make_buffers(dialect, state.config, dtype_of_all))
-    unchanged = dtype is None and image_size is None and num_classes is None
+    unchanged = {dtype, image_size, num_classes, channels} == {None}
     if not text:
-        return Target(source, dialect, state, metadata, tensors, unchanged)
+        place = _place(dialect, prefix, wrapper)
+        named = {f"{prefix}{name}": stored for name, stored in tensors.items()}
+        return Target(source, dialect, state, metadata, named, unchanged, *place)
     beside = plan_text(
         source, state.config, tensors, dialect, dtype_of_all, allow_nonfinite=allow_nonfinite
     )
     state = replace(
         state, said=(*state.said, f"the text tower beside it written as {beside.dialect.name}")
     )
-    return Target(source, dialect, state, metadata, beside.tensors, unchanged, beside)
+    if prefix or wrapper:
+        raise ConfigError("--prefix, --wrapper: are of one tower; leave --text out")
+    place = _place(dialect, prefix, wrapper)
+    source = replace(source, beside=beside.read)
+    return Target(source, dialect, state, metadata, beside.tensors, unchanged, *place, beside)
+
+
+@contextmanager
+def asked_at_once(num_classes: int | None) -> Iterator[None]:
+    """Add a classifier that would be dropped to a question about the schema of the same file."""
+    try:
+        yield
+    except UnstatedError as error:
+        if not error.unheld or num_classes is not None:
+            raise
+        raise UnstatedError(f"{error}; {_dropped(error.unheld)}", error.fields) from None
+
+
+def _dropped(names: Sequence[str]) -> str:
+    return f"its classifier, {some(names)}, is none that a schema has; --num-classes 0 takes it off"
+
+
+def _place(dialect: Dialect, prefix: str, wrapper: str | None) -> tuple[str, str]:
+    """Return the prefix and the wrapper. ConfigError: a file of this dialect cannot have them."""
+    if prefix and not prefix.endswith((".", "/")):
+        raise ConfigError(f"--prefix {prefix}: expected a dot or a slash at its end, as in {prefix}.")
+    if (prefix or wrapper) and dialect.name == DIALECT:
+        raise ConfigError(
+            "--prefix, --wrapper: this project's own file has neither; give --to another dialect"
+        )
+    return prefix, dialect.wrapper if wrapper is None else wrapper
 
 
 def _expressed(state: State, to: str, own: Dialect, inside: bool) -> tuple[Dialect, State]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from parity.porting.dialects.dialect import Dialect
 from parity.porting.dialects.heads import classifiers
-from parity.porting.dialects.matching import Matched
+from parity.porting.dialects.matching import Matched, some
 from parity.porting.dialects.recognise import Found
 from parity.porting.dialects.resolve import SQUARE, SQUARE_PATCH, Resolved
 from parity.porting.opened import Opened
-from vit_config import ViTConfig
 
 
 def stripped(opened: Opened, found: Found) -> list[str]:
@@ -18,11 +19,22 @@ def stripped(opened: Opened, found: Found) -> list[str]:
     notes += [f"took the entries of config.json, which is of a {relative}"] if relative else []
     notes += found.respelled
     notes += [f"stripped {found.branch!r} from every name"] if found.branch else []
-    if outside := len(opened.container.tensors) - len(found.tensors):
-        said = "1 tensor that is" if outside == 1 else f"{outside} tensors that are"
-        where = f"not under {found.branch!r}" if found.branch else "no part of it"
-        notes.append(f"left out {said} {where}")
     return notes
+
+
+def outside(count: int, branch: str) -> tuple[str, ...]:
+    """Return a note on the number of tensors of the file that are outside of the model."""
+    where = f"not under {branch!r}" if branch else "no part of it"
+    return (f"left out {_tensors(count)} {where}",) if count else ()
+
+
+def ignored(names: Sequence[str]) -> tuple[str, ...]:
+    """Return a note on tensors that are left out although they are inside of the model."""
+    return (f"left out {_tensors(len(names))} no part of the encoder: {some(names)}",) if names else ()
+
+
+def _tensors(count: int) -> str:
+    return "1 tensor that is" if count == 1 else f"{count} tensors that are"
 
 
 def assumed(dialect: Dialect, resolved: Resolved) -> list[str]:
@@ -47,16 +59,18 @@ def assumed(dialect: Dialect, resolved: Resolved) -> list[str]:
     return said
 
 
-def unheld(opened: Opened, found: Found, matched: Matched, cfg: ViTConfig) -> tuple[str, ...]:
+def unheld(
+    opened: Opened, found: Found, matched: Matched, *, width: int, has_head: bool
+) -> tuple[str, ...]:
     """Return the names of a trained classifier that is left out.
 
     A classifier within a model that has a head of its own does not count: it is not used.
     """
-    inside = {} if cfg.num_classes else {n: found.tensors[n].shape for n in matched.ignored}
+    inside = {} if has_head else {n: found.tensors[n].shape for n in matched.ignored}
     left = {f"{found.branch}.{name}" if found.branch else name: s for name, s in inside.items()}
     if found.branch:
         under = found.branch.replace("/", ".") + "."
         for name, stored in opened.container.tensors.items():
             if not name.replace("/", ".").startswith(under):
                 left[name] = stored.shape
-    return classifiers(left, found.branch, cfg.hidden_size)
+    return classifiers(left, found.branch, width)

@@ -17,7 +17,7 @@ from parity.porting.provenance import Hop, from_header
 from vit_config import TextConfig, ViTConfig
 
 TEXT, BRANCH = "vit.text", "vit.branch"
-"""Keys of what files of two towers say beside the image tower's schema."""
+"""Keys of the text tower's schema, and of the image tower's place in a file."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Header:
 
     @property
     def branch(self) -> str:
-        """Prefix of the model's tensors in a file of two towers; empty if there is none."""
+        """Prefix of the model's tensors in the file; empty if there is none."""
         return self.entries.get(BRANCH, "")
 
     @cached_property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TypedDict
 
 from vit_config import Preprocess
@@ -16,5 +17,6 @@ class Reading(TypedDict, total=False):
     like: str | None
     given: Mapping[str, Any] | None
     override: Mapping[str, Any] | None
+    adapter: str | Path | None
     preprocess: Preprocess | None
     license: str | None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from parity.measure.device import Device
@@ -17,12 +17,16 @@ from parity.measure.environment import environment, uncertified
 from parity.measure.judged import LevelResult
 from parity.measure.precision import Precision
 from parity.measure.recording import Recording
-from parity.measure.redraw import Batch, Weights, branch_norms, random_batch, redraw
+from parity.measure.redraw import Batch, branch_norms, random_batch, redraw
 from parity.measure.tolerance import DEFAULT_DTYPES, DType
 from parity.porting.checkpoint import read_checkpoint
-from parity.twins.judge import Divergence, Runs, compare
+from parity.twins.judge import Divergence, compare
+from parity.twins.task import TEXTS, Task, run_both, text_task
 from vit_config import ConfigError, InputError, ViTConfig, preset
 from vit_config.init import Kind
+
+TEXT = "text "
+"""What levels and places of a text tower begin with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +64,7 @@ class Report:
         return all(
             result.passed
             for result in self.results
-            if not self.uncertified or result.dtype != "float32" or result.level == "parameters"
+            if not self.uncertified or result.dtype != "float32" or result.level.endswith("parameters")
         )
 
     @property
@@ -150,7 +154,7 @@ def check_config(
     offset = f", positions N({token_offset:g}, 2^2) in float64 alone" if token_offset else ""
     wrongly = ", ".join(f"PyTorch: {name} = {value}" for name, value in (wrong or {}).items())
     return _report(
-        _Task(cfg, weights, "float64", batch, fault=fault, wrong=wrong or {}),
+        Task(cfg, weights, "float64", batch, fault=fault, wrong=wrong or {}),
         dtypes,
         precision,
         device,
@@ -189,55 +193,59 @@ def check_weights(
     arrays = {name: each.load() for name, each in stored.arrays.items()}
     dtype = next(iter(arrays.values())).dtype.name
     batch = random_batch(cfg, batch_size if images is None else len(images), seed)
+    text, unread = text_task(stored, seed)
     if images is not None:
         if images.ndim != 4:
             raise InputError(f"images have shape {images.shape}, expected (B, H, W, C)")
         cfg.check_image(*images.shape[1:])
         batch = Batch(images.astype(np.float64), batch.labels)
     return _report(
-        _Task(cfg, lambda name, kind, shape: arrays[name], dtype, batch, fault=fault),
+        Task(cfg, lambda name, kind, shape: arrays[name], dtype, batch, fault=fault),
         dtypes or DEFAULT_DTYPES,
         precision,
         device,
         subject=str(source),
-        weights=f"the file's, {dtype}",
-        batch=f"{len(batch.images)} {'random' if images is None else 'given'} images, random labels",
+        weights=f"the file's, {dtype}{unread}",
+        batch=f"{len(batch.images)} {'random' if images is None else 'given'} images, random labels"
+        + (f"; {TEXTS} random texts and embeddings of images" if text else ""),
+        text=text,
         seed=seed,
         fault=fault,
     )
 
 
-@dataclass(frozen=True)
-class _Task:
-    """The inputs of both twins' runs."""
-
-    config: ViTConfig
-    weights: Weights
-    source: str
-    """Type of the given weights."""
-    batch: Batch
-    fault: str | None
-    wrong: Mapping[str, Any] = field(default_factory=dict)
-
-
 def _report(
-    task: _Task, dtypes: Sequence[DType], precision: Precision, device: Device, **about: Any
+    task: Task,
+    dtypes: Sequence[DType],
+    precision: Precision,
+    device: Device,
+    *,
+    text: Task | None = None,
+    **about: Any,
 ) -> Report:
     """Run and compare both twins in every type.
 
     Args:
+        text: the inputs of the text tower beside the model, whose levels follow the model's.
         about: the report's fields that say what was asked for.
     """
     results: list[LevelResult] = []
     divergences: list[Divergence] = []
     digests: dict[str, dict[str, str]] = {}
-    with closing(_runs(task, dtypes, precision, device)) as all_runs:
-        for runs in all_runs:
-            level_results, divergence = compare(runs)
-            results += level_results
-            divergences += [divergence] if divergence else []
-            twins = {"jax": runs.jax, "torch": runs.torch}
-            digests[runs.dtype] = {twin: _parameters_digest(run) for twin, run in twins.items()}
+    for tower, each in (("", task), (TEXT, text)):
+        if each is None:
+            continue
+        with closing(run_both(each, dtypes, precision, device)) as all_runs:
+            for runs in all_runs:
+                level_results, parted = compare(runs)
+                results += [replace(found, level=f"{tower}{found.level}") for found in level_results]
+                if parted:
+                    divergences.append(replace(parted, where=f"{tower}{parted.where}"))
+                found = digests.setdefault(runs.dtype, {"jax": "", "torch": ""})
+                for twin, run in (("jax", runs.jax), ("torch", runs.torch)):
+                    found[twin] = _joined(found[twin], _parameters_digest(run))
+    assert isinstance(task.config, ViTConfig)
+    fed = {} if text is None else {f"{TEXT}{n}": array for n, array in text.batch._asdict().items()}
     return Report(
         config=task.config,
         results=tuple(results),
@@ -245,53 +253,16 @@ def _report(
         environment=environment(precision, device),
         uncertified=uncertified(dtypes, precision),
         digests=digests,
-        batch_digest=digest(task.batch._asdict()),
+        batch_digest=digest({**task.batch._asdict(), **fed}),
         **about,
     )
 
 
-def _runs(task: _Task, dtypes: Sequence[DType], precision: Precision, device: Device) -> Generator[Runs]:
-    """Yield both twins' recordings in each type, with those in float64 of the same numbers."""
-    from parity.faults import inject
-    from parity.twins.run_jax import JaxTwin
-    from parity.twins.run_torch import TorchTwin
-
-    references: dict[str, tuple[Recording, Recording]] = {}
-    cfg = task.config
-    with inject(task.fault, cfg):
-        twins = (
-            JaxTwin(cfg, precision=precision, device=device),
-            TorchTwin(
-                cfg.replace(**task.wrong) if task.wrong else cfg, precision=precision, device=device
-            ),
-        )
-        for dtype in dict.fromkeys(dtypes):
-            # every run of this type starts from the same numbers: those that the type can hold
-            held = _narrower(task.source, dtype)
-            start = _rounded(task.weights, task.batch, held)
-            if held not in references:
-                references.clear()  # those of another type: a huge model's would fill the disk
-                references[held] = twins[0].run(*start, "float64"), twins[1].run(*start, "float64")
-            exact = references[held]
-            own = exact
-            if dtype != "float64":
-                own = twins[0].run(*start, dtype), twins[1].run(*start, dtype)
-            yield Runs(dtype, *own, *exact)
+def _joined(one: str, other: str) -> str:
+    """Return the digest of two, or the second where there is no first."""
+    return hashlib.sha256(f"{one}{other}".encode()).hexdigest() if one else other
 
 
 def _parameters_digest(run: Recording) -> str:
     sites = {site.path: site for site in run.sites("parameters")}
     return digest_each(sites, lambda name: run.read(sites[name]))
-
-
-def _narrower(a: str, b: str) -> str:
-    order = ("bfloat16", "float16", "float32", "float64")
-    return min(a, b, key=order.index)
-
-
-def _rounded(weights: Weights, batch: Batch, held: str) -> tuple[Weights, Batch]:
-    dtype: Any = np.dtype(ml_dtypes.bfloat16) if held == "bfloat16" else np.dtype(held)
-    images = batch.images.astype(dtype).astype(np.float64)
-    return lambda name, kind, shape: weights(name, kind, shape).astype(dtype, copy=False), Batch(
-        images, batch.labels
-    )

@@ -18,7 +18,7 @@ from parity.measure.shown import number
 from parity.measure.site import LEVELS
 from parity.measure.tables import show_table
 from parity.measure.tolerance import epsilon
-from parity.twins.check import Report
+from parity.twins.check import TEXT, Report
 from vit_config.files.weights_file import write_atomically
 from vit_config.screen import screen
 
@@ -60,12 +60,19 @@ def summary(subjects: Sequence[str], console: Console | None = None) -> Rows:
 def add_summary(report: Report, table: Rows) -> None:
     """Add one row per type: the largest error of each level, in reduced types also in epsilons."""
     for dtype in dict.fromkeys(result.dtype for result in report.results):
-        results = [result for result in report.results if result.dtype == dtype]
+        every = [result for result in report.results if result.dtype == dtype]
+        results = [_with_text(result, every) for result in every if result.level in LEVELS]
         verdict = "EQUAL" if all(result.passed for result in results) else "DIFFERENT"
         if dtype == "float32" and report.uncertified and report.agrees:
             verdict = "UNCERTIFIED"
         errors = (_largest(result) for result in results if result.level != "parameters")
         table.add(report.subject, dtype, *errors, verdict=verdict)
+
+
+def _with_text(result: LevelResult, every: Sequence[LevelResult]) -> LevelResult:
+    """Return a level's result joined with that of the text tower, if there is one."""
+    text = [each for each in every if each.level == f"{TEXT}{result.level}"]
+    return result.and_then(text[0]) if text else result
 
 
 def _largest(result: LevelResult) -> str:

@@ -95,7 +95,7 @@ def _floor(runs: Runs, level: Level, sites: list[Site]) -> float:
     typical = min(median(side) for side in zip(*pairs, strict=True))
     tokens = sum(
         math.prod(runs.jax.read(site).shape[:2])  # (B, N or P, D)
-        for site in map(output_site, ("prefix_tokens", "patch_tokens"))
+        for site in map(output_site, ("prefix_tokens", "patch_tokens", "tokens"))
         if site in runs.jax
     )
     return max(typical, in_a_row(tokens))

@@ -17,11 +17,11 @@ from parity.measure.redraw import Batch, Weights
 from parity.measure.site import Site, Where, output_site
 from parity.measure.traces.watch_jax import watch_nnx
 from parity.measure.traces.watching import is_main
-from vit_config import ViTConfig
+from vit_config import TextConfig, ViTConfig
 from vit_jax.functional import Params, make_merge
 from vit_jax.leaves import Leaf, leaves
-from vit_jax.loss import cross_entropy
-from vit_jax.weights import abstract_model, from_numpy
+from vit_jax.loss import contrastive, cross_entropy
+from vit_jax.weights import abstract_model, abstract_text, from_numpy
 
 
 class JaxTwin:
@@ -29,7 +29,7 @@ class JaxTwin:
 
     def __init__(
         self,
-        cfg: ViTConfig,
+        cfg: ViTConfig | TextConfig,
         *,
         modules: bool = True,
         gradients: bool = True,
@@ -41,11 +41,12 @@ class JaxTwin:
         computed on `device`."""
         self._precision: Precision = precision
         self._device: Device = device
-        self._abstract = abstract_model(cfg, kernel="reference")
+        build: Any = abstract_text if isinstance(cfg, TextConfig) else abstract_model
+        self._abstract = build(cfg, kernel="reference")
         self._leaves = leaves(self._abstract)
         # sites in order, each with the index of its array; by type, since JAX traces each by itself
         self._orders: dict[str, list[tuple[Site, int]]] = {}
-        merge = make_merge(cfg, self._abstract)
+        merge: Any = make_merge(cfg, self._abstract)  # pyright: ignore[reportArgumentType]
 
         def loss_fn(params: Params, images: jax.Array, labels: jax.Array) -> tuple[jax.Array, Any]:
             order = self._orders[str(images.dtype)] = []  # filled while JAX traces this function
@@ -60,9 +61,7 @@ class JaxTwin:
                 order.append((site, seen[id(array)]))
 
             with watch_nnx(model, _Tap(record)) if modules else nullcontext():
-                output = model(images)
-            loss = cross_entropy(output.logits, labels)  # (B,)
-            fields = {name: value for name, value in output._asdict().items() if value is not None}
+                fields, loss = _outputs(cfg, model, images, labels)
             return loss.mean(), (arrays, fields, loss)
 
         def forward(*args: Any) -> tuple[Any, Params]:
@@ -103,6 +102,25 @@ class JaxTwin:
             return from_numpy(leaf.from_common(array))
 
         return {leaf.name: place(leaf) for leaf in self._leaves}
+
+
+def _outputs(
+    cfg: ViTConfig | TextConfig, model: Any, images: jax.Array, labels: jax.Array
+) -> tuple[dict[str, jax.Array], jax.Array]:
+    """Return a model's outputs by name, and losses.
+
+    Args:
+        images: for a text tower, embeddings of images (B, E), each of which belongs to one text.
+        labels: for a text tower, token ids (B, N).
+    """
+    if isinstance(cfg, TextConfig):
+        output = model(labels)
+        logits = model.compare(images, output.embeddings)  # (B, B)
+        loss = contrastive(logits, kind="sigmoid" if cfg.logit_bias else "softmax")[None]
+        return {**output._asdict(), "logits": logits}, loss
+    output = model(images)
+    fields = {name: value for name, value in output._asdict().items() if value is not None}
+    return fields, cross_entropy(output.logits, labels)  # (B,)
 
 
 class _Tap:

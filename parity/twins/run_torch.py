@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,12 +17,12 @@ from parity.measure.redraw import Batch, Weights
 from parity.measure.site import Site, Where, output_site
 from parity.measure.traces.watch_torch import watch
 from parity.measure.traces.watching import is_main
-from vit_config import ViTConfig
+from vit_config import TextConfig, ViTConfig
 from vit_torch.leaves import leaves
-from vit_torch.loss import cross_entropy
+from vit_torch.loss import contrastive, cross_entropy
 from vit_torch.model import ViT
 from vit_torch.patch import PatchEmbed
-from vit_torch.weights import abstract_model, from_numpy, to_numpy
+from vit_torch.weights import abstract_model, abstract_text, from_numpy, to_numpy
 
 
 class TorchTwin:
@@ -29,7 +30,7 @@ class TorchTwin:
 
     def __init__(
         self,
-        cfg: ViTConfig,
+        cfg: ViTConfig | TextConfig,
         *,
         modules: bool = True,
         gradients: bool = True,
@@ -53,7 +54,8 @@ class TorchTwin:
         """
         recording = Held()
         numpy_dtype = to_numpy(torch.zeros(1, dtype=getattr(torch, dtype))).dtype
-        model = abstract_model(self._cfg, kernel="reference").eval().requires_grad_(self._gradients)
+        build: Any = abstract_text if isinstance(self._cfg, TextConfig) else abstract_model
+        model = build(self._cfg, kernel="reference").eval().requires_grad_(self._gradients)
         # converted one by one: there is room for one copy of a huge model
         state = {
             leaf.name: from_numpy(
@@ -67,7 +69,8 @@ class TorchTwin:
         for leaf in leaves(model):
             recording.add(Site(0, "parameters", leaf.name), to_numpy(leaf.variable, copy=False))
 
-        images = from_numpy(batch.images.astype(numpy_dtype)).permute(0, 3, 1, 2)  # NHWC to NCHW
+        images = from_numpy(batch.images.astype(numpy_dtype))
+        images = images.permute(0, 3, 1, 2) if images.ndim == 4 else images  # NHWC to NCHW
         images, labels = images.to(self._device), from_numpy(batch.labels).to(self._device)
 
         last: tuple[torch.Tensor, np.ndarray] | None = None
@@ -79,13 +82,11 @@ class TorchTwin:
             recording.add(site, last[1])
 
         with watch(model, _Tap(record)) if self._modules else nullcontext(), torch_at(self._precision):
-            output = model(images)
-            loss = cross_entropy(output.logits, labels)  # (B,)
+            fields, loss = _outputs(self._cfg, model, images, labels)
             if self._gradients:
                 loss.mean().backward()
-        for name, value in output._asdict().items():
-            if value is not None:
-                recording.add(output_site(name), to_numpy(value))
+        for name, value in fields.items():
+            recording.add(output_site(name), to_numpy(value))
         recording.add(Site(0, "loss", "cross entropy per image"), to_numpy(loss))
         for leaf in leaves(model) if self._gradients else ():
             grad = leaf.variable.grad
@@ -93,6 +94,25 @@ class TorchTwin:
             grad = torch.zeros_like(leaf.variable) if grad is None else grad
             recording.add(Site(0, "gradients", leaf.name), to_numpy(grad, copy=False))
         return recording
+
+
+def _outputs(
+    cfg: ViTConfig | TextConfig, model: Any, images: torch.Tensor, labels: torch.Tensor
+) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """Return a model's outputs by name, and losses.
+
+    Args:
+        images: for a text tower, embeddings of images (B, E), each of which belongs to one text.
+        labels: for a text tower, token ids (B, N).
+    """
+    if isinstance(cfg, TextConfig):
+        output = model(labels)
+        logits = model.compare(images, output.embeddings)  # (B, B)
+        loss = contrastive(logits, kind="sigmoid" if cfg.logit_bias else "softmax")[None]
+        return {**output._asdict(), "logits": logits}, loss
+    output = model(images)
+    fields = {name: value for name, value in output._asdict().items() if value is not None}
+    return fields, cross_entropy(output.logits, labels)  # (B,)
 
 
 class _Tap:

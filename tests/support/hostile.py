@@ -188,6 +188,30 @@ def _zarr(folder: Path, shape: int, chunk: int) -> Path:
     return folder
 
 
+def _shards(folder: Path) -> Path:
+    """A folder of torch.distributed.checkpoint whose one piece is announced as a gigabyte."""
+
+    def made(kind: str, state: bytes) -> bytes:
+        return named(f"torch.distributed.checkpoint.{kind}") + b")R" + state + b"b"
+
+    def fields(**entries: bytes) -> bytes:
+        return b"}(" + b"".join(text(name) + each for name, each in entries.items()) + b"u"
+
+    none, size = b"K\x00\x85", b"J" + struct.pack("<i", 256 * MIB) + b"\x85"
+    kind = made("metadata.TensorProperties", named("torch.float32") + b"N\x86")
+    chunk = made("metadata.ChunkStorageMetadata", fields(offsets=none, sizes=size))
+    tensor = fields(properties=kind, size=size, chunks=b"](" + chunk + b"e")
+    index = made("metadata.MetadataIndex", fields(fqn=text("w"), offset=none, index=b"N"))
+    place = fields(relative_path=text("__0_0.distcp"), offset=b"K\x00", length=b"K\x01")
+    whole = fields(
+        state_dict_metadata=fields(w=made("metadata.TensorStorageMetadata", tensor)),
+        storage_data=b"}(" + index + made("filesystem._StorageInfo", place) + b"u",
+    )
+    (folder / ".metadata").write_bytes(PROTO + made("metadata.Metadata", whole) + b".")
+    (folder / "__0_0.distcp").write_bytes(b"P")
+    return folder
+
+
 FILES: dict[str, Callable[[Path], Path]] = {
     "tensors of one number each": _expanded,
     "shards of one such tensor each": _shards,
@@ -213,6 +237,7 @@ FILES: dict[str, Callable[[Path], Path]] = {
     "numbers": lambda folder: _msgpack(folder, b"\xca\0\0\0\0"),
     "an array of zeros in a folder": lambda folder: _zarr(folder, 32 * MIB, 32 * MIB),
     "a number in a chunk of zeros": lambda folder: _zarr(folder, 1, 32 * MIB),
+    "a piece of a gigabyte in a shard of a byte": _shards,
     "a name of 20 MB": lambda folder: _header(
         folder,
         json.dumps({"w" * 20_000_000: {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}}).encode(),

@@ -155,6 +155,27 @@ HOSTS = {
             vision_config={**SQUARE, "mlp_ratio": 1.5, "projection_dim": 16}),
         "hf-janus-vision",
     ),
+    "InternVL": Host(
+        _of("InternVLForConditionalGeneration", "InternVLConfig",
+            vision_config={**TOWER, "model_type": "internvl_vision", "image_size": [15, 15],
+                           "patch_size": [5, 5]},
+            text_config={**LLAMA, "model_type": "qwen2"}, image_token_id=20, downsample_ratio=1.0),
+        "hf-internvl-vision",
+    ),
+    "BLIP-2": Host(
+        _of("Blip2ForConditionalGeneration", "Blip2Config",
+            vision_config={**TOWER, "model_type": "blip_2_vision_model"}, num_query_tokens=2,
+            qformer_config={**WORDS, "model_type": "blip_2_qformer", "encoder_hidden_size": 30},
+            text_config={**WORDS, "model_type": "opt", "ffn_dim": 20, "word_embed_proj_dim": 16,
+                         "max_position_embeddings": 8}, image_token_index=20),
+        "hf-blip2-vision",
+    ),
+    "BLIP": Host(
+        _of("BlipForConditionalGeneration", "BlipConfig",
+            vision_config={**TOWER, "model_type": "blip_vision_model"},
+            text_config={**WORDS, "encoder_hidden_size": 30, "bos_token_id": 1, "sep_token_id": 2}),
+        "hf-blip-vision",
+    ),
     "TrOCR": Host(_captions, "hf-vit"),
     "VisionTextDualEncoder": Host(_pair, "hf-vit"),
     "Depth Anything": Host(

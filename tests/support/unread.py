@@ -38,6 +38,11 @@ def as_written(target: Target, folder: Path) -> Opened:
         (folder / name).write_text(text, encoding="utf-8")
     sidecars = {name: json.loads(text) for name, text in files.items() if name.endswith(".json")}
     container = Container(
-        folder, (), "unread", target.tensors, metadata=header_of(target), sidecars=sidecars
+        folder,
+        (),
+        "unread",
+        target.tensors,
+        metadata=header_of(target, "safetensors"),
+        sidecars=sidecars,
     )
     return Opened(container, folder.name)

@@ -16,6 +16,7 @@ import vit_torch
 import vit_torch.leaves
 import vit_torch.text
 import vit_torch.weights
+from parity.twins.check import check_weights
 from parity.twins.pairing import pair
 from tests.support import text_models
 from tests.support.tiny import error
@@ -226,3 +227,17 @@ def test_a_schema_that_contradicts_itself_is_refused(changes, said):
 def test_ids_that_the_tower_cannot_take_are_refused(ids, said):
     with pytest.raises(InputError, match=said):
         VARIANTS[1].check_ids(ids)
+
+
+def test_a_check_of_a_checkpoint_covers_both_towers(tmp_path):
+    """And a mistake in the text tower of one twin is seen."""
+    text_models.build("siglip").save_pretrained(tmp_path)
+    report = check_weights(tmp_path, dtypes=["float64"])
+    levels = {each.level: each.count for each in report.results}
+    assert levels["text parameters"] == levels["text gradients"] == 32
+    assert report.agrees
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vit_torch.text.TextPool, "forward", lambda self, x, ids: x[:, 0])
+        wrong = check_weights(tmp_path, dtypes=["float64"])
+    assert wrong.divergences[0].where == "text pool"
+    assert {each.level for each in wrong.results if not each.passed} >= {"text loss", "text output"}

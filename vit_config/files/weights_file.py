@@ -42,6 +42,8 @@ __all__ = [
 
 DIALECT = "parity"
 """``vit.dialect`` of the project's own files."""
+TEXT_TOWER = "text."
+"""Prefix of the tensors of a text tower beside the model, which are not read here."""
 
 _KEYS = ("vit.format", "vit.schema", "vit.preprocess", "vit.dialect", "vit.provenance", "vit.digests")
 
@@ -110,7 +112,8 @@ def read_weights(path: str | Path) -> Weights:
     """
     path = Path(path)
     header, seal = _read(path)
-    arrays = {name: read_entry(path, name, entry) for name, entry in header.entries.items()}
+    entries = {name: each for name, each in header.entries.items() if not name.startswith(TEXT_TOWER)}
+    arrays = {name: read_entry(path, name, entry) for name, entry in entries.items()}
     if wrong := [name for name, array in arrays.items() if not seal.fits(name, array)]:
         raise damaged(path, *wrong)
     return Weights(*_meaning(path, header.metadata), arrays)
@@ -126,7 +129,8 @@ def read_header(path: str | Path) -> Header:
     """
     path = Path(path)
     header, _ = _read(path)
-    tensors = {name: Tensor(entry.shape, entry.dtype) for name, entry in header.entries.items()}
+    entries = {name: each for name, each in header.entries.items() if not name.startswith(TEXT_TOWER)}
+    tensors = {name: Tensor(entry.shape, entry.dtype) for name, entry in entries.items()}
     return Header(*_meaning(path, header.metadata), tensors)
 
 

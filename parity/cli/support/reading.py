@@ -38,6 +38,8 @@ class Reading:
     """Dialect of the file, if it is not recognised by itself; `parity list --dialects` shows all."""
     part: Annotated[str | None, shown_as("NAME")] = None
     """Model to take from a file that holds several, such as state_dict_ema."""
+    adapter: Annotated[Path | None, shown_as("DIR")] = None
+    """Folder of a LoRA that PEFT saved, to merge into the weights."""
     preprocess: Annotated[Path | None, shown_as("FILE")] = None
     """JSON or TOML file of the preprocessing: mean, std, interpolation, crop_fraction, crop_mode; also
     class_names."""
@@ -59,6 +61,7 @@ class Reading:
             "like": self.like,
             "dialect": self.dialect,
             "part": self.part,
+            "adapter": self.adapter,
             "preprocess": Preprocess.load(self.preprocess) if self.preprocess else None,
             "license": self.license,
         }

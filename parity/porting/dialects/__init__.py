@@ -16,7 +16,8 @@ from vit_config import ConfigError
 MODULES = (
     "own", "nnx", "dino", "native", "eva_clip", "openmmlab", "timm", "clip", "torchvision", "scenic",
     "google", "big_vision", "vit_pytorch", "hf.beit", "hf.deit", "hf.vit", "hf.dinov2", "hf.dinov3",
-    "hf.clip", "hf.janus", "hf.siglip", "hf_flax",
+    "hf.clip", "hf.janus", "hf.siglip", "hf.blip", "hf.owlvit", "hf.aimv2", "hf.internvl", "hf.videomae",
+    "hf_flax",
 )  # fmt: skip
 """Modules of this package that define dialects, the more specific ones first."""
 

@@ -1,4 +1,6 @@
-"""Axis order of a patch projection: PyTorch keeps channels second, tools of MLX last.
+"""Axes of a patch projection: their order, and one of time that has a single frame.
+
+PyTorch keeps channels second, tools of MLX last.
 
 Names do not tell the two apart, nor do all shapes: (D, 16, 16, 3) is sixteen channels in patches of
 16x3, or three channels in patches of 16x16.
@@ -11,12 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from parity.porting.dialects.known import comparable
 from parity.porting.dialects.questions import Question
 from parity.porting.dialects.recognise import PATCHES, Found
 from parity.porting.dialects.resolve import OpenAxes, Origins
 from parity.porting.dialects.table import Bound
 from parity.porting.dialects.transfer import changed
 from parity.porting.formats.base import Container
+from vit_config.errors import OtherModelError
 
 MLX = "mlx"
 """Value of ``format`` that MLX writes into the header of safetensors."""
@@ -25,6 +29,37 @@ CHANNELS_FIRST = ("pt", "torch")
 
 OPEN_CLIP = "open_clip_model.safetensors"
 """File name that OpenCLIP alone writes, from PyTorch and without a format."""
+
+
+def one_frame(found: Found, bound: list[Bound], origins: Origins) -> tuple[Found, tuple[str, ...]]:
+    """Take the axis of time out of a patch projection (D, C, 1, h, w): it is a convolution of images.
+
+    Returns:
+        The model, and a note if there was such an axis.
+
+    Raises:
+        OtherModelError: the position table has rows for several frames.
+    """
+    name = next((one.theirs[0] for one in bound if PATCHES in one.ours and not one.row.layout), "")
+    shape = found.tensors[name].shape if name else ()
+    if len(shape) != 5 or shape[2] != 1:
+        return found, ()
+    table = next((found.tensors[one.theirs[0]] for one in bound if "pos_embed" in one.ours), None)
+    for where, stated in _stated(origins):
+        size = comparable("image_size", stated.get("image_size"))
+        if table is None or size is None:
+            continue
+        patches = (size[0] // shape[3]) * (size[1] // shape[4])
+        if (frames := table.shape[-2] // max(patches, 1)) > 1:
+            raise OtherModelError(
+                f"its position table has {table.shape[-2]} rows and an image {patches} patches ({where}"
+                f" image_size = {size[0]}x{size[1]}): it sees {frames} frames at a time, so it is a"
+                " model of videos or of images of several times, which is not converted"
+            )
+    flat = (*shape[:2], *shape[3:])
+    stored = changed(found.tensors[name], lambda array: array.reshape(flat), flat)
+    note = f"read {name} {shape}, of one frame, as a convolution of images"
+    return found._replace(tensors={**found.tensors, name: stored}), (note,)
 
 
 def channels_first(

@@ -22,8 +22,6 @@ class Matched(NamedTuple):
     """The matched rows."""
     tensors: dict[str, Stored]
     """The model's tensors by the dialect's names, buffers included."""
-    notes: list[str]
-    """Notes on tensors left out."""
     ignored: tuple[str, ...] = ()
     """Names of the tensors left out."""
 
@@ -58,12 +56,8 @@ def match(found: Found) -> Matched:
         raise WeightsError(
             f"{len(unknown)} tensors are unknown to {found.dialect.name}: {some(unknown)}"
         )
-    notes = []
-    if ignored:
-        what = "1 tensor that is" if len(ignored) == 1 else f"{len(ignored)} tensors that are"
-        notes = [f"left out {what} no part of the encoder: {some(ignored)}"]
     tensors = {name: stored for name, stored in found.tensors.items() if name not in ignored}
-    return Matched(bound, tensors, notes, tuple(ignored))
+    return Matched(bound, tensors, tuple(ignored))
 
 
 def _bind(found: Found) -> tuple[list[Bound], list[str]]:

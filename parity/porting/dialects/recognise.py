@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from parity.porting.dialects.dialect import Dialect
+from parity.porting.dialects.quantised import dequantised
 from parity.porting.dialects.strangers import stranger
 from parity.porting.dialects.table import REST, bind_theirs
 from parity.porting.dialects.unfit import unfit
@@ -69,6 +70,8 @@ def find(
         UnstatedError: there are several models and `part` does not choose one.
     """
     tensors, respelled = unwrapped(opened.container.tensors)
+    tensors, widened = dequantised(tensors)
+    respelled = (*respelled, *widened)
     every = _models(tensors, opened, dialects, asked)
     if not every and (joined := _joined_otherwise(tensors)):
         others, said = joined
@@ -260,7 +263,13 @@ def _tops(opened: Opened) -> list[str]:
 
 
 def _nearest(tensors: Mapping[str, Stored], dialects: Sequence[Dialect]) -> str:
-    """Say which dialect's required tensors are all there beside tensors that it does not have."""
+    """Say which dialect's tensors are all there, without its wrapper or beside others."""
+    for each in dialects:
+        if each.wrapper and marked(each, each.within_body(tensors)):
+            return (
+                f"its tensors are named as those of {each.title}, but not under {each.wrapper!r};"
+                f" give --dialect {each.name} if that is what it is"
+            )
     for each in dialects:
         own = each.within_body(tensors)
         names = [mark for mark in each.marks if not mark.startswith("!")]

@@ -183,6 +183,16 @@ def bind_theirs(table: Table, shapes: Mapping[str, tuple[int, ...]]) -> tuple[li
     return bound, list(left)
 
 
+def role(table: Table, name: str) -> tuple[tuple[str | None, ...], int] | None:
+    """Return what one of their tensors is: the names of ours, and which of several theirs it is."""
+    for each in table:
+        for place, template in enumerate(each.theirs):
+            if match := _pattern(template).fullmatch(name):
+                numbers = {letter: int(value) for letter, value in match.groupdict().items()}
+                return tuple(own and _fill(own, numbers) for own in each.ours), place
+    return None
+
+
 def bind_ours(table: Table, cfg: ViTConfig, names: Iterable[str]) -> tuple[list[Bound], list[str]]:
     """Match a model's parameters with a table; return the filled rows and the parameters left over."""
     left = dict.fromkeys(names)

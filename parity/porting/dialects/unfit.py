@@ -38,8 +38,8 @@ def _adapted(tensors: Tensors) -> str:
     ranks = {min(tensors[name].shape) for name in lora if tensors[name].shape}
     return (
         f"holds a LoRA of PEFT that is not merged into its weights ({len(lora)} matrices of rank"
-        f" {', '.join(map(str, sorted(ranks)))}, such as {lora[0]}); save what"
-        " model.merge_and_unload() returns"
+        f" {', '.join(map(str, sorted(ranks)))}, such as {lora[0]}); give its base, and its folder as"
+        " --adapter, or save what model.merge_and_unload() returns"
     )
 
 
@@ -90,15 +90,10 @@ def _bits(tensor: Stored) -> int:
 
 def _moving(tensors: Tensors) -> str:
     for name, each in tensors.items():
-        if len(each.shape) == 5 and PATCHES.search(name):
-            frames = each.shape[2]
-            said = f"{name} has shape {tuple(each.shape)}: its patches have an axis of time"
-            if frames > 1:
-                return f"{said}, {frames} frames each: it is a model of videos, which is not converted"
+        if len(each.shape) == 5 and PATCHES.search(name) and (frames := each.shape[2]) != 1:
             return (
-                f"{said}, one frame each: it is a model of videos or of images of several times, which"
-                " is not converted; if yours sees one image at a time, save that tensor without the"
-                " axis, as tensor[:, :, 0]"
+                f"{name} has shape {tuple(each.shape)}: its patches have an axis of time, {frames}"
+                " frames each: it is a model of videos, which is not converted"
             )
     return ""
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from parity.porting.formats.base import Container, Stored, guarded
+from parity.porting.formats.distributed import is_distributed, read_distributed
 from parity.porting.formats.msgpack_writer import write_msgpack
 from parity.porting.formats.npz import write_npz
 from parity.porting.formats.safetensors import write_safetensors
@@ -61,6 +62,8 @@ def _open_folder(folder: Path) -> Container:
 
     if checkpoint := find_checkpoint(folder):
         return read_orbax(checkpoint)
+    if is_distributed(folder):
+        return read_distributed(folder)
     if is_tensorstore(folder):
         return read_tensorstore(folder)
     if newest := find_step(folder):

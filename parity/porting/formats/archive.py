@@ -13,6 +13,7 @@ import numpy as np
 
 from parity.porting.formats.budget import Budget
 from parity.porting.formats.comment import unpack
+from parity.porting.formats.part import Part
 from vit_config.errors import WeightsError
 from vit_config.files.stored import guarded
 
@@ -26,14 +27,14 @@ _HIGHEST_RATIO = 1032
 """Most bytes that one deflated byte can stand for."""
 
 
-class _Contents(io.FileIO):
+class _Contents(io.BufferedReader):
     """A zip archive whose table of contents is counted before it is read."""
 
-    def __init__(self, path: Path, budget: Budget):
-        super().__init__(path)
+    def __init__(self, path: Path | Part, budget: Budget):
+        super().__init__(path.open("rb"))  # type: ignore[arg-type]
         self._budget = budget
 
-    def read(self, size: int | None = -1, /) -> bytes | None:
+    def read(self, size: int | None = -1, /) -> bytes:
         """Read bytes, each 46 of which may be a member."""
         self._budget.objects(max(size or 0, 0) // _SHORTEST_ENTRY * _MEMBER)
         return super().read(size)
@@ -51,7 +52,7 @@ class Archive:
             the file, or its members are too many, or unpack to too much, for the budget.
     """
 
-    def __init__(self, path: Path, kind: str, budget: Budget):
+    def __init__(self, path: Path | Part, kind: str, budget: Budget):
         self.path = path
         self.kind = kind
         self._verified: set[str] = set()
@@ -198,7 +199,7 @@ class Archive:
         return WeightsError(f"{self.path}: damaged, {name} in the archive: {how}; copy the file again")
 
 
-def _announced_members(path: Path, size: int) -> int:
+def _announced_members(path: Path | Part, size: int) -> int:
     """Return the number of members in an archive's end record, which `zipfile` does not check."""
     with path.open("rb") as file:
         file.seek(max(0, size - _LONGEST_END))

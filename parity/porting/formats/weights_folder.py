@@ -40,6 +40,10 @@ OF_A_RUN = ("run.json", "weights.safetensors")
 SIDECARS = ("config.json", "preprocessor_config.json", "open_clip_config.json", "trainer_state.json")
 """JSON files that describe the weights."""
 
+ADAPTER = "adapter_config.json"
+"""File that PEFT writes beside the weights of an adapter."""
+ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 """JSON files that turn texts into tokens; read when texts are given."""
 
@@ -102,8 +106,8 @@ def find_weights(folder: Path) -> Path:
 def in_shards(folder: Path) -> str:
     """Say that a folder is of torch.distributed.checkpoint, and how to join it to one file."""
     return (
-        f"{folder}: is a checkpoint of torch.distributed.checkpoint, in shards; join them by"
-        f" `python -m torch.distributed.checkpoint.format_utils dcp_to_torch {folder} OUT.pth`"
+        f"{folder}: is a checkpoint of torch.distributed.checkpoint, in shards; give the folder, with"
+        " the file .metadata, which says what is in which shard"
     )
 
 

@@ -28,6 +28,8 @@ class TextTarget:
     config: TextConfig
     arrays: dict[str, Stored]
     """Its parameters by the twins' names, in the type that is written."""
+    read: frozenset[str]
+    """Names of the tensors that it was read from, as its dialect places them."""
     tensors: dict[str, Stored]
     """The tensors of both towers by the names of the file."""
 
@@ -95,7 +97,7 @@ def plan_text(
         for name, t in tensors.items()
     }
     both |= {f"{target.text_prefix}{name}": stored for name, stored in text.items()}
-    return TextTarget(target, read.config, arrays, both)
+    return TextTarget(target, read.config, arrays, frozenset(read.tensors), both)
 
 
 def _target(read: TextCheckpoint, image: ViTConfig, dialect: Dialect) -> TextDialect:

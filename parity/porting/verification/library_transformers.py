@@ -75,6 +75,8 @@ def call(model: Any, images: Any, cfg: ViTConfig) -> Any:
     name, inputs = type(model).__name__, {"pixel_values": images}
     if name.startswith("Siglip2"):
         inputs = _flattened(images, cfg)
+    if name.startswith("VideoMAE"):
+        inputs = {"pixel_values": images[:, None]}  # (B, frames, C, H, W)
     if name.startswith("ViTMAE"):  # no patch is masked, and their order is kept
         model.config.mask_ratio = 0.0
         inputs["noise"] = torch.arange(cfg.num_patches).expand(len(images), -1).double()
@@ -83,7 +85,11 @@ def call(model: Any, images: Any, cfg: ViTConfig) -> Any:
     if name.endswith(("ForMaskedImageModeling", "ForPreTraining")):
         model = model.base_model
     output = model(**inputs)
-    parts = ("logits", "image_embeds", *([] if name.startswith("Janus") else ["pooler_output"]))
+    parts = (
+        "logits",
+        "image_embeds",
+        *([] if "Blip" in name or name.startswith("Janus") else ["pooler_output"]),
+    )
     for part in parts:
         if getattr(output, part, None) is not None:
             return getattr(output, part)

@@ -22,7 +22,7 @@ from parity.runs.foreign.trainer import is_trainer, read_trainer
 from parity.runs.run import Run
 from parity.runs.state import Arrays, TrainingState, moments_of
 from vit_config import Recipe, WeightsError
-from vit_config.errors import CheckpointError, naming
+from vit_config.errors import CheckpointError, UnstatedError, naming
 
 Kind = Literal["timm", "hf", "lightning"]
 
@@ -87,7 +87,10 @@ def read_foreign(
     path = Path(path)
     with naming(path):
         reading = {"dialect": dialect, "like": like, "override": override}
-        training = open_foreign(path, given=given, part=part, **reading)
+        try:
+            training = open_foreign(path, given=given, part=part, **reading)
+        except UnstatedError as error:
+            raise _asked_at_once(error, path, recipe) from None
         checkpoint, records, optimizer, names, bound = training
         said = records.said
         say_groups(said, optimizer)
@@ -112,6 +115,21 @@ def read_foreign(
         ema = _average(records, checkpoint, given=given, **reading)
     state = TrainingState(step, params, moments, ema)
     return Run(checkpoint.config, recipe, state, spe, notes=tuple(filter(None, notes)))
+
+
+def _asked_at_once(error: UnstatedError, path: Path, recipe: Recipe | None) -> UnstatedError:
+    """Add the fields of the recipe that are open to a question about the schema."""
+    opened = open_checkpoint(path)
+    records = _records(opened)
+    say_groups(records.said, read_optimizer(records.optimizer))
+    say_undecayed(records.said, recipe)
+    matrices = {n: each for n, each in opened.container.tensors.items() if len(each.shape) > 1}
+    _say_dtype(records, matrices)
+    try:
+        records.said.recipe(recipe, records.library)
+    except UnstatedError as more:
+        return UnstatedError(f"{error}; {more}", error.fields)
+    return error
 
 
 def open_foreign(
@@ -210,7 +228,7 @@ def _notes(training: Training) -> list[str]:
     return [*training.checkpoint.changed, *found, *training.records.notes]
 
 
-def _say_dtype(records: Records, params: Arrays) -> None:
+def _say_dtype(records: Records, params: Mapping[str, Any]) -> None:
     types = {str(value.dtype) for value in params.values()}
     if types == {"float64"}:
         records.said.say("the parameters' type", dtype="float64")

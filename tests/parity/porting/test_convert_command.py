@@ -284,12 +284,12 @@ def test_what_a_target_cannot_hold(tmp_path, capsys):
 
 
 def test_a_family_names_its_nearest_and_what_is_in_the_way_of_all(tmp_path, capsys):
-    cfg = SQUARE.replace(norm="rmsnorm", register_tokens=2, pos_embed_prefix="class", norm_eps=1e-5)
+    cfg = SQUARE.replace(attention_norm=True, register_tokens=2, pos_embed_prefix="class", norm_eps=1e-5)
     path = tmp_path / "own.safetensors"
     write_weights(path, cfg, arrays_of(cfg))
     expected = [
-        "dialects of hf can hold this model (norm in the way of each)",
-        "nearest is hf-dinov2-registers, but for norm = rmsnorm (hf-dinov2-registers has layernorm)",
+        "dialects of hf can hold this model (attention_norm in the way of each)",
+        "nearest is hf-dinov2-registers, but for attention_norm = true (hf-dinov2-registers has false)",
     ]
     refused(capsys, tmp_path, expected, "convert", path, tmp_path / "x", "--to", "hf")
 

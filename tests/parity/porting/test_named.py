@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
@@ -36,22 +35,18 @@ def narrow(state, dtype, **beside):
 UNFIT = {
     "ZeRO 3": (lambda s: {n: torch.empty(0) for n in s}, "44 of its 44 .* empty.*zero_to_fp32.py"),
     "ZeRO 3 under module": (lambda s: {"module": {n: torch.empty(0) for n in s}}, "zero_to_fp32.py"),
-    "bitsandbytes": (lambda s: narrow(s, torch.int8, SCB=torch.ones(3)), "by bitsandbytes, in 8 bits"),
+    "bitsandbytes": (lambda s: narrow(s, torch.int8, SCB=torch.ones(3)), "its scale of .3,., expected"),
     "four bits": (lambda s: {**s, "head.weight.absmax": torch.ones(3)}, "by bitsandbytes, in 4 bits"),
     "GPTQ": (lambda s: {**s, "blocks.0.mlp.fc1.qweight": torch.ones(3)}, "by GPTQ or AWQ"),
     "int8": (lambda s: narrow(s, torch.int8), "in 8 bits .*int8.*16 or 32 bits"),
     "float8": (lambda s: narrow(s, torch.float8_e4m3fn), "in 8 bits .*float8_e4m3fn"),
-    "float8 with scales": (
-        lambda s: narrow(s, torch.float8_e5m2, weight_scale=torch.ones(1)),
-        "with scales such as .*weight_scale",
+    "float8 with other scales": (
+        lambda s: narrow(s, torch.float8_e5m2, own_scale=torch.ones(1)),
+        "with scales such as .*own_scale",
     ),
     "frames": (
         lambda s: {**s, "patch_embed.proj.weight": torch.ones(30, 3, 2, 7, 5)},
         "axis of time, 2 frames each",
-    ),
-    "a frame": (
-        lambda s: {**s, "patch_embed.proj.weight": torch.ones(30, 3, 1, 7, 5)},
-        "one frame each",
     ),
 }
 
@@ -88,15 +83,12 @@ def test_files_of_other_programs_are_named(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-def test_shards_of_torch_are_joined_as_the_refusal_says(state, tmp_path):
+def test_a_shard_of_torch_alone_is_refused_and_its_folder_is_read(state, tmp_path):
     dcp.save({"model": state}, checkpoint_id=tmp_path / "shards", no_dist=True)
-    shard = next((tmp_path / "shards").glob("*.distcp"))
-    for path in (tmp_path / "shards", shard):
-        with pytest.raises(WeightsError, match=r"format_utils dcp_to_torch .*shards OUT\.pth"):
-            open_container(path)
-    dcp_to_torch_save(tmp_path / "shards", tmp_path / "OUT.pth")
-    with pytest.raises(UnstatedError, match="num_heads"):  # a model again
-        read_checkpoint(tmp_path / "OUT.pth")
+    with pytest.raises(WeightsError, match=r"shards: .* give the folder, with the file \.metadata"):
+        open_container(next((tmp_path / "shards").glob("*.distcp")))
+    with pytest.raises(UnstatedError, match="num_heads"):  # a model
+        read_checkpoint(tmp_path / "shards")
 
 
 def test_a_part_that_is_not_there_is_refused_and_one_that_is_shows_its_names(state, tmp_path, capsys):

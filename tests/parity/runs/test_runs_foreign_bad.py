@@ -202,6 +202,9 @@ def test_what_nobody_states_is_asked_for(path, tmp_path):
     bare = edited(path, without_arguments)
     said = refused(UnstatedError, bare, given=ASKED)
     assert all(name in said for name in ("epochs", "batch_size", "seed", "clip_norm", "ema", "schedule"))
+    both = refused(UnstatedError, bare)  # the schema and the recipe in one question
+    assert "give --set num_heads=N" in both
+    assert said.rpartition(": ")[2] in both
     _, folder = trainer_folder(tmp_path, **OPTIONS["linear"])
     (folder / "training_args.bin").unlink()
     assert "batch_size" in refused(UnstatedError, folder)

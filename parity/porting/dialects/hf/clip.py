@@ -44,6 +44,8 @@ ENCODER = (
 )
 CAN = {"norm_eps": ANY, "act": tuple(ACTS.values()), "patch_bias": (False,), "pre_norm": (True,)}
 NORM = "post_layernorm"
+RELATIVES = ("altclip", "chinese_clip", "clipseg", "metaclip_2")
+"""Models whose image tower is a copy of CLIP's code, with the defaults of its config."""
 
 
 def _limits(cfg: ViTConfig) -> Iterator[str]:
@@ -58,7 +60,8 @@ def _classifier_limits(cfg: ViTConfig) -> Iterator[str]:
 
 def _projection(entries: Mapping[str, Any]) -> dict[str, Any]:
     """Return the width of the projection as num_classes, if the class has a projection."""
-    has_one = "CLIPVisionModelWithProjection" in (entries.get("architectures") or ())
+    architectures = entries.get("architectures") or ()
+    has_one = any(str(each).endswith("VisionModelWithProjection") for each in architectures)
     return {"num_classes": entries.get("projection_dim", 512)} if has_one else {}
 
 
@@ -94,7 +97,12 @@ DIALECTS = (
         limits=_limits,
         fixed={**RESIZED, **by_code("CLIPVisionTransformer: last_hidden_state[:, 0, :]", pool="class")},
         settings={
-            "model_types": {"clip_vision_model": "", "clip": "vision_config"},
+            "model_types": {
+                "clip_vision_model": "",
+                "clip": "vision_config",
+                **{f"{name}_vision_model": "" for name in RELATIVES},
+                **dict.fromkeys(RELATIVES, "vision_config"),
+            },
             "architecture": lambda cfg: f"CLIPVisionModel{'WithProjection' if cfg.num_classes else ''}",
             "derive": _projection,
             "entries": lambda cfg: {"projection_dim": cfg.num_classes} if cfg.num_classes else {},

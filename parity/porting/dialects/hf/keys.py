@@ -91,6 +91,7 @@ def sizes(
     hidden_size: int = 768,
     num_heads: int = 12,
     patch_size: int = 16,
+    image_size: int = 224,
     act: str = "gelu",
 ) -> tuple[Key, ...]:
     """Return the entries that every model here has, with this model's defaults."""
@@ -99,7 +100,7 @@ def sizes(
         Key("num_hidden_layers", "depth", 12),
         Key("num_attention_heads", "num_heads", num_heads),
         Key("num_channels", "in_channels", 3),
-        Key("image_size", "image_size", 224, _pair, _side),
+        Key("image_size", "image_size", image_size, _pair, _side),
         Key("patch_size", "patch_size", patch_size, _pair, _side),
         Key("layer_norm_eps", "norm_eps", norm_eps, float),
         act_key(act),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-HEAD = "ForImageClassification"
+HEAD = "Classification"
+"""Part of the name of every class with a classifier, of images or of videos."""
 DEFAULT_CLASSES = 2  # the library's default for a classifier whose file states no number
 
 

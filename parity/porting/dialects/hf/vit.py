@@ -56,7 +56,7 @@ MARKS = (
     "embeddings.patch_embeddings.projection.weight",
     "embeddings.position_embeddings",
     "encoder.layer.0.layernorm_before.weight|layers.0.layernorm_before.weight",
-    "!embeddings.distillation_token|embeddings.detection_tokens",
+    "!embeddings.distillation_token|embeddings.detection_tokens|encoder.layer.0.lambda_1",
 )
 IGNORED = ("embeddings.mask_token", "pooler.dense.*", "decoder.*")
 QKV_BIAS = (Key("qkv_bias", "qkv_bias", True),)

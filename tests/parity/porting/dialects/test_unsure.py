@@ -137,11 +137,7 @@ def test_a_config_file_says_the_order_of_axes(library, tmp_path):
 
 
 RELATIVES = {
-    "AltCLIPVision": "hf-clip-vision",
-    "MetaClip2Vision": "hf-clip-vision",
-    "CLIPSegVision": "hf-clip-vision",
     "FlavaImage": "hf-vit",
-    "InternVLVision": None,
     "VitPoseBackbone": None,
     "Timesformer": None,
 }
@@ -150,7 +146,7 @@ RELATIVES = {
 
 def saved(name, folder, **changes):
     sizes = {**SIZES, **changes}
-    if name in ("InternVLVision", "VitPoseBackbone"):
+    if name == "VitPoseBackbone":
         sizes |= {"image_size": [12, 12], "patch_size": [4, 4]}
     model = getattr(
         transformers, name.removesuffix("Backbone") + "Backbone" * name.endswith("Backbone"), None
@@ -176,14 +172,14 @@ def test_a_dialect_is_advised_only_where_it_fits(name, tmp_path):
 
 
 def test_what_contradicts_a_relatives_config_is_refused(tmp_path):
-    folder = saved("MetaClip2Vision", tmp_path / "tower")
-    with pytest.raises(ConfigError, match=r"act = quick_gelu \(config.json\), but gelu \(--set\)"):
-        read_checkpoint(folder, dialect="hf-clip-vision", given={"act": "gelu"})
+    folder = saved("FlavaImage", tmp_path / "tower")
+    with pytest.raises(ConfigError, match=r"act = gelu \(config.json\), but relu \(--set\)"):
+        read_checkpoint(folder, dialect="hf-vit", given={"act": "relu"})
     config = json.loads((folder / "config.json").read_text())
     del config["hidden_act"]
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(UnstatedError, match="cannot infer act;"):  # a default is the other library's
-        read_checkpoint(folder, dialect="hf-clip-vision")
+        read_checkpoint(folder, dialect="hf-vit")
 
 
 HEADS = {
@@ -205,6 +201,10 @@ def test_a_trained_classifier_is_dropped_only_if_the_user_says_so(case, state, t
         convert(source, to="parity", out=tmp_path / "no.safetensors")
     assert not (tmp_path / "no.safetensors").exists()
     convert(source, to="parity", out=tmp_path / "yes.safetensors", num_classes=0)
+    with pytest.raises(
+        UnstatedError, match=r"give --set num_heads=N.*; its classifier, .* takes it off"
+    ):
+        convert(tmp_path / "tuned.pth", to="parity", out=tmp_path / "no.safetensors")  # one question
     again = read_checkpoint(tmp_path / "tuned.pth", given={**GIVEN, "num_classes": 0})
     convert(again, to="parity", out=tmp_path / "too.safetensors")
 

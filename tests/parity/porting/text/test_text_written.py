@@ -18,7 +18,7 @@ from tests.parity.porting.text.test_text_dialects import IDS, IMAGES, PIXELS, op
 from tests.support import text_models, tokenizers_tiny
 from tests.support.hf_models import transformers
 from tests.support.tiny import error
-from vit_config import ConfigError, InputError, WeightsError
+from vit_config import ConfigError, InputError, WeightsError, read_weights
 
 
 def hf(folder):
@@ -195,3 +195,19 @@ def test_a_text_tower_is_verified_too(wrong, tmp_path, monkeypatch, capsys):
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     ends = [line[-1] for line in lines if line[:2] == ["written,", "texts"]]
     assert ends == (["DIFFERENT", "DIFFERENT"] if wrong else ["equal", "equal"])
+
+
+def test_the_projects_own_file_holds_both(tmp_path):
+    """Either twin loads the image tower by itself, and both towers go on to another library."""
+    model = text_models.build("siglip")
+    model.save_pretrained(tmp_path / "hf")
+    out = tmp_path / "both.safetensors"
+    done = parity.convert(tmp_path / "hf", to="parity", out=out, text=True, preprocess=PIXELS)
+    assert not [note for note in done.notes if "left out" in note]
+    assert "text_model" in " ".join(read_checkpoint(tmp_path / "hf").notes)
+    assert read_weights(out).arrays.keys() == read_checkpoint(out).arrays.keys()
+    parity.convert(out, to="hf", out=tmp_path / "back", text=True)
+    assert_same(model, hf(tmp_path / "back"))
+    alone = tmp_path / "alone.safetensors"
+    assert parity.convert(out, to="parity", out=alone).config == done.config
+    assert not [name for name in load_file(alone) if name.startswith("text.")]

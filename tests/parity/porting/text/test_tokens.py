@@ -114,6 +114,8 @@ def test_the_command_names_classes_in_words(checkpoint, tmp_path, capsys):
     assert row[1::2] == sorted(likely, key=lambda name: -likely[name])
     assert [float(each) for each in row[2::2]] == pytest.approx(sorted(likely.values())[::-1], abs=1e-5)
     assert f"  {row[1]} 0." in capsys.readouterr().out
+    assert main([*command, "--set", "text.act=relu"]) == 2  # what the file leaves open, and no more
+    assert "text.act = relu (given), but" in capsys.readouterr().err
     assert main([*command, "--k", "1"]) == 0
     assert capsys.readouterr().out.split("  ")[1].startswith(f"{row[1]} 0.")
 

@@ -1,0 +1,100 @@
+"""The inputs of both twins' runs, and the runs: of a model, or of the text tower beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from parity.measure.device import Device
+from parity.measure.precision import Precision
+from parity.measure.recording import Recording
+from parity.measure.redraw import Batch, Weights
+from parity.measure.tolerance import DType
+from parity.porting.checkpoint import Checkpoint
+from parity.porting.text.read import has_text, read_text
+from parity.twins.judge import Runs
+from vit_config import TextConfig, ViTConfig
+from vit_config.errors import UnstatedError
+
+TEXTS = 4
+"""Texts in a batch, and embeddings of images that belong to them."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """The inputs of both twins' runs."""
+
+    config: ViTConfig | TextConfig
+    weights: Weights
+    source: str
+    """Type of the given weights."""
+    batch: Batch
+    fault: str | None
+    wrong: Mapping[str, Any] = field(default_factory=dict)
+
+
+def text_task(stored: Checkpoint, seed: int) -> tuple[Task | None, str]:
+    """Return the runs of the text tower beside a model, if there is one, or why it is not run."""
+    if has_text(stored) is None:
+        return None, ""
+    try:
+        read = read_text(stored)
+    except UnstatedError as error:
+        return None, f"; its text tower is not checked: {error}"
+    cfg, stream = read.config, np.random.default_rng(seed)
+    arrays = {name: each.load() for name, each in read.arrays.items()}
+    ids = stream.integers(0, cfg.vocab_size, (TEXTS, cfg.context_length))
+    if cfg.eos_id is not None:
+        ids[np.arange(TEXTS), stream.integers(0, cfg.context_length, TEXTS)] = cfg.eos_id
+    images = stream.standard_normal((TEXTS, cfg.projection_dim or cfg.hidden_size))
+    dtype = next(iter(arrays.values())).dtype.name
+    return Task(cfg, lambda name, kind, shape: arrays[name], dtype, Batch(images, ids), None), ""
+
+
+def run_both(
+    task: Task, dtypes: Sequence[DType], precision: Precision, device: Device
+) -> Generator[Runs]:
+    """Yield both twins' recordings in each type, with those in float64 of the same numbers."""
+    from parity.faults import inject
+    from parity.twins.run_jax import JaxTwin
+    from parity.twins.run_torch import TorchTwin
+
+    references: dict[str, tuple[Recording, Recording]] = {}
+    cfg = task.config
+    with inject(task.fault, cfg) if isinstance(cfg, ViTConfig) else nullcontext():
+        twins = (
+            JaxTwin(cfg, precision=precision, device=device),
+            TorchTwin(
+                cfg.replace(**task.wrong) if task.wrong else cfg, precision=precision, device=device
+            ),
+        )
+        for dtype in dict.fromkeys(dtypes):
+            # every run of this type starts from the same numbers: those that the type can hold
+            held = _narrower(task.source, dtype)
+            start = _rounded(task.weights, task.batch, held)
+            if held not in references:
+                references.clear()  # those of another type: a huge model's would fill the disk
+                references[held] = twins[0].run(*start, "float64"), twins[1].run(*start, "float64")
+            exact = references[held]
+            own = exact
+            if dtype != "float64":
+                own = twins[0].run(*start, dtype), twins[1].run(*start, dtype)
+            yield Runs(dtype, *own, *exact)
+
+
+def _narrower(a: str, b: str) -> str:
+    order = ("bfloat16", "float16", "float32", "float64")
+    return min(a, b, key=order.index)
+
+
+def _rounded(weights: Weights, batch: Batch, held: str) -> tuple[Weights, Batch]:
+    dtype: Any = np.dtype(ml_dtypes.bfloat16) if held == "bfloat16" else np.dtype(held)
+    images = batch.images.astype(dtype).astype(np.float64)
+    return lambda name, kind, shape: weights(name, kind, shape).astype(dtype, copy=False), Batch(
+        images, batch.labels
+    )

@@ -1,0 +1,94 @@
+"""Image towers of transformers: BLIP, BLIP-2, OWL-ViT, AIMv2, InternVL and CLIP's relatives."""
+
+import pytest
+import torch
+
+from parity.porting.checkpoint import read_checkpoint
+from tests.support.dialect_proof import prove
+from tests.support.hf_models import MLP, SQUARE, build, outputs, reload, save, transformers
+from vit_config import ConfigError
+
+TOWER = {**SQUARE, **MLP}
+
+
+def first(out):
+    return out.last_hidden_state[:, 0]
+
+
+def mean(out):
+    return out.last_hidden_state.mean(1)
+
+
+def pooled(out):
+    return out.pooler_output
+
+
+TOWERS = {
+    "BLIP": ("BlipVisionModel", "BlipVisionConfig", {}, "hf-blip-vision", first),
+    "BLIP-2": ("Blip2VisionModel", "Blip2VisionConfig", {}, "hf-blip2-vision", first),
+    "BLIP-2 without biases": (
+        "Blip2VisionModel", "Blip2VisionConfig", {"qkv_bias": False}, "hf-blip2-vision", first,
+    ),
+    "OWL-ViT": ("OwlViTVisionModel", "OwlViTVisionConfig", {}, "hf-owlvit-vision", pooled),
+    "AIMv2": ("Aimv2VisionModel", "Aimv2VisionConfig", {}, "hf-aimv2-tokens", mean),
+    "AIMv2 with biases": (
+        "Aimv2VisionModel", "Aimv2VisionConfig", {"qkv_bias": True, "mlp_bias": True},
+        "hf-aimv2-tokens", mean,
+    ),
+    "InternVL": ("InternVLVisionModel", "InternVLVisionConfig", {}, "hf-internvl-vision", first),
+    "InternVL, RMSNorm": (
+        "InternVLVisionModel", "InternVLVisionConfig", {"norm_type": "rms_norm", "attention_bias": True},
+        "hf-internvl-vision", first,
+    ),
+    "InternVL, normed": (
+        "InternVLVisionModel", "InternVLVisionConfig", {"use_mean_pooling": False},
+        "hf-internvl-vision", first,
+    ),
+}  # fmt: skip
+RELATIVES = {
+    "AltCLIP": "AltCLIP",
+    "ChineseCLIP": "ChineseCLIP",
+    "CLIPSeg": "CLIPSeg",
+    "MetaCLIP 2": "MetaClip2",
+}
+
+
+@pytest.fixture
+def wide(monkeypatch):
+    """Its RMSNorm rounds to float32 inside; here it does not."""
+    for module in (
+        transformers.models.aimv2.modeling_aimv2,
+        transformers.models.internvl.modeling_internvl,
+    ):
+        monkeypatch.setattr(module.torch, "float32", torch.float64)
+
+
+@pytest.mark.parametrize("name", TOWERS)
+def test_towers(name, tmp_path, wide):
+    kind, config, entries, dialect, pick = TOWERS[name]
+    more = {"use_head": False} if "Aim" in kind else {}
+    model = build(kind, config, **{**TOWER, **entries, **more})
+    saved = save(model, tmp_path / "saved")
+    again = reload(lambda found: outputs(found, pick), auto=kind)
+    prove(saved, outputs(model, pick), to=dialect, out=tmp_path / "back", reload=again)
+
+
+@pytest.mark.parametrize("name", RELATIVES)
+def test_relatives_of_clip(name, tmp_path):
+    kind = RELATIVES[name]
+    model = build(f"{kind}VisionModel", f"{kind}VisionConfig", **TOWER)
+    saved = save(model, tmp_path / "saved")
+    prove(saved, outputs(model, pooled), to="hf-clip-vision", out=tmp_path / "back")
+
+
+def test_what_no_schema_says_is_refused(tmp_path):
+    model = build("InternVLVisionModel", "InternVLVisionConfig", **TOWER, use_qk_norm=True)
+    with pytest.raises((ConfigError, ValueError), match=r"use_qk_norm|unknown to hf-internvl-vision"):
+        read_checkpoint(save(model, tmp_path / "saved"))
+
+
+def test_the_head_of_aimv2_is_left_out_and_said(tmp_path):
+    model = build("Aimv2VisionModel", "Aimv2VisionConfig", **TOWER)
+    source = read_checkpoint(save(model, tmp_path / "saved"))
+    assert any("head.cls_token" in note for note in source.notes)
+    assert any("pools nothing" in note for note in source.notes)
