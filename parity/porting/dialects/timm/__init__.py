@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from parity.porting.dialects.dialect import ANY, Dialect, by_code
-from parity.porting.dialects.table import REST, apart, bind_theirs, layer, row
+from parity.porting.dialects.table import REST, apart, bind_theirs, layer, layout_of, row
 from parity.porting.dialects.timm.config import TimmSettings
 from parity.porting.dialects.timm.records import trained
 from parity.porting.dialects.timm.rules import (
@@ -34,8 +34,16 @@ BIAS_TABLE = (
     *row("blocks.{i}.attn.rel_pos_bias.table", "blocks.{i}.attn.relative_position_bias_table"),
     *row("blocks.{i}.attn.rel_pos_bias.table", SHARED),
 )
+FLEX_EMBEDS = (
+    *layer("patch_embed.proj", "embeds.proj"),
+    *layer("patch_embed.norm", "embeds.norm"),
+    *(each for name in ("cls_token", "reg_token") for each in row(name, f"embeds.{name}")),
+    *row("pos_embed", "embeds.pos_embed", "1 y x D -> 1 (y x) D"),
+    *(each for name in ("pos_embed_y", "pos_embed_x") for each in row(name, f"embeds.{name}")),
+)
 VIT, EVA, SPLIT = (*OLDER, REST), (*SCALES, REST), (*SCALES, *APART, REST)
-BEIT, EVERY = (*SCALES, *BIAS_TABLE, REST), (*SCALES, *BIAS_TABLE, *APART, REST)
+BEIT, FLEX = (*SCALES, *BIAS_TABLE, REST), (*FLEX_EMBEDS, REST)
+EVERY = (*SCALES, *BIAS_TABLE, *APART, *FLEX_EMBEDS, REST)
 
 
 def read_state(state: Mapping[str, Any], *, join: Callable[..., Any]) -> dict[str, Any]:
@@ -46,8 +54,13 @@ def read_state(state: Mapping[str, Any], *, join: Callable[..., Any]) -> dict[st
         join: a function that concatenates a list of them along their first axis.
     """
     bound, _ = bind_theirs(EVERY, {name: tuple(tensor.shape) for name, tensor in state.items()})
-    parts = {str(one.ours[0]): [state[name] for name in one.theirs] for one in bound}
-    return {name: join(each) if len(each) > 1 else each[0] for name, each in parts.items()}
+    found = {}
+    for one in bound:
+        parts = [state[name] for name in one.theirs]
+        tensor = join(parts) if len(parts) > 1 else parts[0]
+        layout = layout_of(one.row)
+        found[str(one.ours[0])] = tensor.reshape(layout.shape(tensor.shape)) if layout else tensor
+    return found
 
 
 PATCHES = "patch_embed.proj.weight"
