@@ -1,8 +1,7 @@
 """transformers' SigLIP and SigLIP 2: the image tower that pools by attention, the one that returns only
 tokens, and the classifier.
 
-SigLIP 2 takes patches instead of images and resizes its square table to any grid; here it is read as the
-model for images of the table's own grid, where nothing is resized.
+SigLIP 2 takes patches of images of any size, and resizes its square table to the grid of each.
 """
 
 from __future__ import annotations
@@ -97,7 +96,11 @@ def _dialects(family: str, version: str, axes: int, settings: type[HfSettings]) 
     can = {**CAN, **{name: (value,) for name, value in kind.items()}}
     resize = "bilinear_antialias" if flat else "bicubic"
     fixed = {
-        **by_code(f"{model}VisionEmbeddings", pos_embed_resize=resize),
+        **by_code(
+            f"{model}VisionEmbeddings",
+            pos_embed_resize=resize,
+            **({"dynamic_image_size": True} if flat else {}),
+        ),
         **by_code("Siglip2ImageProcessor: convert_image_to_patches", **kind),
     }
     marks = (f"{PATCHES}:{axes}", *MARKS)

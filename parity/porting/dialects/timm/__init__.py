@@ -16,9 +16,12 @@ from parity.porting.dialects.timm.records import trained
 from parity.porting.dialects.timm.rules import (
     BEIT_CAN,
     EVA_CAN,
+    FLEX_CAN,
     VIT_CAN,
     eva_follows,
     eva_limits,
+    flex_follows,
+    flex_limits,
     vit_follows,
     vit_limits,
 )
@@ -68,6 +71,7 @@ PLAIN = "blocks.0.norm1.weight|blocks.0.in_norm.weight|blocks.0.attns.0.norm.wei
 JOINT = "!blocks.0.attn.q_proj.weight"
 NOT_PLAIN = ("!blocks.0.gamma_1", "!blocks.0.attn.q_bias", JOINT)
 INDEX = ("blocks.*.attn.relative_position_index", "rel_pos_bias.relative_position_index")
+TABLE = "embeds.pos_embed"
 PROJECTOR = "head.[0-9].*"
 """Several layers in place of the head: MoCo v3's projector, or a classifier, which is dropped only if
 the user allows it (`parity.porting.dialects.heads`)."""
@@ -104,6 +108,13 @@ def _eva(name: str, title: str, table: Any, marks: tuple[str, ...], **can: Any) 
     )
 
 
+def _table_grid(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    """Return the grid of the position table, which is stored as a grid or as one table per axis."""
+    if "embeds.pos_embed_y" in shapes and "embeds.pos_embed_x" in shapes:
+        return {"pos_embed_grid": tuple(shapes[f"embeds.pos_embed_{axis}"][1] for axis in "yx")}
+    return {"pos_embed_grid": shapes[TABLE][1:3]} if TABLE in shapes else {}
+
+
 DIALECTS = (
     _dialect(
         "timm-vit",
@@ -128,6 +139,23 @@ DIALECTS = (
         older={"rel_pos_bias": (False,)},  # timm's other classes can hold such a model as well
         follows=eva_follows,
         fixed=by_code("timm/models/beit.py: Block", rope=None, block="pre_norm"),
+    ),
+    _dialect(
+        "timm-naflex",
+        "timm's NaFlexViT",
+        FLEX,
+        marks=("embeds.proj.weight", "blocks.0.norm1.weight", "!blocks.0.attn.q_proj.weight"),
+        can=FLEX_CAN,
+        limits=flex_limits,
+        follows=flex_follows,
+        stated=_table_grid,
+        fixed=by_code(
+            "timm/models/naflexvit.py: NaFlexVit",
+            patch_embed="linear_hwc",
+            dynamic_image_size=True,
+            block="pre_norm",
+        ),
+        asks=("rope", "pool_prefix", "pos_embed_aspect"),
     ),
     _eva("timm-eva", "timm's EVA", EVA, (PATCHES, "blocks.0.norm1.weight", JOINT, *NATIVE)),
     _eva(
