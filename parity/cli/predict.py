@@ -59,12 +59,9 @@ def main(argv: list[str], prog: str = "parity predict") -> int:
     """
     arguments = parse(Arguments, runs_here(argv), prog=prog)
 
-    import numpy as np
-
     from parity.cli.support.answers import Answers, names_of
     from parity.porting.files import load
     from parity.porting.loaded import BATCH, ranked
-    from vit_config.images.pixels import prepare
 
     k, labels = arguments.k, labels_of(arguments)
     with weights_of(arguments.source, arguments.step) as weights:
@@ -78,7 +75,7 @@ def main(argv: list[str], prog: str = "parity predict") -> int:
         loaded.check_predicts(k)
     else:
         k = 0
-    preprocess = stated_preprocess(loaded)
+    stated_preprocess(loaded)
     found = list(images_of(names_of(arguments.images, sys.stdin)))
     files = {"as_json": arguments.json, "as_csv": arguments.csv, "features": arguments.features}
     answered = refused = 0
@@ -89,13 +86,13 @@ def main(argv: list[str], prog: str = "parity predict") -> int:
                 try:
                     if error is not None:
                         raise error
-                    ready.append((path, prepare(path, loaded.config.image_size, preprocess)))
+                    ready.append((path, loaded.fitted(path)))
                 except (InputError, MissingFileError) as error:
                     refused += 1
                     complain(f"{prog}: {one_line(str(error))}")
             if ready:
-                batch = np.stack([pixels for _, pixels in ready])
-                logits, pooled = loaded.seen_in_batch(preprocess.normalise(batch))
+                batch = loaded.batched([pixels for _, pixels in ready])
+                logits, pooled = loaded.seen_in_batch(batch)
                 if embedded is not None:
                     likely = loaded.texts.compare(logits, embedded).probabilities
                     classes = ranked(likely, labels, k)

@@ -106,6 +106,11 @@ def subject_of(source: Any, *, input: Input, dtype: str | None, **reading: Any) 
             f"{where}: interpolation = {metadata.pixels.interpolation!r} cannot be a part of a program,"
             f" only {', '.join(FILTERS)}; leave it to the caller with input = float32 (--input float32)"
         )
+    if input == "uint8" and metadata.pixels and (most := metadata.pixels.max_patches):
+        raise ConfigError(
+            f"{where}: max_patches = {most} gives each image a size of its own, which no program of one"
+            " size can; leave it to the caller with input = float32 (--input float32)"
+        )
     have = str(next(iter(stored.values())).dtype)
     kept = dtype or have
     if kept not in get_args(DType):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,7 +18,6 @@ from parity.porting.dialects.hf.config import HfSettings, oblong
 from parity.porting.dialects.hf.keys import ACTS, sizes
 from parity.porting.dialects.hf.relatives import DEFAULTS, RELATIVES, mistaken_places
 from parity.porting.dialects.table import layer, row
-from parity.porting.metadata import Metadata
 from vit_config import ViTConfig
 
 ENCODER = (*EMBEDDINGS, *BLOCKS, *layer("norm", "post_layernorm"))
@@ -41,16 +39,6 @@ IDS = ("embeddings.position_ids",)
 TOKENS_ALONE = (
     "its library pools nothing; pool = mean is what the schema calls that, and changes no token"
 )
-
-
-@dataclass(frozen=True)
-class FlatSettings(HfSettings):
-    """Settings of SigLIP 2, which takes patches: no image processor prepares whole square images."""
-
-    def files(self, cfg: ViTConfig, metadata: Metadata) -> dict[str, dict[str, Any]]:
-        """Return ``config.json`` only."""
-        made = super().files(cfg, metadata)
-        return {name: content for name, content in made.items() if name != preprocessor.FILE}
 
 
 def _image_size(entries: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,17 +67,17 @@ def _head(cfg: ViTConfig) -> Iterator[str]:
         yield "it always has a classifier (num_classes is 0)"
 
 
-def _dialects(family: str, version: str, axes: int, settings: type[HfSettings]) -> tuple[Dialect, ...]:
+def _dialects(family: str, version: str, axes: int) -> tuple[Dialect, ...]:
     """Build the dialects of the towers and the classifier of one version."""
     model = family.capitalize()
     title = f"transformers' SigLIP{version}"
     flat = axes == 2
     made = partial(
-        settings,
+        HfSettings,
         keys=tuple(key for key in SIZES if not (flat and key.name == "image_size")),
         refuse=(lambda fields: iter(())) if flat else oblong,
         derive=_image_size if flat else (lambda entries: {}),
-        processor="Siglip2ImageProcessor" if flat else "SiglipImageProcessor",
+        processor=preprocessor.OF_PATCHES if flat else "SiglipImageProcessor",
     )
     grid = (lambda cfg: {"num_patches": cfg.num_patches}) if flat else (lambda cfg: {})
     kind = {"patch_embed": "linear_hwc"} if flat else {}
@@ -162,4 +150,4 @@ def _dialects(family: str, version: str, axes: int, settings: type[HfSettings]) 
     )
 
 
-DIALECTS = (*_dialects("siglip", "", 4, HfSettings), *_dialects("siglip2", " 2", 2, FlatSettings))
+DIALECTS = (*_dialects("siglip", "", 4), *_dialects("siglip2", " 2", 2))

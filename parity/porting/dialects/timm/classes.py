@@ -233,8 +233,10 @@ FLEX = {
     ),
     "pos_embed_ar_preserving": word("pos_embed_aspect", {False: "stretch", True: "keep"}),
     **{name: _table_option(place) for place, name in enumerate(TABLE_OPTIONS)},
-    "attn_pool_num_heads": EVA["attn_pool_num_heads"],
-    "attn_pool_mlp_ratio": EVA["attn_pool_mlp_ratio"],
+    "attn_pool_num_heads": same("pool_num_heads"),
+    "attn_pool_mlp_ratio": shown(
+        lambda cfg: cfg.pool_mlp_dim and ratio(cfg.pool_mlp_dim, cfg.hidden_size), "pool_mlp_dim"
+    ),
     "embed_proj_type": only("linear"),
     "attn_type": only("standard"),
     "patchify_channels_last": only(True),
