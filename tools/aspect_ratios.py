@@ -66,7 +66,7 @@ def weights(cfg: ViTConfig) -> dict[str, np.ndarray]:
 def worst(
     run: Callable[[Patches], np.ndarray], images: list[np.ndarray], batch: int
 ) -> tuple[float, int]:
-    """The largest error of an image in a batch, padded beyond the budget, and how many keep every bit."""
+    """The largest error of an image in a padded batch, and how many images keep every bit."""
     errors, same = [], 0
     for begin in range(0, len(images), batch):
         some = images[begin : begin + batch]

@@ -212,7 +212,7 @@ def test_the_dialect_writes_what_it_read(name, spelling):
         (["test_vit", "nonesuch"], "no architecture nonesuch"),
         (["--seed", "-1"], "--seed -1"),
         (["--max-parameters", "5"], "--max-parameters: goes with --full-size only"),
-        (["--full-size", "--max-parameters", "1"], "leaves none of 251"),
+        (["--full-size", "--max-parameters", "1"], "leaves none of 265"),
         (["--json", "nowhere/report.json"], "nowhere: no such folder"),
     ],
 )
