@@ -155,7 +155,7 @@ DIALECTS = (
             dynamic_image_size=True,
             block="pre_norm",
         ),
-        asks=("rope", "pool_prefix", "pos_embed_aspect"),
+        asks=("rope", "pool_prefix"),
     ),
     _eva("timm-eva", "timm's EVA", EVA, (PATCHES, "blocks.0.norm1.weight", JOINT, *NATIVE)),
     _eva(

@@ -126,8 +126,6 @@ TABLE_RULES = {
 
 def flex_limits(cfg: ViTConfig) -> Iterator[str]:
     """Yield why ``NaFlexVit`` cannot be a model."""
-    if cfg.pos_embed == "learned" and cfg.pos_embed_resize not in TABLE_RULES:
-        yield f"its position table is not fitted by {cfg.pos_embed_resize}"
     if cfg.pos_embed == "factorized" and cfg.pos_embed_resize != "bilinear":
         yield f"its factorized tables are fitted by bilinear, not {cfg.pos_embed_resize}"
 
@@ -153,6 +151,7 @@ FLEX_CAN = {
     "pos_embed": ("learned", "factorized", "none"),
     "pos_embed_grid": lambda cfg: (None,) if cfg.pos_embed == "none" else (cfg.table_grid,),
     "pos_embed_aspect": ("stretch", "keep"),
+    "pos_embed_resize": tuple(TABLE_RULES),
     "pos_embed_prefix": _flex_prefix,
     "attention_out_bias": _bias_beside("mlp_bias"),
     "mlp_bias": _bias_beside("attention_out_bias"),

@@ -22,6 +22,7 @@ from tests.support.dialect_proof import redraw
 from tests.support.hf_models import build, save, transformers
 from tests.support.tiny import error
 from vit_config import Preprocess
+from vit_config.errors import UnstatedError
 from vit_config.images.patches import Patches, collate
 from vit_config.images.pixels import prepare
 
@@ -124,6 +125,14 @@ def test_timm_into_transformers(tmp_path):
     again = transformers.AutoModel.from_pretrained(tmp_path / "hf", dtype=torch.float64).eval()
     expected = of_timm(model, batch_of()).detach()
     assert error(of_transformers(again, batch_of()).detach(), expected) <= 1e-12
+
+
+def test_how_a_table_is_fitted_is_asked_for(tmp_path):
+    model = peer.create_float64("naflexvit_base_patch16_par_gap", embed_dim=30, depth=1, num_heads=5)
+    torch.save(model.state_dict(), tmp_path / "bare.pth")
+    with pytest.raises(UnstatedError, match="pos_embed_resize, pos_embed_aspect;") as asked:
+        read_checkpoint(tmp_path / "bare.pth")
+    assert "pos_embed_aspect: stretch, keep" in str(asked.value)
 
 
 def test_pixels_are_those_of_the_librarys_processor(siglip2, tmp_path):
