@@ -28,7 +28,7 @@ class Score(NamedTuple):
     loss: float
     """Mean cross entropy."""
     correct: int
-    count: int
+    count: int  # pyright: ignore[reportIncompatibleMethodOverride]
 
     @property
     def accuracy(self) -> float:
