@@ -65,14 +65,8 @@ def main(argv: list[str], prog: str = "parity predict") -> int:
     """
     arguments = parse(Arguments, runs_here(argv), prog=prog)
 
-<<<<<<< HEAD
-    from parity.cli.support.answers import Answers, names_of
-    from parity.porting.files import load
-    from parity.porting.loaded import BATCH, ranked
-=======
     from parity.porting.files import load
     from parity.porting.loaded import ranked
->>>>>>> main
 
     k, labels = arguments.k, labels_of(arguments.labels, arguments.template)
     with weights_of(arguments.source, arguments.step) as weights:
@@ -90,11 +84,6 @@ def main(argv: list[str], prog: str = "parity predict") -> int:
         loaded.check_predicts(k)
     else:
         k = 0
-<<<<<<< HEAD
-    stated_preprocess(loaded)
-    found = list(images_of(names_of(arguments.images, sys.stdin)))
-=======
->>>>>>> main
     files = {"as_json": arguments.json, "as_csv": arguments.csv, "features": arguments.features}
     return answer(loaded, arguments.images, prog=prog, k=k, classes=classes, files=files)
 
@@ -121,13 +110,10 @@ def answer(
     Returns:
         0; 1 if some images could not be used, 2 if none could.
     """
-    import numpy as np
-
     from parity.cli.support.answers import Answers, names_of
     from parity.porting.loaded import BATCH
-    from vit_config.images.pixels import prepare
 
-    preprocess = stated_preprocess(loaded)
+    stated_preprocess(loaded)
     coming, total = images_of(names_of(given, sys.stdin)), None
     if "-" not in given:
         found = list(coming)
@@ -145,19 +131,9 @@ def answer(
                     refused += 1
                     complain(f"{prog}: {one_line(str(error))}")
             if ready:
-<<<<<<< HEAD
                 batch = loaded.batched([pixels for _, pixels in ready])
                 logits, pooled = loaded.seen_in_batch(batch)
-                if embedded is not None:
-                    likely = loaded.texts.compare(logits, embedded).probabilities
-                    classes = ranked(likely, labels, k)
-                else:
-                    classes = loaded.most_probable(logits, k)
-=======
-                batch = np.stack([pixels for _, pixels in ready])
-                logits, pooled = loaded.seen_in_batch(preprocess.normalise(batch))
                 named = classes(logits, k) if k else [[]] * len(ready)
->>>>>>> main
                 for number, (path, _) in enumerate(ready):
                     answers.add(path, named[number], (logits if embedded else pooled)[number])
                 answered += len(ready)

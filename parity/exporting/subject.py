@@ -163,18 +163,13 @@ def subject_of(
             f"{found.where}: interpolation = {told.interpolation!r} cannot be a part of a program, only"
             f" {', '.join(FILTERS)}; leave it to the caller with input = float32 (--input float32)"
         )
-<<<<<<< HEAD
-    if input == "uint8" and metadata.pixels and (most := metadata.pixels.max_patches):
+    if input == "uint8" and told and (most := told.max_patches):
         raise ConfigError(
-            f"{where}: max_patches = {most} gives each image a size of its own, which no program of one"
+            f"{found.where}: max_patches = {most} gives each image a size of its own, which no program of one"
             " size can; leave it to the caller with input = float32 (--input float32)"
         )
-    have = str(next(iter(stored.values())).dtype)
-    kept = dtype or have
-=======
     have = str(next(iter(found.arrays.values())).dtype)
     kept = ("float32" if dtype == "int8" else dtype) or have
->>>>>>> main
     if kept not in get_args(DType):
         raise ConfigError(
             f"{found.where}: the weights are {have}; give dtype = float32 (--dtype float32)"
