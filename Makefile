@@ -6,7 +6,7 @@
 # make steps       train both twins 100 steps on digits: each step, and the whole run beside its shadows
 # make table       every dialect of checkpoints into every other, in a minute
 # make mutations   the verifier against every deliberate fault, once each, in a few minutes
-# make mutants     mutants of the core, and the nearest tests, which must fail for them; with SHARE a minute of them
+# make mutants     mutants of the core, and the nearest tests, which must fail for them; with SHARE the eight that are due
 # make environments   PyTorch and JAX in environments of their own, compared in a third
 # make versions    the oldest and the newest frameworks that pyproject.toml admits
 # make tomorrow    the newest of everything, candidates too: says what breaks, and never fails
@@ -67,7 +67,7 @@ mutations: $(VENV)/ready
 	$(RUN) -m evidence.mutation_score --quick $(if $(SHARE),--share $(SHARE))
 
 mutants: $(VENV)/ready
-	$(RUN) -m evidence.core_mutants $(if $(SHARE),--share $(SHARE) --seconds 60)
+	$(RUN) -m evidence.core_mutants $(if $(SHARE),--share rotating/60)
 
 environments:
 	NEWEST_PYTHON=$(NEWEST_PYTHON) ./tests/environments.sh .environments

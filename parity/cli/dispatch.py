@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from parity.cli.support.advice import command_at_hand, here
 from vit_config.errors import USER_ERRORS, one_line
-from vit_config.terminal import complain, keep_pil_silent, let_interrupts_through, say
+from vit_config.terminal import any_letters, complain, keep_pil_silent, let_interrupts_through, say
 
 COMMANDS = {
     "check": "show that the twins are the same function, for a preset or a weights file",
@@ -106,7 +106,7 @@ def in_one_line(main: Callable[[], int], prog: str) -> int:
     usual = sys.unraisablehook
     let_interrupts_through()
     try:
-        with command_at_hand():
+        with any_letters(), command_at_hand():
             return _in_one_line(main, prog)
     finally:
         sys.unraisablehook = usual

@@ -172,8 +172,7 @@ def images_of(names: Iterable[str]) -> Iterator[tuple[str, MissingFileError | No
         if not (folder := Path(name)).is_dir():
             yield name, None
             continue
-        found = [str(folder / inside / file) for inside, file in files_below(folder)]
-        found = [path for path in found if path.lower().endswith(SUFFIXES)]
+        found = [str(folder / inside / file) for inside, file in files_below(folder, SUFFIXES)]
         yield from ((path, None) for path in found)
         if not found:
             endings = ", ".join(SUFFIXES)

@@ -105,9 +105,8 @@ def _classes(spec: str, folder: Place) -> tuple[str, ...]:
 def _images(root: Any, folder: Any) -> Iterator[str]:
     """Yield the images below a folder by their paths from `root`, in torchvision's order."""
     start = PurePosixPath(folder.relative_to(root))
-    for inside, name in files_below(folder):
-        if name.lower().endswith(SUFFIXES):
-            yield (start / inside / name).as_posix()
+    for inside, name in files_below(folder, SUFFIXES):
+        yield (start / inside / name).as_posix()
 
 
 def _records(
