@@ -27,6 +27,14 @@ UNDERSTOOD: dict[str, Fields] = {
     _MODELS + "deit.VisionTransformerDistilled": _VIT,
     _MODELS + "eva.Eva": _HEAD_INIT,
     _MODELS + "beit.Beit": _HEAD_INIT,
+    _MODELS + "naflexvit.NaFlexVit": {"weight_init_mode": "", "fix_init": True},
+    _MODELS + "naflexvit.NaFlexEmbeds": {
+        "dynamic_img_pad": False,
+        "channels_last": True,
+        "enable_patch_interpolator": False,
+        "pos_embed_use_grid_sample": False,
+        "norm_input": None,
+    },
     _MODELS + "vision_transformer.Block": {},
     _MODELS + "vision_transformer.ResPostBlock": {},
     _MODELS + "vision_transformer.ParallelScalingBlock": {},
@@ -76,7 +84,7 @@ UNDERSTOOD: dict[str, Fields] = {
 
 _ARGUMENTS = """
     act_layer attn_layer attn_only_layer_scale attn_pool_mlp_ratio attn_pool_num_heads attn_type
-    block_fn class_token depth dynamic_img_size embed_dim embed_norm_layer fc_norm final_norm
+    block_fn cfg class_token depth dynamic_img_size embed_dim embed_norm_layer fc_norm final_norm
     global_pool img_size in_chans init_values mlp_layer mlp_ratio no_embed_class norm_layer
     num_classes num_heads num_kv_heads num_reg_tokens patch_size pool_include_prefix pre_norm
     proj_bias qk_norm qkv_bias qkv_fused ref_feat_shape reg_tokens rope_grid_indexing
@@ -110,9 +118,10 @@ _ROPES = {
     _LAYERS + "pos_embed_sincos.RotaryEmbeddingMixed": "mixed",
 }
 _POOLS = {"token": "class", "avg": "mean", "map": "map"}
-_RESAMPLING = {  # interpolation, antialias, align_corners of timm's checkpoint filter
+_RESAMPLING = {  # interpolation, antialias, align_corners of timm's checkpoint filter, or embedding
     ("bicubic", True, False): "bicubic_antialias",
     ("bilinear", False, False): "bilinear",
+    ("bilinear", True, False): "bilinear_antialias",
     ("bilinear", False, True): "bilinear_corners",
 }
 
@@ -149,13 +158,12 @@ def _fields(model: nn.Module, loading: Fields) -> Fields:
     block = _one((_block(model, block) for block in model.blocks), "blocks")
     _check_lambdas(model)
     return {
-        **_patches(model),
-        **_positions(model, loading),
+        **(_flex_embeds(model) if hasattr(model, "embeds") else _embeds(model, loading)),
         **block,
         **_kv_heads(model),
         **_norms(model),
         **_head(model, block),
-        "init": "eva" if hasattr(model, "head_init_scale") else "timm",
+        "init": _init(model),
     }
 
 
@@ -179,6 +187,45 @@ def _check_tensors(cfg: ViTConfig, model: nn.Module) -> None:
         if claim.get(name) != found.get(name):
             shapes = f"{found.get(name)}, by its schema {claim.get(name)}"
             raise NotUnderstoodError(f"tensor {name} of shape {shapes}")
+
+
+def _init(model: nn.Module) -> str:
+    if hasattr(model, "head_init_scale"):
+        return "eva"
+    return "timm_by_depth" if model.fix_init else "timm"
+
+
+def _flex_embeds(model: nn.Module) -> Fields:
+    """The fields of `NaFlexEmbeds`, whose position table has a grid of its own."""
+    embeds = model.embeds
+    mode, grid = embeds.pos_embed_interp_mode, embeds.pos_embed_grid_size
+    rule = _RESAMPLING[mode, embeds.pos_embed_antialias, bool(embeds.pos_embed_align_corners)]
+    learned = embeds.pos_embed_type == "learned"
+    if not embeds.is_linear or model.rope is not None:
+        raise NotUnderstoodError("a convolution or rotary positions")
+    return {
+        "image_size": tuple(model.pretrained_cfg["input_size"][1:]),
+        "patch_size": tuple(embeds.patch_size),
+        "dynamic_image_size": True,
+        "in_channels": embeds.in_chans,
+        "hidden_size": model.embed_dim,
+        "patch_embed": "linear_hwc",
+        "patch_bias": embeds.proj.bias is not None,
+        "patch_norm": _is_there(embeds.norm),
+        "class_token": embeds.cls_token is not None,
+        "register_tokens": embeds.num_reg_tokens,
+        "pre_norm": _is_there(model.norm_pre),
+        "pos_embed": embeds.pos_embed_type,
+        "pos_embed_grid": tuple(grid),
+        "pos_embed_aspect": "keep" if embeds.pos_embed_ar_preserving else "stretch",
+        "pos_embed_prefix": "none" if learned and embeds.num_prefix_tokens else "auto",
+        # its factorized tables are interpolated by one rule, whatever it is told
+        "pos_embed_resize": rule if learned else "bilinear",
+    }
+
+
+def _embeds(model: nn.Module, loading: Fields) -> Fields:
+    return {**_patches(model), **_positions(model, loading)}
 
 
 def _patches(model: nn.Module) -> Fields:

@@ -76,10 +76,21 @@ def _positions(cfg: ViTConfig) -> Iterator[str]:
             f'pos_embed_prefix = "{prefix}" but pos_embed = "{kind}" has no rows for tokens'
             ' outside the grid; set pos_embed_prefix = "auto"'
         )
-    if kind != "learned" and cfg.pos_embed_resize != "bicubic_antialias":
+    if kind not in ("learned", "factorized"):
+        for field in ("pos_embed_resize", "pos_embed_grid", "pos_embed_aspect"):
+            if (value := getattr(cfg, field)) != type(cfg).model_fields[field].default:
+                yield (
+                    f"{field} = {_text(value)} needs a learned table, but pos_embed ="
+                    f' "{kind}", which is computed for every grid; leave it out'
+                )
+    elif kind == "factorized" and cfg.pos_embed_grid is None:
         yield (
-            f'pos_embed_resize = "{cfg.pos_embed_resize}" needs a learned table, but pos_embed ='
-            f' "{kind}", which is computed for every grid; leave it out'
+            'pos_embed = "factorized" has tables of their own grid, but pos_embed_grid = null; give it'
+        )
+    elif cfg.pos_embed_aspect == "keep" and cfg.pos_embed_resize == "leading_rows":
+        yield (
+            'pos_embed_aspect = "keep" resamples a table, but pos_embed_resize = "leading_rows" does'
+            " not; leave one of them out"
         )
     if prefix == "class" and not (cfg.class_token and cfg.num_prefix_tokens > 1):
         yield (

@@ -5,6 +5,8 @@ Recipes
         and registers normal with deviation 1e-6; the patch convolution as torch; the gate of a SwiGLU
         nearly shut to a constant 1 (timm ``init_weights_vit_timm``, whose truncation at +-2 is one at a
         hundred deviations).
+    ``timm_by_depth``: as ``timm``, but the last projection of each branch divided by sqrt(2 (block + 1))
+        (timm ``NaFlexVit.fix_init_weight``).
     ``timm_truncated``: as ``timm``, but cut at two deviations, as JAX's ``truncated_normal`` means it:
         the real deviation is 0.0176.
     ``jax``: as ``timm``, but linear weights Xavier-uniform, MLP biases normal with deviation 1e-6, the
@@ -62,7 +64,7 @@ ZERO: Draws = (Draw("constant", 0.0),)
 LOGITS = {"logit_scale": math.log(1 / 0.07), "logit_bias": 0.0}
 """Scale and bias of the similarities of texts and images (arXiv 2103.00020, section 2.5)."""
 _ONE: Draws = (Draw("constant", 1.0),)
-_TIMM = ("timm", "timm_truncated", "eva")
+_TIMM = ("timm", "timm_by_depth", "timm_truncated", "eva")
 _JAX = ("jax", "jax_nlhb")
 
 
@@ -95,7 +97,7 @@ def _draws(cfg: ViTConfig, name: str, kind: Kind, shapes: Mapping[str, tuple[int
         return (Draw("constant", cfg.layer_scale or 0.0),)
     if leaf in LOGITS:
         return (Draw("constant", LOGITS[leaf]),)
-    if leaf in ("cls_token", "dist_token", "reg_token", "pos_embed", "token_embed"):
+    if leaf in ("cls_token", "dist_token", "reg_token", "token_embed") or leaf.startswith("pos_embed"):
         return _token_draws(cfg, leaf, shapes[name])
     if leaf == "latent":
         deviation = shapes[name][-1] ** -0.5
@@ -118,12 +120,12 @@ def _norm_draws(cfg: ViTConfig, name: str, leaf: str) -> Draws:
 
 def _token_draws(cfg: ViTConfig, leaf: str, shape: tuple[int, ...]) -> Draws:
     if cfg.init in (*_TIMM, *_JAX, "moco"):
-        if leaf in ("pos_embed", "dist_token", "token_embed") or cfg.init == "eva":
+        if leaf not in ("cls_token", "reg_token") or cfg.init == "eva":
             return (_narrow(cfg),)
         return (Draw("normal", 0.0, 1e-6),)
     if cfg.init == "xavier_normal":
         return (_xavier_normal(shape),)
-    if cfg.init == "torch_uniform_tokens" and leaf != "pos_embed":
+    if cfg.init == "torch_uniform_tokens" and not leaf.startswith("pos_embed"):
         return (Draw("uniform", 0.0, 1.0),)
     return (Draw("normal", 0.0, 1.0),)
 
@@ -158,8 +160,12 @@ def _weight_of(name: str) -> str:
 
 def _eva_draw(cfg: ViTConfig, name: str) -> Draw:
     module = name.rpartition(".")[0]
-    if module == "head":
-        return _narrow(cfg, 1000.0)
+    return _narrow(cfg, 1000.0) if module == "head" else _by_depth(cfg, name)
+
+
+def _by_depth(cfg: ViTConfig, name: str) -> Draw:
+    """Return a narrow normal, narrower for the last projection of a branch the deeper its block is."""
+    module = name.rpartition(".")[0]
     if name.startswith("blocks.") and module.endswith(("attn.proj", "mlp.fc2", "out_proj")):
         return _narrow(cfg, math.sqrt(2.0 * (int(name.split(".")[1]) + 1)))
     return _narrow(cfg)
@@ -172,6 +178,8 @@ def _timm_draw(cfg: ViTConfig, name: str, kind: Kind, is_bias: bool, shape: tupl
         return _torch_draw(shape)
     if is_bias:
         return Draw("constant", 0.0)
+    if cfg.init == "timm_by_depth":
+        return _by_depth(cfg, name)
     return _narrow(cfg) if cfg.init in _TIMM else _xavier_uniform(_one_of_three(name, shape))
 
 

@@ -75,9 +75,9 @@ def _tokens(cfg: ViTConfig) -> Parameters:
         "cls_token": int(cfg.class_token),
         "dist_token": int(cfg.distill_token),
         "reg_token": cfg.register_tokens,
-        "pos_embed": cfg.num_prefix_rows + cfg.num_patches if cfg.pos_embed == "learned" else 0,
     }
-    return {name: Parameter((1, n, cfg.hidden_size), "param") for name, n in rows.items() if n}
+    found = {name: Parameter((1, n, cfg.hidden_size), "param") for name, n in rows.items() if n}
+    return found | {name: Parameter(shape, "param") for name, shape in cfg.table_shapes.items()}
 
 
 def _rope(cfg: ViTConfig) -> Parameters:

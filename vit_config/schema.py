@@ -19,6 +19,7 @@ Act = Literal["gelu", "gelu_tanh", "quick_gelu", "silu", "relu"]
 
 Init = Literal[
     "timm",
+    "timm_by_depth",
     "timm_truncated",
     "jax",
     "jax_nlhb",
@@ -95,17 +96,27 @@ class ViTConfig(Schema, frozen=True):
     both heads' (arXiv 2012.12877)."""
     register_tokens: NonNegativeInt = 0
     """Learned register tokens between the class token and the patches (arXiv 2309.16588)."""
-    pos_embed: Literal["learned", "sincos1d", "sincos2d", "sincos2d_simple", "none"] = "learned"
-    """Position table: learned; sine-cosine over the token index (arXiv 1706.03762); over the grid as
-    in MAE; over the grid as in SimpleViT and Big Vision; or no positions at all."""
+    pos_embed: Literal["learned", "factorized", "sincos1d", "sincos2d", "sincos2d_simple", "none"] = (
+        "learned"
+    )
+    """Position table: learned; the sum of a learned table of rows and one of columns (arXiv 2307.06304);
+    sine-cosine over the token index (arXiv 1706.03762); over the grid as in MAE; over the grid as in
+    SimpleViT and Big Vision; or no positions at all."""
+    pos_embed_grid: Size | None = None
+    """Rows and columns of a learned position table that is fitted to the grid of every image; None means
+    the grid of image_size."""
     pos_embed_prefix: Literal["auto", "all", "class", "none"] = "auto"
     """Which tokens before the patches have a row in the position table; auto is all of them, or none
     where the table knows only the grid."""
     pos_embed_resize: Resampling = "bicubic_antialias"
     """How a learned position table is fitted to another grid, when weights are loaded for another image
     size and, with dynamic_image_size, at call time; see `vit_config.numerics.resample`."""
+    pos_embed_aspect: Literal["stretch", "keep"] = "stretch"
+    """Whether each side of a learned position table is fitted to its own side of another grid, or both
+    to the longer one, of which a grid that is not square takes the first rows or columns."""
     dynamic_image_size: bool = False
-    """Take images of any size that patches divide, not only of image_size."""
+    """Take images of any size that patches divide, not only of image_size, and padded batches of patches
+    (`vit_config.images.patches.Patches`)."""
     rope: Rope | None = None
     """Rotary positions, applied to queries and keys in every block."""
     rel_pos_bias: bool = False
@@ -199,6 +210,20 @@ class ViTConfig(Schema, frozen=True):
     def grid(self) -> tuple[int, int]:
         """Patches per column and per row of the configured image."""
         return self.image_size[0] // self.patch_size[0], self.image_size[1] // self.patch_size[1]
+
+    @property
+    def table_grid(self) -> tuple[int, int]:
+        """Rows and columns of a learned position table."""
+        return self.pos_embed_grid or self.grid
+
+    @property
+    def table_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the learned position tables, by name; none where positions are not learned."""
+        (rows, columns), D = self.table_grid, self.hidden_size
+        if self.pos_embed == "factorized":
+            return {"pos_embed_y": (1, rows, D), "pos_embed_x": (1, columns, D)}
+        found = self.pos_embed == "learned"
+        return {"pos_embed": (1, self.num_prefix_rows + rows * columns, D)} if found else {}
 
     @property
     def num_patches(self) -> int:
@@ -301,12 +326,55 @@ class ViTConfig(Schema, frozen=True):
                 f"the image is {given}, not divisible by patch_size = {self.patch_size}; "
                 + nearest_sizes((height, width), self.patch_size)
             )
-        leading = self.pos_embed == "learned" and self.pos_embed_resize == "leading_rows"
-        if leading and rows * columns > self.num_patches:
+        self.check_grid(rows, columns, f"the image is {given} and")
+
+    def check_grid(self, rows: int, columns: int, what: str) -> None:
+        """Refuse a grid for which positions run out.
+
+        Args:
+            what: the beginning of the message: what has the grid.
+
+        Raises:
+            InputError: positions are the first of a table, and it has too few.
+        """
+        if self.pos_embed_resize != "leading_rows":
+            return
+        height, width = self.table_grid
+        if self.pos_embed == "factorized" and (rows > height or columns > width):
             raise InputError(
-                f"the image is {given} and has {rows * columns} patches, the position table of"
-                f" image_size = {built} has {self.num_patches}; use a smaller image, or another"
-                " pos_embed_resize"
+                f"{what} has {rows}x{columns} patches, the position tables have {height}x{width}; use a"
+                " smaller image, or another pos_embed_resize"
+            )
+        if self.pos_embed == "learned" and rows * columns > height * width:
+            raise InputError(
+                f"{what} has {rows * columns} patches, the position table of a grid {height}x{width} has"
+                f" {height * width}; use a smaller image, or another pos_embed_resize"
+            )
+
+    def check_patches(
+        self, pixels: tuple[int, ...], coordinates: tuple[int, ...], valid: tuple[int, ...]
+    ) -> None:
+        """Refuse a batch of patches that the model was not built for, by the shapes of its parts.
+
+        Raises:
+            InputError: the model takes no patches, or the parts do not fit together.
+        """
+        if not self.dynamic_image_size or self.pos_embed.startswith("sincos"):
+            raise InputError(
+                "the model takes images, not patches: they need dynamic_image_size = true and positions"
+                f" that are learned, rotary or none, but dynamic_image_size = {self.dynamic_image_size}"
+                f' and pos_embed = "{self.pos_embed}"'
+            )
+        if len(pixels) != 3 or coordinates != (*pixels[:2], 2) or valid != pixels[:2]:
+            raise InputError(
+                f"patches have shapes {pixels}, {coordinates} and {valid}, expected pixels"
+                " (B, N, ph * pw * C), coordinates (B, N, 2) and valid (B, N)"
+            )
+        if pixels[2] != self.patch_dim:
+            (height, width), C = self.patch_size, self.in_channels
+            raise InputError(
+                f"patches have {pixels[2]} values each, the model's have {height} * {width} * {C} ="
+                f" {self.patch_dim}"
             )
 
     @model_validator(mode="after")

@@ -7,6 +7,7 @@ from flax import nnx
 from vit_config import Rope, ViTConfig
 from vit_jax.drop import Dropout
 from vit_jax.heads import DifferentialHeads, Heads
+from vit_jax.kernels import padding_bias
 from vit_jax.linear import Linear, add_broadcast
 from vit_jax.norm import make_norm
 from vit_jax.rel_pos import RelativePositionBias
@@ -62,12 +63,14 @@ class Attention(Heads, nnx.Module):
         *,
         rotation: Rotation | None = None,
         first: int | None = None,
+        valid: jax.Array | None = None,
         rngs: nnx.Rngs | None = None,
     ) -> tuple[jax.Array, jax.Array | None]:
         """Map (B, N, D) to the output (B, N, D) and the attention weights (B, h, N, N) or None.
 
         Args:
             first: how many queries to compute, those of the first tokens; None is all N.
+            valid: (B, N) bool, the tokens that are attended to; None is all.
         """
         q, k, v = self.split_heads(x)
         q, k = self.normalise(q, k)
@@ -75,6 +78,7 @@ class Attention(Heads, nnx.Module):
             q, k = (rotate(each, rotation, pairs=self.pairs) for each in (q, k))
         bias = None if self.rel_pos_bias is None else self.rel_pos_bias()[:, :first]  # (h, first, N)
         q = q[:, :first]
+        bias = bias if valid is None else padding_bias(valid, v.dtype)  # (B, 1, 1, N)
         y, weights = self.mix(q, k, v, bias=bias, rngs=rngs)
         y = y.reshape(*y.shape[:2], -1)  # (B, first, h d)
         y = y if self.norm is None else self.norm(y)

@@ -33,14 +33,16 @@ class Block(nnx.Module):
         *,
         rotation: Rotation | None = None,
         first: int | None = None,
+        valid: jax.Array | None = None,
         rngs: nnx.Rngs | None = None,
     ) -> tuple[jax.Array, jax.Array | None]:
         """Map tokens (B, N, D) to tokens (B, N, D) and the attention weights (B, h, N, N) or None.
 
         Args:
             first: how many tokens to return; None is all. The others are only attended to.
+            valid: (B, N) bool, the tokens that are attended to; None is all.
         """
-        y, weights = self.attn(self.norm1(x), rotation=rotation, first=first, rngs=rngs)
+        y, weights = self.attn(self.norm1(x), rotation=rotation, first=first, valid=valid, rngs=rngs)
         x = x[:, :first] + self.drop_path1(self.ls1(y), rngs=rngs)
         x = x + self.drop_path2(self.ls2(self.mlp(self.norm2(x), rngs=rngs)), rngs=rngs)
         return x, weights

@@ -27,10 +27,11 @@ class AttentionBranch(nnx.Module):
         *,
         rotation: Rotation | None = None,
         first: int | None = None,
+        valid: jax.Array | None = None,
         rngs: nnx.Rngs | None = None,
     ) -> tuple[jax.Array, jax.Array | None]:
         """Compute the update to tokens (B, N, D), and the attention weights or None."""
-        y, weights = self.attn(self.norm(x), rotation=rotation, first=first, rngs=rngs)
+        y, weights = self.attn(self.norm(x), rotation=rotation, first=first, valid=valid, rngs=rngs)
         return self.drop_path(self.ls(y), rngs=rngs), weights
 
 
@@ -62,10 +63,13 @@ class ParallelBranchesBlock(nnx.Module):
         *,
         rotation: Rotation | None = None,
         first: int | None = None,
+        valid: jax.Array | None = None,
         rngs: nnx.Rngs | None = None,
     ) -> tuple[jax.Array, jax.Array | None]:
         """Map tokens (B, N, D) to tokens (B, N, D) and the weights (B, branches * h, N, N) or None."""
-        results = [branch(x, rotation=rotation, first=first, rngs=rngs) for branch in self.attns]
+        results = [
+            branch(x, rotation=rotation, first=first, valid=valid, rngs=rngs) for branch in self.attns
+        ]
         x = x[:, :first] + sum(y for y, _ in results)
         x = x + sum(branch(x, rngs=rngs) for branch in self.ffns)
         weights = [each for _, each in results if each is not None]

@@ -9,6 +9,7 @@ from flax import nnx
 
 from vit_config import InputError, ViTConfig
 from vit_config.features import check_format, taken_blocks, with_head
+from vit_config.images.patches import Patches
 from vit_config.pretrained import About
 from vit_jax.drop import Dropout
 from vit_jax.init import draw_anew
@@ -21,9 +22,10 @@ class Features:
 
     cfg: ViTConfig
     about: About
-    run_blocks: Callable[..., Iterator[tuple[jax.Array, Any]]]
+    run_blocks: Callable[..., Iterator[tuple[jax.Array, Any, Any]]]
     normalise: Callable[[jax.Array], jax.Array]
-    pool_tokens: Callable[[jax.Array], jax.Array]
+    pool_tokens: Callable[..., jax.Array]
+    valid_tokens: Callable[..., jax.Array]
     classify: Callable[..., jax.Array]
     combine: Callable[[jax.Array], jax.Array]
     add_head: Callable[..., None]
@@ -32,11 +34,13 @@ class Features:
     head: nnx.Module | None
     head_dist: nnx.Module | None
 
-    def forward_features(self, images: jax.Array, *, rngs: nnx.Rngs | None = None) -> jax.Array:
+    def forward_features(
+        self, images: jax.Array | Patches, *, rngs: nnx.Rngs | None = None
+    ) -> jax.Array:
         """Return all tokens (B, P + N, D) after the last block, and after a final norm before pooling.
 
         Args:
-            images: (B, H, W, C), normalised.
+            images: (B, H, W, C), normalised, or patches.
 
         Raises:
             InputError: an image the model was not built for.
@@ -44,7 +48,12 @@ class Features:
         return self.forward_intermediates(images, 1, output_fmt="NLC", rngs=rngs)[0]
 
     def forward_head(
-        self, x: jax.Array, pre_logits: bool = False, *, rngs: nnx.Rngs | None = None
+        self,
+        x: jax.Array,
+        pre_logits: bool = False,
+        valid: jax.Array | None = None,
+        *,
+        rngs: nnx.Rngs | None = None,
     ) -> jax.Array:
         """Compute the logits (B, num_classes) from the tokens that `forward_features` returns.
 
@@ -52,6 +61,7 @@ class Features:
             x: (B, P + N, D).
             pre_logits: return the head's input instead; with a distillation token, the mean of both
                 heads' inputs.
+            valid: (B, N), the patches that are no padding; None is all.
 
         Raises:
             InputError: an array of another shape.
@@ -59,7 +69,7 @@ class Features:
         D = self.cfg.hidden_size
         if x.ndim != 3 or x.shape[-1] != D:
             raise InputError(f"tokens have shape {x.shape}, expected (B, P + N, {D})")
-        pooled = self.pool_tokens(x)
+        pooled = self.pool_tokens(x, None if valid is None else self.valid_tokens(valid))
         if not pre_logits:
             return self.combine(self.classify(x, pooled, rngs=rngs))
         if self.pre_logits is not None:
@@ -68,7 +78,7 @@ class Features:
 
     def forward_intermediates(
         self,
-        images: jax.Array,
+        images: jax.Array | Patches,
         indices: int | Sequence[int] | None = None,
         return_prefix_tokens: bool = False,
         norm: bool = False,
@@ -81,7 +91,7 @@ class Features:
         """Return the outputs of blocks, beside the features that `forward_features` returns.
 
         Args:
-            images: (B, H, W, C), normalised.
+            images: (B, H, W, C), normalised, or patches.
             indices: how many of the last blocks, or the numbers of blocks, negative from the end;
                 None is all.
             return_prefix_tokens: give each output as a pair with its prefix tokens (B, P, D), if any.
@@ -100,8 +110,13 @@ class Features:
         cfg = self.cfg
         taken = taken_blocks(cfg.depth, indices)
         maps = check_format(output_fmt, ("NHWC", "NLC"))
+        if maps and isinstance(images, Patches):
+            raise InputError(
+                f'output_fmt = "{output_fmt}" needs images of one grid, but these are patches of any;'
+                ' use output_fmt = "NLC"'
+            )
         x, found = images, []
-        for index, (x, _) in enumerate(self.run_blocks(images, rngs=rngs)):
+        for index, (x, _, _) in enumerate(self.run_blocks(images, rngs=rngs)):
             if index in taken:
                 found.append(self.normalise(x) if norm else x)
             if stop_early and index == max(taken):
@@ -117,7 +132,7 @@ class Features:
 
     def get_intermediate_layers(
         self,
-        images: jax.Array,
+        images: jax.Array | Patches,
         n: int | Sequence[int] = 1,
         reshape: bool = False,
         return_prefix_tokens: bool = False,

@@ -21,6 +21,16 @@ CUDNN_TOKENS = 8
 The times of 2, 8 and 64 differ no more than two runs do (docs/performance.md)."""
 
 
+def padding_bias(valid: jax.Array, dtype: Any) -> jax.Array:
+    """Return the bias (B, 1, 1, M) by which `attend` sees the valid (B, M) tokens alone.
+
+    It is half the lowest number: a sum with a logit does not overflow, and where no token is valid
+    the weights are finite.
+    """
+    lowest = jnp.finfo(dtype).min / 2
+    return jnp.where(valid, 0, lowest).astype(dtype)[:, None, None]
+
+
 def attend(
     q: jax.Array,
     k: jax.Array,
@@ -36,7 +46,7 @@ def attend(
     Args:
         q: (B, N, h, d).
         k, v: (B, M, h / groups, d); each of their heads serves a group of neighbouring query heads.
-        bias: (h, N, M), added to the logits.
+        bias: (h, N, M) or (B, 1, 1, M), added to the logits.
         kernel: one of `KERNELS`.
         drop: dropout on the weights.
 
@@ -70,7 +80,11 @@ def attend(
             f"kernel = {kernel!r} cannot drop attention weights, but dropout_attention = {drop.rate};"
             ' use kernel = "reference" or dropout_attention = 0'
         )
-    bias = None if bias is None else bias[None]  # (1, h, N, M)
+    if bias is not None:
+        bias = bias if bias.ndim == 4 else bias[None]
+        bias = jnp.broadcast_to(
+            bias, (*bias.shape[:2], q.shape[1], k.shape[1])
+        )  # (1 or B, h or 1, N, M)
     run = _cudnn if kernel == "cudnn" else jax.nn.dot_product_attention
     # the kernel wants values as wide as keys; those of differential heads are twice as wide
     parts = jnp.split(v, v.shape[-1] // k.shape[-1], axis=-1)
@@ -80,7 +94,7 @@ def attend(
 
 def _cudnn(q: jax.Array, k: jax.Array, v: jax.Array, bias: jax.Array | None, **how: Any) -> jax.Array:
     """Run cuDNN's attention on any number of tokens, padded to a multiple of `CUDNN_TOKENS`; cuDNN's
-    own mask leaves the padding out. Shapes are those of `attend`, except the bias (1, h, N, M)."""
+    own mask leaves the padding out. Shapes are those of `attend`, except the bias, of four axes."""
     B, N, M = q.shape[0], q.shape[1], k.shape[1]
     more_q, more_k = -N % CUDNN_TOKENS, -M % CUDNN_TOKENS
     if not more_q and not more_k:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from vit_config import InputError, ViTConfig, ViTOutput
+from vit_config.images.patches import Patches
 from vit_config.numerics.tables import fixed_position_table
 from vit_config.pretrained import Pretrained
 from vit_jax.block import make_block
@@ -18,7 +19,7 @@ from vit_jax.linear import Linear, add_broadcast
 from vit_jax.norm import make_norm
 from vit_jax.patch import make_patch_embed
 from vit_jax.pooling import AttentionPool, make_pool
-from vit_jax.positions import resample_positions
+from vit_jax.positions import Places, fit_positions, places_of
 from vit_jax.rope import Rotation, make_rope, make_rotation
 
 
@@ -51,11 +52,9 @@ class ViT(Features, Pretrained, nnx.Module):
         self.reg_token = (
             nnx.Param(jnp.zeros((1, cfg.register_tokens, D))) if cfg.register_tokens else None
         )
-        self.pos_embed = (
-            nnx.Param(jnp.zeros((1, cfg.num_prefix_rows + cfg.num_patches, D)))
-            if cfg.pos_embed == "learned"
-            else None
-        )
+        for name in ("pos_embed", "pos_embed_y", "pos_embed_x"):
+            shape = cfg.table_shapes.get(name)
+            setattr(self, name, nnx.Param(jnp.zeros(shape)) if shape else None)
         self.pos_drop = Dropout(cfg.dropout_embed)
         self.patch_drop = PatchDropout(cfg.dropout_patch, cfg.num_prefix_tokens)
         self.rope = make_rope(cfg, rngs=rngs)
@@ -80,14 +79,19 @@ class ViT(Features, Pretrained, nnx.Module):
         distilled = C and cfg.distill_token
         self.head_dist = Linear(cfg.hidden_size, C, use_bias=bias, rngs=rngs) if distilled else None
 
-    def position_table(self, grid: tuple[int, int], x: jax.Array) -> jax.Array | None:
-        """Return the position table (1, rows, D) for an image of that grid, prefix rows first."""
-        if self.pos_embed is not None:
-            return resample_positions(self.pos_embed[...], self.cfg, grid)
+    def position_table(self, grid: tuple[int, int] | Places, x: jax.Array) -> jax.Array | None:
+        """Return the position table (1, rows, D) for images of one grid, prefix rows first; for images
+        of a grid each (B, rows, D)."""
+        if tables := {name: getattr(self, name)[...] for name in self.cfg.table_shapes}:
+            return fit_positions(tables, self.cfg, grid)
+        if isinstance(grid, Places):
+            return None
         table = fixed_position_table(self.cfg, grid)
         return None if table is None else jnp.asarray(table, x.dtype)[None]
 
-    def add_positions(self, prefix: jax.Array, x: jax.Array, grid: tuple[int, int]) -> jax.Array:
+    def add_positions(
+        self, prefix: jax.Array, x: jax.Array, grid: tuple[int, int] | Places
+    ) -> jax.Array:
         """Add positions to prefix (B, P, D) and patch tokens (B, N, D), and join them: (B, P + N, D)."""
         table = self.position_table(grid, x)
         if table is not None:
@@ -98,12 +102,14 @@ class ViT(Features, Pretrained, nnx.Module):
         return jnp.concatenate([prefix, x], axis=1)  # (B, P + N, D)
 
     def embed(
-        self, images: jax.Array, *, rngs: nnx.Rngs | None = None
-    ) -> tuple[jax.Array, list[Rotation | None]]:
-        """Map images (B, H, W, C) to the first block's input (B, P + N, D) and each block's rotation."""
+        self, images: jax.Array | Patches, *, rngs: nnx.Rngs | None = None
+    ) -> tuple[jax.Array, list[Rotation | None], jax.Array | None]:
+        """Map images (B, H, W, C) or patches to the first block's input (B, P + N, D), each block's
+        rotation, and which tokens are no padding (B, P + N), None if all."""
         x = self.patch_embed(images)  # (B, N, D)
         B, _, D = x.shape
-        grid = self.cfg.grid_of(*images.shape[1:3])
+        padded = isinstance(images, Patches)
+        grid = places_of(images) if padded else self.cfg.grid_of(*images.shape[1:3])
         tokens = (self.cls_token, self.dist_token, self.reg_token)
         found = [t[...] for t in tokens if t is not None]  # (1, n, D) each
         prefix = [add_broadcast(jnp.zeros((B, t.shape[1], D), t.dtype), t) for t in found]
@@ -111,49 +117,66 @@ class ViT(Features, Pretrained, nnx.Module):
         x = self.pos_drop(self.add_positions(prefix, x, grid), rngs=rngs)
         x, kept = self.patch_drop(x, rngs=rngs)  # kept: (B, n) or None
         x = x if self.norm_pre is None else self.norm_pre(x)
+        valid = self.valid_tokens(images.valid, kept) if padded else None
         if self.rope is None:
-            return x, [None] * self.cfg.depth
+            return x, [None] * self.cfg.depth, valid
         angles = self.rope(grid, x)  # (depth or 1, 1 or h, N, d/2)
         rotations = [make_rotation(block_angles, kept) for block_angles in angles]
-        return x, [*rotations * (self.cfg.depth // len(rotations))]
+        return x, [*rotations * (self.cfg.depth // len(rotations))], valid
+
+    def valid_tokens(self, valid: jax.Array, kept: jax.Array | None = None) -> jax.Array:
+        """Say which tokens (B, P + N) are no padding: prefix tokens, and the valid patches (B, N), of
+        which `kept` (B, n) are left if not None."""
+        valid = valid if kept is None else jnp.take_along_axis(valid, kept, axis=1)
+        return jnp.pad(valid, ((0, 0), (self.cfg.num_prefix_tokens, 0)), constant_values=True)
 
     def run_blocks(
         self,
-        images: jax.Array,
+        images: jax.Array | Patches,
         *,
         each: bool = True,
         first: int | None = None,
         rngs: nnx.Rngs | None = None,
-    ) -> Iterator[tuple[jax.Array, jax.Array | None]]:
-        """Yield the tokens (B, P + N, D) after each block, with its attention weights or None.
+    ) -> Iterator[tuple[jax.Array, jax.Array | None, jax.Array | None]]:
+        """Yield the tokens (B, P + N, D) after each block, with its attention weights or None, and which
+        tokens are no padding (B, P + N), None if all.
 
         Args:
-            images: (B, H, W, C), normalised.
+            images: (B, H, W, C), normalised, or patches.
             each: false if only the last block's tokens are needed.
             first: how many of the last block's tokens to compute; None is all.
 
         Raises:
             InputError: an image the model was not built for.
         """
-        if images.ndim != 4:
+        if isinstance(images, Patches):
+            self.cfg.check_patches(*(part.shape for part in images))
+        elif images.ndim != 4:
             raise InputError(f"images have shape {images.shape}, expected (B, H, W, C)")
-        self.cfg.check_image(*images.shape[1:])
-        x, rotations = self.embed(images, rngs=rngs)
+        else:
+            self.cfg.check_image(*images.shape[1:])
+        x, rotations, valid = self.embed(images, rngs=rngs)
+        padding = {} if valid is None else {"valid": valid}
         if self.run_all is not None and not each:
-            yield self.run_all(x, rotations, rngs), None
+            yield self.run_all(x, rotations, rngs, **padding), None, valid
             return
         wanted = [None] * (self.cfg.depth - 1) + [first]
         for block, rotation, first in zip(self.blocks, rotations, wanted, strict=True):
-            x, weights = block(x, rotation=rotation, first=first, rngs=rngs)
-            yield x, weights
+            x, weights = block(x, rotation=rotation, first=first, rngs=rngs, **padding)
+            yield x, weights, valid
 
     def normalise(self, x: jax.Array) -> jax.Array:
         """Apply the final norm to all tokens (B, P + N, D), if the schema has one before pooling."""
         return x if self.norm is None else self.norm(x)
 
-    def pool_tokens(self, x: jax.Array) -> jax.Array:
-        """Pool tokens (B, P + N, D) to the input, (B, D) or (B, 2 D), of the head or its tanh layer."""
-        pooled = self.pool(x if self.attn_pool is None else self.attn_pool(x))
+    def pool_tokens(self, x: jax.Array, valid: jax.Array | None = None) -> jax.Array:
+        """Pool tokens (B, P + N, D), of which `valid` (B, P + N) are no padding, to the input, (B, D) or
+        (B, 2 D), of the head or its tanh layer."""
+        padding = {} if valid is None else {"valid": valid}
+        if self.attn_pool is None:
+            pooled = self.pool(x, **padding)
+        else:
+            pooled = self.pool(self.attn_pool(x, **padding))
         return pooled if self.fc_norm is None else self.fc_norm(pooled)
 
     def classify(self, x: jax.Array, pooled: jax.Array, *, rngs: nnx.Rngs | None = None) -> jax.Array:
@@ -183,7 +206,7 @@ class ViT(Features, Pretrained, nnx.Module):
 
     def __call__(
         self,
-        images: jax.Array,
+        images: jax.Array | Patches,
         *,
         return_tokens: bool = True,
         return_attention: bool = False,
@@ -193,7 +216,8 @@ class ViT(Features, Pretrained, nnx.Module):
         """Classify images.
 
         Args:
-            images: (B, H, W, C), normalised.
+            images: (B, H, W, C), normalised; or, with dynamic_image_size, patches of images of any
+                sizes, whose padding changes nothing: what is returned for it has no meaning.
             return_tokens: false if only the logits are needed: the last block then computes no more
                 tokens than the head reads.
             return_attention: also return every block's attention weights.
@@ -203,10 +227,11 @@ class ViT(Features, Pretrained, nnx.Module):
             InputError: an image the model was not built for, or attention weights asked of a fast
                 kernel.
         """
-        x, attention, blocks = images, [], []
+        x, valid, attention, blocks = images, None, [], []
         each = return_attention or return_blocks
         first = None if return_tokens or each else self.cfg.head_tokens
-        for x, weights in self.run_blocks(images, each=each, first=first, rngs=rngs):
+        for block in self.run_blocks(images, each=each, first=first, rngs=rngs):
+            x, weights, valid = block
             if return_attention:
                 attention.append(weights)
             if return_blocks:
@@ -217,7 +242,7 @@ class ViT(Features, Pretrained, nnx.Module):
                 ' set_kernel(model, "auto")'
             )
         x = self.normalise(x)
-        pooled = self.pool_tokens(x)  # (B, D)
+        pooled = self.pool_tokens(x, valid)  # (B, D)
         by_head = self.classify(x, pooled, rngs=rngs)  # (heads, B, num_classes)
         P = self.cfg.num_prefix_tokens
         return ViTOutput(
@@ -230,11 +255,11 @@ class ViT(Features, Pretrained, nnx.Module):
             blocks=tuple(blocks) if return_blocks else None,
         )
 
-    def logits(self, images: jax.Array, *, rngs: nnx.Rngs | None = None) -> jax.Array:
+    def logits(self, images: jax.Array | Patches, *, rngs: nnx.Rngs | None = None) -> jax.Array:
         """Return timm's output: logits (B, num_classes), or the head's input where there is no head.
 
         Args:
-            images: (B, H, W, C), normalised.
+            images: (B, H, W, C), normalised, or patches.
 
         Raises:
             InputError: images that the model was not built for.

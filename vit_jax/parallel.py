@@ -7,6 +7,7 @@ from flax import nnx
 from vit_config import ViTConfig
 from vit_jax.drop import Dropout, DropPath
 from vit_jax.heads import DifferentialHeads, Heads
+from vit_jax.kernels import padding_bias
 from vit_jax.linear import Linear, add_broadcast
 from vit_jax.mlp import Activation
 from vit_jax.norm import make_layer_scale, make_norm
@@ -47,6 +48,7 @@ class ParallelBlock(Heads, nnx.Module):
         *,
         rotation: Rotation | None = None,
         first: int | None = None,
+        valid: jax.Array | None = None,
         rngs: nnx.Rngs | None = None,
     ) -> tuple[jax.Array, jax.Array | None]:
         """Map tokens (B, N, D) to tokens (B, N, D) and the attention weights (B, h, N, N) or None."""
@@ -59,7 +61,8 @@ class ParallelBlock(Heads, nnx.Module):
         q, k = self.normalise(q, k)
         q, hidden = q[:, :first], hidden[:, :first]
         v = v.reshape(B, N, self.num_heads, d)
-        attended, weights = self.mix(q, k, v, bias=None, rngs=rngs)
+        bias = None if valid is None else padding_bias(valid, v.dtype)  # (B, 1, 1, N)
+        attended, weights = self.mix(q, k, v, bias=bias, rngs=rngs)
         hidden = self.mlp_drop(self.mlp_act(hidden), rngs=rngs)  # (B, first, M)
         y = self.out_proj_of(attended.reshape(B, -1, D), hidden)
         return x[:, :first] + self.drop_path(self.ls(y), rngs=rngs), weights

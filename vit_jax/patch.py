@@ -6,8 +6,9 @@ from flax import nnx
 from jax.sharding import AxisType
 
 from vit_config import InputError, ViTConfig
+from vit_config.images.patches import Patches
 from vit_config.images.types import check_image_type
-from vit_jax.linear import Conv, Linear
+from vit_jax.linear import Conv, Linear, add_broadcast
 from vit_jax.norm import make_norm
 
 
@@ -67,15 +68,26 @@ class PatchEmbed(nnx.Module):
         x = self.proj(images)  # (B, gh, gw, D)
         return x.reshape(x.shape[0], -1, x.shape[-1])  # (B, N, D)
 
-    def __call__(self, images: jax.Array) -> jax.Array:
-        """Map images (B, H, W, C) to patch tokens (B, N, D).
+    def project_patches(self, pixels: jax.Array) -> jax.Array:
+        """Project patches (B, N, ph * pw * C), in (row, column, channel) order, to tokens (B, N, D)."""
+        kernel = self.proj.kernel[...]  # (ph, pw, C, D)
+        x = pixels @ kernel.reshape(-1, kernel.shape[-1])
+        return x if self.proj.bias is None else add_broadcast(x, self.proj.bias[...])
+
+    def __call__(self, images: jax.Array | Patches) -> jax.Array:
+        """Map images (B, H, W, C), or patches, to patch tokens (B, N, D).
 
         Raises:
             InputError: images of another type than the parameters, or split over explicit axes.
         """
-        check_image_type(str(jnp.result_type(images)), str(self.proj.kernel[...].dtype))
-        _check_axes(images)
-        x = self.project(images)
+        padded = isinstance(images, Patches)
+        pixels = images.pixels if padded else images
+        check_image_type(str(jnp.result_type(pixels)), str(self.proj.kernel[...].dtype))
+        _check_axes(pixels)
+        if padded:  # what padding holds, were it not a number, must not reach a sum
+            x = self.project_patches(jnp.where(images.valid[:, :, None], pixels, 0))
+        else:
+            x = self.project(images)
         return x if self.norm is None else self.norm(x)
 
 
@@ -92,6 +104,14 @@ class LinearPatchEmbed(PatchEmbed):
         """Project images (B, H, W, C) to tokens (B, N, D), row by row."""
         x = patchify(images, self.patch_size, order=self.order)  # (B, N, ph * pw * C)
         return self.proj(x if self.norm_in is None else self.norm_in(x))  # (B, N, D)
+
+    def project_patches(self, pixels: jax.Array) -> jax.Array:
+        """Project patches (B, N, ph * pw * C), in (row, column, channel) order, to tokens (B, N, D)."""
+        x = pixels
+        if self.order == "chw":
+            cut = x.reshape(*x.shape[:2], self.patch_size[0] * self.patch_size[1], -1)
+            x = cut.swapaxes(2, 3).reshape(x.shape)
+        return self.proj(x if self.norm_in is None else self.norm_in(x))
 
 
 def make_patch_embed(cfg: ViTConfig, *, rngs: nnx.Rngs) -> PatchEmbed:

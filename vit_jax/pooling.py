@@ -5,10 +5,21 @@ import jax.numpy as jnp
 from flax import nnx
 
 from vit_config import ViTConfig
-from vit_jax.kernels import attend
+from vit_jax.kernels import attend, padding_bias
 from vit_jax.linear import Linear
 from vit_jax.mlp import Mlp
 from vit_jax.norm import Identity, make_norm
+
+
+def mean_of(x: jax.Array, valid: jax.Array | None) -> jax.Array:
+    """Return the mean (B, D) of the valid (B, N) of the tokens (B, N, D), or of all if None."""
+    if valid is None:
+        return x.mean(axis=1)
+    dtype = x.dtype
+    wide = jnp.promote_types(dtype, jnp.float32)
+    x = jnp.where(valid[:, :, None], x.astype(wide), 0)
+    count = valid.sum(axis=1)[:, None]
+    return (x.sum(axis=1) / (count + (count == 0))).astype(dtype)
 
 
 class Pool(nnx.Module):
@@ -20,11 +31,13 @@ class Pool(nnx.Module):
         self.num_class_tokens = 1 + cfg.distill_token
         self.first_pooled = 0 if cfg.pool_prefix else cfg.num_prefix_tokens
 
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """Pool tokens (B, P + N, D) to (B, D), or to class token and mean (B, 2 D)."""
+    def __call__(self, x: jax.Array, *, valid: jax.Array | None = None) -> jax.Array:
+        """Pool tokens (B, P + N, D), of which `valid` (B, P + N) count, to (B, D), or to class token and
+        mean (B, 2 D)."""
         if self.kind == "class":
             return x[:, : self.num_class_tokens].mean(axis=1)
-        mean = x[:, self.first_pooled :].mean(axis=1)
+        first = self.first_pooled
+        mean = mean_of(x[:, first:], None if valid is None else valid[:, first:])
         return mean if self.kind == "mean" else jnp.concatenate([x[:, 0], mean], axis=-1)
 
 
@@ -42,15 +55,17 @@ class AttentionPool(nnx.Module):
         self.norm = make_norm(cfg, D, rngs=rngs)
         self.mlp = Mlp(cfg.pool_mlp, rngs=rngs)
 
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """Pool tokens (B, P + N, D) to (B, D)."""
-        x = x[:, self.first_pooled :]
+    def __call__(self, x: jax.Array, *, valid: jax.Array | None = None) -> jax.Array:
+        """Pool tokens (B, P + N, D), of which `valid` (B, P + N) are attended to, to (B, D)."""
+        first = self.first_pooled
+        x = x[:, first:]
+        bias = None if valid is None else padding_bias(valid[:, first:], x.dtype)  # (B, 1, 1, N)
         B, N, D = x.shape
         latent = jnp.broadcast_to(self.latent[...], (B, 1, D))
         q = self.q(latent).reshape(B, 1, self.num_heads, -1)  # (B, 1, h, d)
         kv = self.kv(x).reshape(B, N, 2, self.num_heads, -1)  # (B, N, 2, h, d)
         k, v = kv[:, :, 0], kv[:, :, 1]
-        y, _ = attend(q, k, v)
+        y, _ = attend(q, k, v, bias=bias)
         y = self.proj(y.reshape(B, 1, D))
         y = y + self.mlp(self.norm(y))
         return y[:, 0]

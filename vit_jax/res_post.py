@@ -28,10 +28,11 @@ class ResPostBlock(nnx.Module):
         *,
         rotation: Rotation | None = None,
         first: int | None = None,
+        valid: jax.Array | None = None,
         rngs: nnx.Rngs | None = None,
     ) -> tuple[jax.Array, jax.Array | None]:
         """Map tokens (B, N, D) to tokens (B, N, D) and the attention weights (B, h, N, N) or None."""
-        y, weights = self.attn(x, rotation=rotation, first=first, rngs=rngs)
+        y, weights = self.attn(x, rotation=rotation, first=first, valid=valid, rngs=rngs)
         x = x[:, :first] + self.drop_path1(self.norm1(y), rngs=rngs)
         x = x + self.drop_path2(self.norm2(self.mlp(x, rngs=rngs)), rngs=rngs)
         return x, weights

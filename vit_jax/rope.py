@@ -7,7 +7,8 @@ import jax.numpy as jnp
 from flax import nnx
 
 from vit_config import Rope, ViTConfig
-from vit_config.numerics.rope import coordinates, rotation_table
+from vit_config.numerics.rope import coordinates, frequencies, in_order, placed, rotation_table
+from vit_jax.positions import Places
 
 
 class Rotation(NamedTuple):
@@ -18,7 +19,12 @@ class Rotation(NamedTuple):
 
 
 def make_rotation(angles: jax.Array, kept: jax.Array | None) -> Rotation:
-    """Build the rotation by angles (1 or h, N, d / 2), of the kept patches (B, n) alone if not None."""
+    """Build the rotation by angles (1 or h, N, d / 2), or (B, 1 or h, N, d / 2) where images differ, of
+    the kept patches (B, n) alone if not None."""
+    if angles.ndim == 4:
+        angles = jnp.swapaxes(angles, 1, 2)  # (B, N, 1 or h, d/2)
+        angles = angles if kept is None else jnp.take_along_axis(angles, kept[:, :, None, None], axis=1)
+        return Rotation(jnp.sin(angles), jnp.cos(angles))
     angles = angles.transpose(1, 0, 2)[None]  # (1, N, 1 or h, d/2)
     if kept is not None:
         angles = angles[0][kept]  # (B, n, 1 or h, d/2)
@@ -46,6 +52,15 @@ def rotate(x: jax.Array, rotation: Rotation, *, pairs: str) -> jax.Array:
     return jnp.concatenate([x[:, :P], turned.astype(x.dtype)], axis=1)
 
 
+def axes_of(rope: Rope, places: Places, dtype: jnp.dtype) -> tuple[jax.Array, jax.Array]:
+    """Compute the coordinates of patches along both axes, (B, N) each, the first axis first."""
+    found = [
+        placed(rope, axis, places.coordinates[:, :, axis].astype(dtype), places.grids[:, axis, None])
+        for axis in (0, 1)
+    ]
+    return in_order(rope, *found)
+
+
 class RotaryPositions(nnx.Module):
     """Rotary positions with the same angles in every block and head."""
 
@@ -53,9 +68,14 @@ class RotaryPositions(nnx.Module):
         self.rope = cfg.rope or Rope()
         self.head_dim = cfg.head_dim
 
-    def __call__(self, grid: tuple[int, int], x: jax.Array) -> jax.Array:
-        """Compute the angles (1, 1, N, d / 2) of a grid, in the type of `x`, at least float32."""
+    def __call__(self, grid: tuple[int, int] | Places, x: jax.Array) -> jax.Array:
+        """Compute the angles (1, 1, N, d / 2) of a grid, or (1, B, 1, N, d / 2) of places, in the type
+        of `x`, at least float32."""
         wide = jnp.promote_types(x.dtype, jnp.float32)
+        if isinstance(grid, Places):
+            bands = jnp.asarray(frequencies(self.rope, self.head_dim), wide)
+            angles = [each[..., None] * bands for each in axes_of(self.rope, grid, wide)]  # (B, N, d/4)
+            return jnp.concatenate(angles, axis=-1)[None, :, None]
         table = rotation_table(self.rope, grid, self.head_dim)  # (N, d/2)
         return jnp.asarray(table, wide)[None, None]
 
@@ -67,12 +87,16 @@ class MixedRotaryPositions(RotaryPositions):
         super().__init__(cfg, rngs=rngs)
         self.freqs = nnx.Param(jnp.zeros((2, cfg.depth, cfg.num_heads, cfg.head_dim // 2)))
 
-    def __call__(self, grid: tuple[int, int], x: jax.Array) -> jax.Array:
-        """Compute the angles (depth, h, N, d / 2) of a grid, in the type of `x`, at least float32."""
+    def __call__(self, grid: tuple[int, int] | Places, x: jax.Array) -> jax.Array:
+        """Compute the angles (depth, h, N, d / 2) of a grid, or (depth, B, h, N, d / 2) of places, in
+        the type of `x`, at least float32."""
         wide = jnp.promote_types(x.dtype, jnp.float32)
+        freqs = self.freqs[...].astype(wide)[:, :, :, None]  # (2, depth, h, 1, d/2)
+        if isinstance(grid, Places):
+            first, second = (each[:, None, :, None] for each in axes_of(self.rope, grid, wide))
+            return first * freqs[0][:, None] + second * freqs[1][:, None]  # (depth, B, h, N, d/2)
         places = jnp.asarray(coordinates(self.rope, grid), wide)  # (N, 2)
         first, second = places[:, 0, None], places[:, 1, None]  # (N, 1)
-        freqs = self.freqs[...].astype(wide)[:, :, :, None]  # (2, depth, h, 1, d/2)
         return first * freqs[0] + second * freqs[1]
 
 

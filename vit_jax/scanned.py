@@ -83,10 +83,11 @@ def _difference(one: nnx.Module, other: nnx.Module) -> str:
 def make_run_all(
     blocks: Sequence[nnx.Module], loop: Loop, gather: Gather | None = None
 ) -> Callable[..., jax.Array]:
-    """Make a function that runs all blocks: ``(params, x, rotations, rngs) -> x``.
+    """Make a function that runs all blocks: ``(params, x, rotations, rngs, valid) -> x``.
 
     It takes the model's parameters by common name, tokens (B, N, D), the rotation of each block or
-    None, and random streams or None, and returns the tokens after the last block.
+    None, random streams or None, and which tokens are no padding (B, N) or None, and returns the tokens
+    after the last block.
 
     Args:
         blocks: the blocks of an abstract model.
@@ -96,10 +97,14 @@ def make_run_all(
     parts = [_Stretch(blocks, indices, gather) for indices in stretches(blocks, loop)]
 
     def run_all(
-        params: Params, x: jax.Array, rotations: Sequence[Rotation | None], rngs: nnx.Rngs | None
+        params: Params,
+        x: jax.Array,
+        rotations: Sequence[Rotation | None],
+        rngs: nnx.Rngs | None,
+        valid: jax.Array | None = None,
     ) -> jax.Array:
         for part in parts:
-            x = part.run(loop, params, x, rotations, rngs)
+            x = part.run(loop, params, x, rotations, rngs, valid)
         return x
 
     return run_all
@@ -191,6 +196,7 @@ class _Stretch:
         x: jax.Array,
         rotations: Sequence[Rotation | None],
         rngs: nnx.Rngs | None,
+        valid: jax.Array | None,
     ) -> jax.Array:
         """Run the blocks: tokens (B, N, D) before the first to tokens after the last."""
         turns = [rotations[index] for index in self.indices]
@@ -199,7 +205,7 @@ class _Stretch:
         def block(x: jax.Array, layer: _Layer, rngs: Any = None) -> jax.Array:
             rotation = turns[0] if together else layer.rotation
             rngs = rngs if layer.keys is None else _Keys(layer.keys)
-            return self.build(layer)(x, rotation=rotation, rngs=rngs)[0]
+            return self.build(layer)(x, rotation=rotation, valid=valid, rngs=rngs)[0]
 
         layers = _Layer(
             [self.stacked(params, leaf.name) for leaf in self.leaves],

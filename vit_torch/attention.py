@@ -6,6 +6,7 @@ from torch import nn
 from vit_config import Rope, ViTConfig
 from vit_torch.drop import Dropout
 from vit_torch.heads import DifferentialHeads, Heads
+from vit_torch.kernels import padding_bias
 from vit_torch.norm import make_norm
 from vit_torch.rel_pos import RelativePositionBias
 from vit_torch.rope import Rotation, rotate
@@ -51,12 +52,18 @@ class Attention(Heads, nn.Module):
         return q.reshape(B, N, h, d), k.reshape(B, N, kv, d), v.reshape(B, N, kv, d)
 
     def forward(
-        self, x: torch.Tensor, *, rotation: Rotation | None = None, first: int | None = None
+        self,
+        x: torch.Tensor,
+        *,
+        rotation: Rotation | None = None,
+        first: int | None = None,
+        valid: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Map (B, N, D) to the output (B, N, D) and the attention weights (B, h, N, N) or None.
 
         Args:
             first: how many queries to compute, those of the first tokens; None is all N.
+            valid: (B, N) bool, the tokens that are attended to; None is all.
         """
         q, k, v = self.split_heads(x)
         q, k = self.normalise(q, k)
@@ -64,6 +71,7 @@ class Attention(Heads, nn.Module):
             q, k = (rotate(each, rotation, pairs=self.pairs) for each in (q, k))
         bias = None if self.rel_pos_bias is None else self.rel_pos_bias()[:, :first]  # (h, first, N)
         q = q[:, :first]
+        bias = bias if valid is None else padding_bias(valid, v.dtype)  # (B, 1, 1, N)
         y, weights = self.mix(q, k, v, bias=bias)
         y = y.reshape(*y.shape[:2], -1)  # (B, first, h d)
         y = y if self.norm is None else self.norm(y)

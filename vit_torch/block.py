@@ -29,14 +29,20 @@ class Block(nn.Module):
         self.drop_path2 = DropPath(cfg.block_drop_rates[index])
 
     def forward(
-        self, x: torch.Tensor, *, rotation: Rotation | None = None, first: int | None = None
+        self,
+        x: torch.Tensor,
+        *,
+        rotation: Rotation | None = None,
+        first: int | None = None,
+        valid: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Map tokens (B, N, D) to tokens (B, N, D) and the attention weights (B, h, N, N) or None.
 
         Args:
             first: how many tokens to return; None is all. The others are only attended to.
+            valid: (B, N) bool, the tokens that are attended to; None is all.
         """
-        y, weights = self.attn(self.norm1(x), rotation=rotation, first=first)
+        y, weights = self.attn(self.norm1(x), rotation=rotation, first=first, valid=valid)
         x = x[:, :first] + self.drop_path1(self.ls1(y))
         x = x + self.drop_path2(self.ls2(self.mlp(self.norm2(x))))
         return x, weights

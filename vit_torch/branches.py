@@ -22,10 +22,15 @@ class AttentionBranch(nn.Module):
         self.drop_path = DropPath(cfg.block_drop_rates[index])
 
     def forward(
-        self, x: torch.Tensor, *, rotation: Rotation | None = None, first: int | None = None
+        self,
+        x: torch.Tensor,
+        *,
+        rotation: Rotation | None = None,
+        first: int | None = None,
+        valid: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Compute the update to tokens (B, N, D), and the attention weights or None."""
-        y, weights = self.attn(self.norm(x), rotation=rotation, first=first)
+        y, weights = self.attn(self.norm(x), rotation=rotation, first=first, valid=valid)
         return self.drop_path(self.ls(y)), weights
 
 
@@ -54,10 +59,15 @@ class ParallelBranchesBlock(nn.Module):
         self.ffns = nn.ModuleList([MlpBranch(cfg, index) for _ in branches])
 
     def forward(
-        self, x: torch.Tensor, *, rotation: Rotation | None = None, first: int | None = None
+        self,
+        x: torch.Tensor,
+        *,
+        rotation: Rotation | None = None,
+        first: int | None = None,
+        valid: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Map tokens (B, N, D) to tokens (B, N, D) and the weights (B, branches * h, N, N) or None."""
-        results = [branch(x, rotation=rotation, first=first) for branch in self.attns]
+        results = [branch(x, rotation=rotation, first=first, valid=valid) for branch in self.attns]
         x = x[:, :first] + sum(y for y, _ in results)
         x = x + sum(branch(x) for branch in self.ffns)
         weights = [each for _, each in results if each is not None]

@@ -8,6 +8,7 @@ from torch import nn
 
 from vit_config import InputError, ViTConfig
 from vit_config.features import check_format, taken_blocks, with_head
+from vit_config.images.patches import Patches
 from vit_config.pretrained import About
 from vit_torch.drop import Dropout
 from vit_torch.init import draw_anew
@@ -20,9 +21,10 @@ class Features:
 
     cfg: ViTConfig
     about: About
-    run_blocks: Callable[..., Iterator[tuple[torch.Tensor, Any]]]
+    run_blocks: Callable[..., Iterator[tuple[torch.Tensor, Any, Any]]]
     normalise: Callable[[torch.Tensor], torch.Tensor]
-    pool_tokens: Callable[[torch.Tensor], torch.Tensor]
+    pool_tokens: Callable[..., torch.Tensor]
+    valid_tokens: Callable[..., torch.Tensor]
     classify: Callable[..., torch.Tensor]
     combine: Callable[[torch.Tensor], torch.Tensor]
     add_head: Callable[..., None]
@@ -32,24 +34,27 @@ class Features:
     head: nn.Module | None
     head_dist: nn.Module | None
 
-    def forward_features(self, images: torch.Tensor) -> torch.Tensor:
+    def forward_features(self, images: torch.Tensor | Patches) -> torch.Tensor:
         """Return all tokens (B, P + N, D) after the last block, and after a final norm before pooling.
 
         Args:
-            images: (B, C, H, W), normalised.
+            images: (B, C, H, W), normalised, or patches.
 
         Raises:
             InputError: an image the model was not built for.
         """
         return self.forward_intermediates(images, 1, output_fmt="NLC")[0]
 
-    def forward_head(self, x: torch.Tensor, pre_logits: bool = False) -> torch.Tensor:
+    def forward_head(
+        self, x: torch.Tensor, pre_logits: bool = False, valid: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Compute the logits (B, num_classes) from the tokens that `forward_features` returns.
 
         Args:
             x: (B, P + N, D).
             pre_logits: return the head's input instead; with a distillation token, the mean of both
                 heads' inputs.
+            valid: (B, N), the patches that are no padding; None is all.
 
         Raises:
             InputError: an array of another shape.
@@ -57,7 +62,7 @@ class Features:
         D = self.cfg.hidden_size
         if x.ndim != 3 or x.shape[-1] != D:
             raise InputError(f"tokens have shape {tuple(x.shape)}, expected (B, P + N, {D})")
-        pooled = self.pool_tokens(x)
+        pooled = self.pool_tokens(x, None if valid is None else self.valid_tokens(valid))
         if not pre_logits:
             return self.combine(self.classify(x, pooled))
         if self.pre_logits is not None:
@@ -66,7 +71,7 @@ class Features:
 
     def forward_intermediates(
         self,
-        images: torch.Tensor,
+        images: torch.Tensor | Patches,
         indices: int | Sequence[int] | None = None,
         return_prefix_tokens: bool = False,
         norm: bool = False,
@@ -77,7 +82,7 @@ class Features:
         """Return the outputs of blocks, beside the features that `forward_features` returns.
 
         Args:
-            images: (B, C, H, W), normalised.
+            images: (B, C, H, W), normalised, or patches.
             indices: how many of the last blocks, or the numbers of blocks, negative from the end;
                 None is all.
             return_prefix_tokens: give each output as a pair with its prefix tokens (B, P, D), if any.
@@ -96,8 +101,13 @@ class Features:
         cfg = self.cfg
         taken = taken_blocks(cfg.depth, indices)
         maps = check_format(output_fmt, ("NCHW", "NLC"))
+        if maps and isinstance(images, Patches):
+            raise InputError(
+                f'output_fmt = "{output_fmt}" needs images of one grid, but these are patches of any;'
+                ' use output_fmt = "NLC"'
+            )
         x, found = images, []
-        for index, (x, _) in enumerate(self.run_blocks(images)):
+        for index, (x, _, _) in enumerate(self.run_blocks(images)):
             if index in taken:
                 found.append(self.normalise(x) if norm else x)
             if stop_early and index == max(taken):
@@ -113,7 +123,7 @@ class Features:
 
     def get_intermediate_layers(
         self,
-        images: torch.Tensor,
+        images: torch.Tensor | Patches,
         n: int | Sequence[int] = 1,
         reshape: bool = False,
         return_prefix_tokens: bool = False,

@@ -29,6 +29,17 @@ def weights_formed(wanted: bool) -> Iterator[None]:
         del _asked[: len(asked)]
 
 
+def padding_bias(valid: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return the bias (B, 1, 1, M) by which `attend` sees the valid (B, M) tokens alone.
+
+    It is half the lowest number: a sum with a logit does not overflow, and where no token is valid
+    the weights are finite.
+    """
+    lowest = torch.finfo(dtype).min / 2
+    bias = torch.zeros(valid.shape, dtype=dtype, device=valid.device)
+    return bias.masked_fill(~valid, lowest)[:, None, None]
+
+
 def attend(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -43,7 +54,7 @@ def attend(
     Args:
         q: (B, N, h, d).
         k, v: (B, M, h / groups, d); each of their heads serves a group of neighbouring query heads.
-        bias: (h, N, M), added to the logits.
+        bias: (h, N, M) or (B, 1, 1, M), added to the logits.
         kernel: one of `KERNELS`.
         drop: dropout on the weights.
 

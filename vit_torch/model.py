@@ -4,8 +4,10 @@ from collections.abc import Iterator
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from vit_config import InputError, ViTConfig, ViTOutput
+from vit_config.images.patches import Patches
 from vit_config.numerics.tables import fixed_position_table
 from vit_config.pretrained import Pretrained
 from vit_torch.block import make_block
@@ -17,7 +19,7 @@ from vit_torch.kernels import weights_formed
 from vit_torch.norm import make_norm
 from vit_torch.patch import make_patch_embed
 from vit_torch.pooling import AttentionPool, make_pool
-from vit_torch.positions import resample_positions
+from vit_torch.positions import Places, fit_positions, places_of
 from vit_torch.rope import Rotation, make_rope, make_rotation
 
 
@@ -46,11 +48,9 @@ class ViT(Features, Pretrained, nn.Module):
         self.reg_token = (
             nn.Parameter(torch.zeros(1, cfg.register_tokens, D)) if cfg.register_tokens else None
         )
-        self.pos_embed = (
-            nn.Parameter(torch.zeros(1, cfg.num_prefix_rows + cfg.num_patches, D))
-            if cfg.pos_embed == "learned"
-            else None
-        )
+        for name in ("pos_embed", "pos_embed_y", "pos_embed_x"):
+            shape = cfg.table_shapes.get(name)
+            setattr(self, name, nn.Parameter(torch.zeros(shape)) if shape else None)
         self.pos_drop = Dropout(cfg.dropout_embed)
         self.patch_drop = PatchDropout(cfg.dropout_patch, cfg.num_prefix_tokens)
         self.rope = make_rope(cfg)
@@ -75,15 +75,18 @@ class ViT(Features, Pretrained, nn.Module):
         distilled = C and cfg.distill_token
         self.head_dist = nn.Linear(cfg.hidden_size, C, bias=bias) if distilled else None
 
-    def position_table(self, grid: tuple[int, int], x: torch.Tensor) -> torch.Tensor | None:
-        """Return the position table (1, rows, D) for an image of that grid, prefix rows first."""
-        if self.pos_embed is not None:
-            return resample_positions(self.pos_embed, self.cfg, grid)
+    def position_table(self, grid: tuple[int, int] | Places, x: torch.Tensor) -> torch.Tensor | None:
+        """Return the position table (1, rows, D) for images of one grid, prefix rows first; for images
+        of a grid each (B, rows, D)."""
+        if tables := {name: getattr(self, name) for name in self.cfg.table_shapes}:
+            return fit_positions(tables, self.cfg, grid)
+        if isinstance(grid, Places):
+            return None
         table = fixed_position_table(self.cfg, grid)
         return None if table is None else torch.tensor(table, dtype=x.dtype, device=x.device)[None]
 
     def add_positions(
-        self, prefix: torch.Tensor, x: torch.Tensor, grid: tuple[int, int]
+        self, prefix: torch.Tensor, x: torch.Tensor, grid: tuple[int, int] | Places
     ) -> torch.Tensor:
         """Add positions to prefix (B, P, D) and patch tokens (B, N, D), and join them: (B, P + N, D)."""
         table = self.position_table(grid, x)
@@ -94,52 +97,73 @@ class ViT(Features, Pretrained, nn.Module):
             prefix = torch.cat([placed, prefix[:, rows:]], dim=1)
         return torch.cat([prefix, x], dim=1)  # (B, P + N, D)
 
-    def embed(self, images: torch.Tensor) -> tuple[torch.Tensor, list[Rotation | None]]:
-        """Map images (B, C, H, W) to the first block's input (B, P + N, D) and each block's rotation."""
+    def embed(
+        self, images: torch.Tensor | Patches
+    ) -> tuple[torch.Tensor, list[Rotation | None], torch.Tensor | None]:
+        """Map images (B, C, H, W) or patches to the first block's input (B, P + N, D), each block's
+        rotation, and which tokens are no padding (B, P + N), None if all."""
         x = self.patch_embed(images)  # (B, N, D)
         B, _, D = x.shape
-        grid = self.cfg.grid_of(*images.shape[2:])
+        padded = isinstance(images, Patches)
+        grid = places_of(images) if padded else self.cfg.grid_of(*images.shape[2:])
         tokens = (self.cls_token, self.dist_token, self.reg_token)
         prefix = [t.expand(B, t.shape[1], D) for t in tokens if t is not None]
         prefix = torch.cat([x.new_zeros(B, 0, D), *prefix], dim=1)  # (B, P, D)
         x = self.pos_drop(self.add_positions(prefix, x, grid))
         x, kept = self.patch_drop(x)  # kept: (B, n) or None
         x = x if self.norm_pre is None else self.norm_pre(x)
+        valid = self.valid_tokens(images.valid, kept) if padded else None
         if self.rope is None:
-            return x, [None] * self.cfg.depth
+            return x, [None] * self.cfg.depth, valid
         angles = self.rope(grid, x)  # (depth or 1, 1 or h, N, d/2)
         rotations = [make_rotation(block_angles, kept) for block_angles in angles]
-        return x, [*rotations * (self.cfg.depth // len(rotations))]
+        return x, [*rotations * (self.cfg.depth // len(rotations))], valid
+
+    def valid_tokens(self, valid: torch.Tensor, kept: torch.Tensor | None = None) -> torch.Tensor:
+        """Say which tokens (B, P + N) are no padding: prefix tokens, and the valid patches (B, N), of
+        which `kept` (B, n) are left if not None."""
+        valid = valid if kept is None else torch.take_along_dim(valid, kept, dim=1)
+        return F.pad(valid, (self.cfg.num_prefix_tokens, 0), value=True)
 
     def run_blocks(
-        self, images: torch.Tensor, *, first: int | None = None
-    ) -> Iterator[tuple[torch.Tensor, torch.Tensor | None]]:
-        """Yield the tokens (B, P + N, D) after each block, with its attention weights or None.
+        self, images: torch.Tensor | Patches, *, first: int | None = None
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]]:
+        """Yield the tokens (B, P + N, D) after each block, with its attention weights or None, and which
+        tokens are no padding (B, P + N), None if all.
 
         Args:
-            images: (B, C, H, W), normalised.
+            images: (B, C, H, W), normalised, or patches.
             first: how many of the last block's tokens to compute; None is all.
 
         Raises:
             InputError: an image the model was not built for.
         """
-        if images.ndim != 4:
+        if isinstance(images, Patches):
+            self.cfg.check_patches(*(tuple(part.shape) for part in images))
+        elif images.ndim != 4:
             raise InputError(f"images have shape {tuple(images.shape)}, expected (B, C, H, W)")
-        _, C, H, W = images.shape
-        self.cfg.check_image(H, W, C)
-        x, rotations = self.embed(images)
+        else:
+            _, C, H, W = images.shape
+            self.cfg.check_image(H, W, C)
+        x, rotations, valid = self.embed(images)
+        padding = {} if valid is None else {"valid": valid}
         wanted = [None] * (self.cfg.depth - 1) + [first]
         for block, rotation, first in zip(self.blocks, rotations, wanted, strict=True):
-            x, weights = block(x, rotation=rotation, first=first)
-            yield x, weights
+            x, weights = block(x, rotation=rotation, first=first, **padding)
+            yield x, weights, valid
 
     def normalise(self, x: torch.Tensor) -> torch.Tensor:
         """Apply the final norm to all tokens (B, P + N, D), if the schema has one before pooling."""
         return x if self.norm is None else self.norm(x)
 
-    def pool_tokens(self, x: torch.Tensor) -> torch.Tensor:
-        """Pool tokens (B, P + N, D) to the input, (B, D) or (B, 2 D), of the head or its tanh layer."""
-        pooled = self.pool(x if self.attn_pool is None else self.attn_pool(x))
+    def pool_tokens(self, x: torch.Tensor, valid: torch.Tensor | None = None) -> torch.Tensor:
+        """Pool tokens (B, P + N, D), of which `valid` (B, P + N) are no padding, to the input, (B, D) or
+        (B, 2 D), of the head or its tanh layer."""
+        padding = {} if valid is None else {"valid": valid}
+        if self.attn_pool is None:
+            pooled = self.pool(x, **padding)
+        else:
+            pooled = self.pool(self.attn_pool(x, **padding))
         return pooled if self.fc_norm is None else self.fc_norm(pooled)
 
     def classify(self, x: torch.Tensor, pooled: torch.Tensor) -> torch.Tensor:
@@ -169,7 +193,7 @@ class ViT(Features, Pretrained, nn.Module):
 
     def forward(
         self,
-        images: torch.Tensor,
+        images: torch.Tensor | Patches,
         *,
         return_tokens: bool = True,
         return_attention: bool = False,
@@ -178,7 +202,8 @@ class ViT(Features, Pretrained, nn.Module):
         """Classify images.
 
         Args:
-            images: (B, C, H, W), normalised.
+            images: (B, C, H, W), normalised; or, with dynamic_image_size, patches of images of any
+                sizes, whose padding changes nothing: what is returned for it has no meaning.
             return_tokens: false if only the logits are needed: the last block then computes no more
                 tokens than the head reads.
             return_attention: also return every block's attention weights.
@@ -188,11 +213,12 @@ class ViT(Features, Pretrained, nn.Module):
             InputError: an image the model was not built for, or attention weights asked of a fast
                 kernel.
         """
-        x, attention, blocks = images, [], []
+        x, valid, attention, blocks = images, None, [], []
         each = return_attention or return_blocks
         first = None if return_tokens or each else self.cfg.head_tokens
         with weights_formed(return_attention):
-            for x, weights in self.run_blocks(images, first=first):
+            for block in self.run_blocks(images, first=first):
+                x, weights, valid = block
                 if return_attention:
                     attention.append(weights)
                 if return_blocks:
@@ -203,7 +229,7 @@ class ViT(Features, Pretrained, nn.Module):
                 ' set_kernel(model, "auto")'
             )
         x = self.normalise(x)
-        pooled = self.pool_tokens(x)  # (B, D)
+        pooled = self.pool_tokens(x, valid)  # (B, D)
         by_head = self.classify(x, pooled)  # (heads, B, num_classes)
         P = self.cfg.num_prefix_tokens
         return ViTOutput(
@@ -216,11 +242,11 @@ class ViT(Features, Pretrained, nn.Module):
             blocks=tuple(blocks) if return_blocks else None,
         )
 
-    def logits(self, images: torch.Tensor) -> torch.Tensor:
+    def logits(self, images: torch.Tensor | Patches) -> torch.Tensor:
         """Return timm's output: logits (B, num_classes), or the head's input where there is no head.
 
         Args:
-            images: (B, C, H, W), normalised.
+            images: (B, C, H, W), normalised, or patches.
 
         Raises:
             InputError: images that the model was not built for.

@@ -6,6 +6,7 @@ from torch import nn
 from vit_config import ViTConfig
 from vit_torch.drop import Dropout, DropPath
 from vit_torch.heads import DifferentialHeads, Heads
+from vit_torch.kernels import padding_bias
 from vit_torch.mlp import Activation
 from vit_torch.norm import make_layer_scale, make_norm
 from vit_torch.rope import Rotation
@@ -41,7 +42,12 @@ class ParallelBlock(Heads, nn.Module):
         return self.attn_out_proj(attended) + self.mlp_out_proj(hidden)
 
     def forward(
-        self, x: torch.Tensor, *, rotation: Rotation | None = None, first: int | None = None
+        self,
+        x: torch.Tensor,
+        *,
+        rotation: Rotation | None = None,
+        first: int | None = None,
+        valid: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Map tokens (B, N, D) to tokens (B, N, D) and the attention weights (B, h, N, N) or None."""
         B, N, D = x.shape
@@ -53,7 +59,8 @@ class ParallelBlock(Heads, nn.Module):
         q, k = self.normalise(q, k)
         q, hidden = q[:, :first], hidden[:, :first]
         v = v.reshape(B, N, self.num_heads, d)
-        attended, weights = self.mix(q, k, v, bias=None)
+        bias = None if valid is None else padding_bias(valid, v.dtype)  # (B, 1, 1, N)
+        attended, weights = self.mix(q, k, v, bias=bias)
         hidden = self.mlp_drop(self.mlp_act(hidden))  # (B, first, M)
         y = self.out_proj_of(attended.reshape(B, -1, D), hidden)
         return x[:, :first] + self.drop_path(self.ls(y)), weights

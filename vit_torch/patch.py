@@ -2,8 +2,10 @@
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from vit_config import ViTConfig
+from vit_config.images.patches import Patches
 from vit_config.images.types import check_image_type
 from vit_torch.norm import make_norm
 
@@ -52,19 +54,29 @@ class PatchEmbed(nn.Module):
         x = self.proj(images)  # (B, D, gh, gw)
         return x.flatten(2).transpose(1, 2)  # (B, N, D)
 
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Map images (B, C, H, W) to patch tokens (B, N, D).
+    def project_patches(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Project patches (B, N, ph * pw * C), in (row, column, channel) order, to tokens (B, N, D)."""
+        kernel = self.proj.weight  # (D, C, ph, pw)
+        return F.linear(pixels, kernel.permute(0, 2, 3, 1).flatten(1), self.proj.bias)
+
+    def forward(self, images: torch.Tensor | Patches) -> torch.Tensor:
+        """Map images (B, C, H, W), or patches, to patch tokens (B, N, D).
 
         Raises:
             InputError: images of another type than the parameters; `torch.autocast` casts floating ones.
         """
-        types = [str(each.dtype).removeprefix("torch.") for each in (images, self.proj.weight)]
+        padded = isinstance(images, Patches)
+        pixels = images.pixels if padded else images
+        types = [str(each.dtype).removeprefix("torch.") for each in (pixels, self.proj.weight)]
         # autocast does not know the meta device, so it is asked only where the types differ
         if types[0] != types[1] and not (
-            images.is_floating_point() and torch.is_autocast_enabled(images.device.type)
+            pixels.is_floating_point() and torch.is_autocast_enabled(pixels.device.type)
         ):
             check_image_type(*types)
-        x = self.project(images)
+        if padded:  # what padding holds, were it not a number, must not reach a sum
+            x = self.project_patches(torch.where(images.valid[:, :, None], pixels, 0))
+        else:
+            x = self.project(images)
         return x if self.norm is None else self.norm(x)
 
 
@@ -81,6 +93,14 @@ class LinearPatchEmbed(PatchEmbed):
         """Project images (B, C, H, W) to tokens (B, N, D), row by row."""
         x = patchify(images, self.patch_size, order=self.order)  # (B, N, ph * pw * C)
         return self.proj(x if self.norm_in is None else self.norm_in(x))  # (B, N, D)
+
+    def project_patches(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Project patches (B, N, ph * pw * C), in (row, column, channel) order, to tokens (B, N, D)."""
+        x = pixels
+        if self.order == "chw":
+            cut = x.reshape(*x.shape[:2], self.patch_size[0] * self.patch_size[1], -1)
+            x = cut.transpose(2, 3).reshape(x.shape)
+        return self.proj(x if self.norm_in is None else self.norm_in(x))
 
 
 def make_patch_embed(cfg: ViTConfig) -> PatchEmbed:

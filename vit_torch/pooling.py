@@ -4,9 +4,20 @@ import torch
 from torch import nn
 
 from vit_config import ViTConfig
-from vit_torch.kernels import attend
+from vit_torch.kernels import attend, padding_bias
 from vit_torch.mlp import Mlp
 from vit_torch.norm import Identity, make_norm
+
+
+def mean_of(x: torch.Tensor, valid: torch.Tensor | None) -> torch.Tensor:
+    """Return the mean (B, D) of the valid (B, N) of the tokens (B, N, D), or of all if None."""
+    if valid is None:
+        return x.mean(dim=1)
+    dtype = x.dtype
+    wide = torch.promote_types(dtype, torch.float32)
+    x = torch.where(valid[:, :, None], x.to(wide), 0)
+    count = valid.sum(dim=1)[:, None]
+    return (x.sum(dim=1) / (count + (count == 0))).to(dtype)
 
 
 class Pool(nn.Module):
@@ -19,11 +30,13 @@ class Pool(nn.Module):
         self.num_class_tokens = 1 + cfg.distill_token
         self.first_pooled = 0 if cfg.pool_prefix else cfg.num_prefix_tokens
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Pool tokens (B, P + N, D) to (B, D), or to class token and mean (B, 2 D)."""
+    def forward(self, x: torch.Tensor, *, valid: torch.Tensor | None = None) -> torch.Tensor:
+        """Pool tokens (B, P + N, D), of which `valid` (B, P + N) count, to (B, D), or to class token and
+        mean (B, 2 D)."""
         if self.kind == "class":
             return x[:, : self.num_class_tokens].mean(dim=1)
-        mean = x[:, self.first_pooled :].mean(dim=1)
+        first = self.first_pooled
+        mean = mean_of(x[:, first:], None if valid is None else valid[:, first:])
         return mean if self.kind == "mean" else torch.cat([x[:, 0], mean], dim=-1)
 
 
@@ -42,15 +55,17 @@ class AttentionPool(nn.Module):
         self.norm = make_norm(cfg, D)
         self.mlp = Mlp(cfg.pool_mlp)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Pool tokens (B, P + N, D) to (B, D)."""
-        x = x[:, self.first_pooled :]
+    def forward(self, x: torch.Tensor, *, valid: torch.Tensor | None = None) -> torch.Tensor:
+        """Pool tokens (B, P + N, D), of which `valid` (B, P + N) are attended to, to (B, D)."""
+        first = self.first_pooled
+        x = x[:, first:]
+        bias = None if valid is None else padding_bias(valid[:, first:], x.dtype)  # (B, 1, 1, N)
         B, N, D = x.shape
         latent = self.latent.expand(B, 1, D)
         q = self.q(latent).reshape(B, 1, self.num_heads, -1)  # (B, 1, h, d)
         kv = self.kv(x).reshape(B, N, 2, self.num_heads, -1)  # (B, N, 2, h, d)
         k, v = kv[:, :, 0], kv[:, :, 1]
-        y, _ = attend(q, k, v)
+        y, _ = attend(q, k, v, bias=bias)
         y = self.proj(y.reshape(B, 1, D))
         y = y + self.mlp(self.norm(y))
         return y[:, 0]

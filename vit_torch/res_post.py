@@ -24,10 +24,15 @@ class ResPostBlock(nn.Module):
         self.drop_path2 = DropPath(cfg.block_drop_rates[index])
 
     def forward(
-        self, x: torch.Tensor, *, rotation: Rotation | None = None, first: int | None = None
+        self,
+        x: torch.Tensor,
+        *,
+        rotation: Rotation | None = None,
+        first: int | None = None,
+        valid: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Map tokens (B, N, D) to tokens (B, N, D) and the attention weights (B, h, N, N) or None."""
-        y, weights = self.attn(x, rotation=rotation, first=first)
+        y, weights = self.attn(x, rotation=rotation, first=first, valid=valid)
         x = x[:, :first] + self.drop_path1(self.norm1(y))
         x = x + self.drop_path2(self.norm2(self.mlp(x)))
         return x, weights

@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from vit_config import Rope, ViTConfig
-from vit_config.numerics.rope import coordinates, rotation_table
+from vit_config.numerics.rope import coordinates, frequencies, in_order, placed, rotation_table
+from vit_torch.positions import Places
 
 
 class Rotation(NamedTuple):
@@ -17,7 +18,12 @@ class Rotation(NamedTuple):
 
 
 def make_rotation(angles: torch.Tensor, kept: torch.Tensor | None) -> Rotation:
-    """Build the rotation by angles (1 or h, N, d / 2), of the kept patches (B, n) alone if not None."""
+    """Build the rotation by angles (1 or h, N, d / 2), or (B, 1 or h, N, d / 2) where images differ, of
+    the kept patches (B, n) alone if not None."""
+    if angles.ndim == 4:
+        angles = angles.transpose(1, 2)  # (B, N, 1 or h, d/2)
+        angles = angles if kept is None else torch.take_along_dim(angles, kept[:, :, None, None], dim=1)
+        return Rotation(torch.sin(angles), torch.cos(angles))
     angles = angles.transpose(0, 1)[None]  # (1, N, 1 or h, d/2)
     if kept is not None:
         angles = angles[0][kept]  # (B, n, 1 or h, d/2)
@@ -45,6 +51,15 @@ def rotate(x: torch.Tensor, rotation: Rotation, *, pairs: str) -> torch.Tensor:
     return torch.cat([x[:, :P], turned.to(x.dtype)], dim=1)
 
 
+def axes_of(rope: Rope, places: Places, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute the coordinates of patches along both axes, (B, N) each, the first axis first."""
+    found = [
+        placed(rope, axis, places.coordinates[:, :, axis].to(dtype), places.grids[:, axis, None])
+        for axis in (0, 1)
+    ]
+    return in_order(rope, *found)
+
+
 class RotaryPositions(nn.Module):
     """Rotary positions with the same angles in every block and head."""
 
@@ -53,9 +68,14 @@ class RotaryPositions(nn.Module):
         self.rope = cfg.rope or Rope()
         self.head_dim = cfg.head_dim
 
-    def forward(self, grid: tuple[int, int], x: torch.Tensor) -> torch.Tensor:
-        """Compute the angles (1, 1, N, d / 2) of a grid, in the type of `x`, at least float32."""
+    def forward(self, grid: tuple[int, int] | Places, x: torch.Tensor) -> torch.Tensor:
+        """Compute the angles (1, 1, N, d / 2) of a grid, or (1, B, 1, N, d / 2) of places, in the type
+        of `x`, at least float32."""
         wide = torch.promote_types(x.dtype, torch.float32)
+        if isinstance(grid, Places):
+            bands = torch.tensor(frequencies(self.rope, self.head_dim), dtype=wide, device=x.device)
+            angles = [each[..., None] * bands for each in axes_of(self.rope, grid, wide)]  # (B, N, d/4)
+            return torch.cat(angles, dim=-1)[None, :, None]
         table = rotation_table(self.rope, grid, self.head_dim)  # (N, d/2)
         return torch.tensor(table, dtype=wide, device=x.device)[None, None]
 
@@ -67,12 +87,16 @@ class MixedRotaryPositions(RotaryPositions):
         super().__init__(cfg)
         self.freqs = nn.Parameter(torch.zeros(2, cfg.depth, cfg.num_heads, cfg.head_dim // 2))
 
-    def forward(self, grid: tuple[int, int], x: torch.Tensor) -> torch.Tensor:
-        """Compute the angles (depth, h, N, d / 2) of a grid, in the type of `x`, at least float32."""
+    def forward(self, grid: tuple[int, int] | Places, x: torch.Tensor) -> torch.Tensor:
+        """Compute the angles (depth, h, N, d / 2) of a grid, or (depth, B, h, N, d / 2) of places, in
+        the type of `x`, at least float32."""
         wide = torch.promote_types(x.dtype, torch.float32)
+        freqs = self.freqs.to(wide)[:, :, :, None]  # (2, depth, h, 1, d/2)
+        if isinstance(grid, Places):
+            first, second = (each[:, None, :, None] for each in axes_of(self.rope, grid, wide))
+            return first * freqs[0][:, None] + second * freqs[1][:, None]  # (depth, B, h, N, d/2)
         places = torch.tensor(coordinates(self.rope, grid), dtype=wide, device=x.device)  # (N, 2)
         first, second = places[:, 0, None], places[:, 1, None]  # (N, 1)
-        freqs = self.freqs.to(wide)[:, :, :, None]  # (2, depth, h, 1, d/2)
         return first * freqs[0] + second * freqs[1]
 
 

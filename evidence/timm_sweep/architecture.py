@@ -104,6 +104,7 @@ def _likeness(cfg: ViTConfig) -> ViTConfig:
         mlp_dim=round(8 * cfg.mlp_dim / cfg.hidden_size),
         num_classes=min(cfg.num_classes, 1),
         layer_scale=cfg.layer_scale and 1.0,
+        pos_embed_grid=cfg.pos_embed_grid and cfg.patch_size,
         pool_num_heads=None,
     )
 
@@ -221,6 +222,11 @@ def _compare_function(
         twin: {name: relative_error(_output(run, name), theirs[name]) for name in OUTPUTS}
         for twin, run in runs.items()
     }
+    if cfg.pos_embed_grid is not None and not full_size:
+        from evidence.timm_sweep.patches import compare_patches
+
+        for twin, errors in compare_patches(cfg, model, arrays, seed).items():
+            to_timm[twin] |= errors
     return to_timm, levels, f"{divergence.where}: {divergence.detail}" if divergence else ""
 
 

@@ -13,7 +13,7 @@ import torch
 
 from parity.porting.verification.peers import import_timm
 
-MODULES = ("vision_transformer", "deit", "eva", "beit")
+MODULES = ("vision_transformer", "deit", "eva", "beit", "naflexvit")
 """Modules of timm whose architectures are compared."""
 
 

@@ -11,6 +11,8 @@ from vit_config import ViTConfig
 DEPTH, HEADS, HEAD_DIM, POOL_HEADS, CLASSES = 3, 6, 8, 4, 11
 GRID = (2, 3)
 """Rows and columns of patches in the small image, which is never square."""
+TABLE = (4, 5)
+"""Rows and columns of a position table of its own grid."""
 
 
 def shrunk_arguments(cfg: ViTConfig, module: str) -> dict[str, Any]:
@@ -24,6 +26,8 @@ def shrunk_arguments(cfg: ViTConfig, module: str) -> dict[str, Any]:
     }
     if module == "eva" and cfg.block == "pre_norm":  # the one block that knows them; some list them all
         arguments["num_kv_heads"] = _kv_heads(cfg)
+    if cfg.pos_embed_grid is not None:
+        arguments["pos_embed_grid_size"] = TABLE
     if cfg.pool_num_heads is not None:
         arguments["attn_pool_num_heads"] = POOL_HEADS
     return arguments
@@ -41,6 +45,7 @@ def shrunk_schema(cfg: ViTConfig, model: nn.Module) -> ViTConfig:
         num_kv_heads=None if cfg.num_kv_heads is None else _kv_heads(cfg),
         mlp_dim=_mlp_dim(cfg, shapes, width),
         num_classes=CLASSES if cfg.num_classes else 0,
+        pos_embed_grid=None if cfg.pos_embed_grid is None else TABLE,
         pool_num_heads=None if cfg.pool_num_heads is None else POOL_HEADS,
         pool_mlp_dim=None if cfg.pool_mlp_dim is None else shapes["attn_pool.mlp.fc1.weight"][0],
     )

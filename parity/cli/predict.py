@@ -114,13 +114,10 @@ def answer(
     Returns:
         0; 1 if some images could not be used, 2 if none could.
     """
-    import numpy as np
-
     from parity.cli.support.answers import Answers, names_of
     from parity.porting.loaded import BATCH
-    from vit_config.images.pixels import prepare
 
-    preprocess = stated_preprocess(loaded)
+    stated_preprocess(loaded)
     coming, total = images_of(names_of(given, sys.stdin)), None
     if "-" not in given:
         found = list(coming)
@@ -133,13 +130,13 @@ def answer(
                 try:
                     if error is not None:
                         raise error
-                    ready.append((path, prepare(path, loaded.config.image_size, preprocess)))
+                    ready.append((path, loaded.fitted(path)))
                 except (InputError, MissingFileError) as error:
                     refused += 1
                     complain(f"{prog}: {one_line(str(error))}")
             if ready:
-                batch = np.stack([pixels for _, pixels in ready])
-                logits, pooled = loaded.seen_in_batch(preprocess.normalise(batch))
+                batch = loaded.batched([pixels for _, pixels in ready])
+                logits, pooled = loaded.seen_in_batch(batch)
                 named = classes(logits, k) if k else [[]] * len(ready)
                 for number, (path, _) in enumerate(ready):
                     answers.add(path, named[number], (logits if embedded else pooled)[number])

@@ -163,6 +163,11 @@ def subject_of(
             f"{found.where}: interpolation = {told.interpolation!r} cannot be a part of a program, only"
             f" {', '.join(FILTERS)}; leave it to the caller with input = float32 (--input float32)"
         )
+    if input == "uint8" and told and (most := told.max_patches):
+        raise ConfigError(
+            f"{found.where}: max_patches = {most} gives each image a size of its own, which no program"
+            " of one size can; leave it to the caller with input = float32 (--input float32)"
+        )
     have = str(next(iter(found.arrays.values())).dtype)
     kept = ("float32" if dtype == "int8" else dtype) or have
     if kept not in get_args(DType):

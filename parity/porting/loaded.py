@@ -13,7 +13,8 @@ import numpy as np
 
 from parity.porting.metadata import Metadata
 from vit_config import InputError, Preprocess, ViTConfig
-from vit_config.images.pixels import Picture, prepare_batch
+from vit_config.images.patches import Patches, collate
+from vit_config.images.pixels import Picture, prepare
 from vit_train.frameworks import Framework
 
 if TYPE_CHECKING:
@@ -168,43 +169,71 @@ class Loaded:
             found.append(self.of_batch(self.prepare(batch)))
         return np.concatenate(found) if found else self.prepare([])
 
-    def prepare(self, images: Picture | Iterable[Picture]) -> np.ndarray:
+    def prepare(self, images: Picture | Iterable[Picture]) -> np.ndarray | Patches:
         """Bring images to the model's size and channels, and normalise them, as the file says.
 
         Args:
             images: as `predict` takes them; at least one.
 
         Returns:
-            (B, H, W, C) float32, as `of_batch` and the JAX model take them.
+            (B, H, W, C) float32, as `of_batch` and the JAX model take them; or patches, where the
+            preprocessing has `max_patches`, padded to that length.
 
         Raises:
             InputError, MissingFileError: see `predict`.
         """
+        return self.batched([self.fitted(image) for image in _each(images)])
+
+    def fitted(self, image: Picture) -> np.ndarray:
+        """Bring one image to the model's size and channels: (H, W, C) uint8.
+
+        Raises:
+            InputError, MissingFileError: see `predict`.
+        """
+        return prepare(image, self.config.image_size, self._stated, self.config.patch_size)
+
+    def batched(self, images: Sequence[np.ndarray]) -> np.ndarray | Patches:
+        """Normalise images that are `fitted`, and make them one batch, as `prepare` does.
+
+        Raises:
+            InputError: there is no image, or preprocessing is unknown.
+        """
+        if not images:
+            raise InputError("no images given; give at least one")
+        stated = self._stated
+        if stated.max_patches is None:
+            return stated.normalise(np.stack(images))
+        parts = [stated.normalise(image) for image in images]
+        return collate(parts, self.config.patch_size, stated.max_patches)
+
+    @property
+    def _stated(self) -> Preprocess:
+        """The preprocessing. InputError: it is unknown."""
         if self.preprocess is None:
             raise InputError(
                 "how images are prepared for this model is unknown; state it with"
                 " load(..., preprocess=Preprocess(mean=..., std=..., ...))"
             )
-        return prepare_batch(_each(images), self.config.image_size, self.preprocess)
+        return self.preprocess
 
-    def of_batch(self, images: np.ndarray) -> np.ndarray:
+    def of_batch(self, images: np.ndarray | Patches) -> np.ndarray:
         """Compute the logits of images that are prepared already.
 
         Args:
-            images: (B, H, W, C) float32, normalised.
+            images: (B, H, W, C) float32, normalised, or patches.
 
         Returns:
             (B, classes), float32, or float64 of a float64 model.
         """
         return self.seen_in_batch(images)[0]
 
-    def seen_in_batch(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def seen_in_batch(self, images: np.ndarray | Patches) -> tuple[np.ndarray, np.ndarray]:
         """Compute the logits, as `of_batch` does, and the features (B, D) that the head sees."""
         return self._run(images)
 
     @cached_property
-    def _run(self) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
-        """The function from images (B, H, W, C) float32 to logits and pooled features."""
+    def _run(self) -> Callable[[np.ndarray | Patches], tuple[np.ndarray, np.ndarray]]:
+        """The function from images (B, H, W, C) float32, or patches, to logits and pooled features."""
         return {"jax": _run_jax, "torch": _run_torch}[self.framework](self.model)
 
 
@@ -231,7 +260,7 @@ def _each(images: Picture | Iterable[Picture]) -> Iterator[Picture]:
             ) from None
 
 
-def _run_jax(model: Any) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
+def _run_jax(model: Any) -> Callable[[np.ndarray | Patches], tuple[np.ndarray, np.ndarray]]:
     import jax
 
     from vit_jax.functional import get_params, make_apply
@@ -239,28 +268,40 @@ def _run_jax(model: Any) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]
     apply = make_apply(model.cfg)
     compiled = jax.jit(lambda params, images: apply(params, images, return_tokens=False)[:2])
 
-    def run(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def run(images: np.ndarray | Patches) -> tuple[np.ndarray, np.ndarray]:
         params = get_params(model)
         dtype = next(iter(params.values())).dtype
         with jax.enable_x64(dtype == np.float64):
-            logits, pooled = compiled(params, jax.numpy.asarray(images, dtype))
+            if isinstance(images, Patches):
+                places = map(jax.numpy.asarray, images[1:])
+                batch = Patches(jax.numpy.asarray(images.pixels, dtype), *places)
+            else:
+                batch = jax.numpy.asarray(images, dtype)
+            logits, pooled = compiled(params, batch)
         wide = np.float64 if dtype == np.float64 else np.float32
         return np.asarray(logits).astype(wide), np.asarray(pooled).astype(wide)
 
     return run
 
 
-def _run_torch(model: Any) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
+def _run_torch(model: Any) -> Callable[[np.ndarray | Patches], tuple[np.ndarray, np.ndarray]]:
     import torch
 
-    def run(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def run(images: np.ndarray | Patches) -> tuple[np.ndarray, np.ndarray]:
         parameter = next(model.parameters())
-        batch = torch.from_numpy(images.transpose(0, 3, 1, 2).copy())
+
+        def moved(array: np.ndarray, dtype: torch.dtype | None = None) -> torch.Tensor:
+            return torch.from_numpy(array.copy()).to(parameter.device, dtype)
+
+        if isinstance(images, Patches):
+            places = map(moved, images[1:])
+            batch = Patches(moved(images.pixels, parameter.dtype), *places)
+        else:
+            batch = moved(images.transpose(0, 3, 1, 2), parameter.dtype)
         training = model.training
         model.eval()
         try:
             with torch.no_grad():
-                batch = batch.to(parameter.device, parameter.dtype)
                 logits, pooled, *_ = model(batch, return_tokens=False)
         finally:
             model.train(training)

@@ -41,9 +41,18 @@ VARIED = [
     "vit_pe_core_base_patch16_224",
     "vit_large_patch16_sapiens2",
     "beitv2_base_patch16_224",
+    "naflexvit_base_patch16_par_gap",
+    "naflexvit_base_patch16_parfac_gap",
+    "naflexvit_base_patch16_siglip",
+    "naflexvit_base_patch16_radio_v3",
 ]
 MODULES = peer.architectures()
-QUICK = {"vit_base_patch16_224", "eva02_base_patch16_clip_224", "test_vit3"}
+QUICK = {
+    "vit_base_patch16_224",
+    "eva02_base_patch16_clip_224",
+    "test_vit3",
+    "naflexvit_base_patch16_siglip",
+}
 
 
 @pytest.mark.parametrize(
@@ -66,7 +75,7 @@ def test_shrinking_leaves_every_switch_alone(name):
     small = shrunk_schema(cfg, peer.create_abstract(name, **shrunk_arguments(cfg, MODULES[name])))
     sizes = {
         "image_size", "depth", "hidden_size", "num_heads", "num_kv_heads", "mlp_dim", "num_classes",
-        "pool_num_heads", "pool_mlp_dim",
+        "pos_embed_grid", "pool_num_heads", "pool_mlp_dim",
     }  # fmt: skip
     changed = {field for field in ViTConfig.fields() if getattr(cfg, field) != getattr(small, field)}
     assert changed <= sizes
@@ -201,7 +210,7 @@ def test_the_dialect_writes_what_it_read(name, spelling):
         (["test_vit", "nonesuch"], "no architecture nonesuch"),
         (["--seed", "-1"], "--seed -1"),
         (["--max-parameters", "5"], "--max-parameters: goes with --full-size only"),
-        (["--full-size", "--max-parameters", "1"], "leaves none of 251"),
+        (["--full-size", "--max-parameters", "1"], "leaves none of 265"),
         (["--json", "nowhere/report.json"], "nowhere: no such folder"),
     ],
 )

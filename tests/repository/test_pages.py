@@ -24,6 +24,7 @@ COMPARED = (
 NOT_COMPARED = {
     "exporting.md": "its command is tried by test_export.py",
     "family.md": "the whole sweep; `make family` runs it",
+    "naflex.md": "minutes of 200 images; test_patches.py has seven",
     "operations.md": "commands in the repository itself, which other pages show as well",
     "parity.md": "hours of checks",
     "reports.md": "its command prints what that of operations.md prints",

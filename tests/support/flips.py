@@ -58,6 +58,8 @@ FLIPS = {
     "pos_embed": Flip("sincos1d", ""),
     "pos_embed_prefix": Flip("none", ""),
     "pos_embed_resize": Flip("bilinear_corners", UNSEEN, {"dynamic_image_size": True}),
+    "pos_embed_grid": Flip((4, 2), ""),
+    "pos_embed_aspect": Flip("keep", UNSEEN, {"dynamic_image_size": True}),
     "dynamic_image_size": Flip(True, UNSEEN),
     "rope": Flip(ROPE, "rope"),
     "rel_pos_bias": Flip(True, "blocks.0.attn.rel_pos_bias", {**NO_REGISTERS, "dropout_patch": 0.0}),

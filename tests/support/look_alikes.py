@@ -52,6 +52,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "pos_embed": ("none", "sincos1d", "sincos2d", "sincos2d_simple"),
     "patch_embed": ("linear_hwc", "linear_chw"),
     "head_activation": ("none", "softmax"),
+    "pos_embed_aspect": ("stretch", "keep"),
 }
 """Values of the fields whose effect no shape shows."""
 PUBLISHED = {"hidden_size": 192, "num_heads": 3, "mlp_dim": 768, "depth": 1}

@@ -46,6 +46,8 @@ VARIANTS = {
     "sincos2d_simple": {"pos_embed": "sincos2d_simple", "hidden_size": 20, "pos_embed_prefix": "none"},
     "no_positions": {"pos_embed": "none"},
     "leading_rows": {"pos_embed_resize": "leading_rows", "dynamic_image_size": True},
+    "own_table": {"pos_embed_grid": (4, 5), "pos_embed_aspect": "keep", "register_tokens": 2},
+    "factorized": {"pos_embed": "factorized", "pos_embed_grid": (4, 5), "pos_embed_resize": "bilinear"},
     "crop": {"image_size": (24, 19), "patch_remainder": "crop"},
     "crop_linear": {"image_size": (24, 19), "patch_remainder": "crop", "patch_embed": "linear_hwc"},
     "distilled": {"distill_token": True, "register_tokens": 2},

@@ -138,7 +138,7 @@ def test_queries_are_turned_in_float32_and_keep_their_type(twin, pairs):
 def test_positions_in_bfloat16_are_resampled_in_float32(twin):
     cfg = TINY.replace(pos_embed_resize="bicubic")
     table = in_bfloat16(twin, np.random.default_rng(0).standard_normal((1, 10, 30)))
-    found = twin.positions.resample_positions(table, cfg, (5, 7))
+    found = twin.positions.fit_positions({"pos_embed": table}, cfg, (5, 7))
     wide = in_float32(table)[0, 1:].astype(np.float64).reshape(3, 3, 30)
     rows, columns = grid_matrices(cfg.pos_embed_resize, cfg.grid, (5, 7))
     exact = np.einsum("ai,bj,ijd->abd", rows, columns, wide).reshape(35, 30)

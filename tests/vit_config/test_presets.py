@@ -41,19 +41,20 @@ SAMPLE = [  # one of each kind: tokens, pools, norms, blocks, attentions, MLPs, 
     "aimv2_large_patch14_224", "deit_tiny_distilled_patch16_224", "deit3_small_patch16_224",
     "beit_base_patch16_224", "eva02_tiny_patch14_224", "eva_giant_patch14_224",
     "vit_small_patch16_dinov3", "vit_small_patch16_rope_mixed_ape_224", "vit_pe_core_tiny_patch16_384",
-    "vit_base_patch16_sapiens2",
+    "vit_base_patch16_sapiens2", "naflexvit_base_patch16_parfac_gap", "naflexvit_base_patch16_radio_v3",
 ]  # fmt: skip
 
 
-def test_everything_of_timms_four_modules_is_there():
+def test_everything_of_timms_five_modules_is_there():
     assert Counter(entry["module"] for entry in ARCHITECTURES.values()) == {
         "vision_transformer": 163,
         "deit": 16,
         "eva": 65,
         "beit": 7,
+        "naflexvit": 14,
     }
-    assert len(ENTRIES) == 451
-    assert len(PRESETS) == len(list(PRESETS)) == len(OWN) + 251
+    assert len(ENTRIES) == 465
+    assert len(PRESETS) == len(list(PRESETS)) == len(OWN) + 265
 
 
 @pytest.mark.parametrize("name", SAMPLE)
@@ -137,7 +138,7 @@ def test_preprocessing_without_the_newer_fields_still_reads():
     [
         ("vit_base_patch16_22", "did you mean 'vit_base_patch16_224'"),
         ("vit_base_patch16_244.augreg_in21k", "did you mean 'vit_base_patch16_224'"),
-        ("resnet", "251 of timm's names"),
+        ("resnet", "265 of timm's names"),
         ("vit_small_patch8_224.augreg", "its tags are dino"),
         ("vit_small_patch8_224.", "its tags are dino"),
         ("digits.dino", "it has none"),

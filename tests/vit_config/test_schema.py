@@ -67,8 +67,8 @@ def test_no_field_is_dead(field):
         small = vit_torch.ViT(flipped).eval()(_images(14, 10))
         assert small.patch_tokens.shape == (3, 4, BASE.hidden_size)
         return
-    if field == "pos_embed_resize":
-        size = (14, 10)
+    if field in ("pos_embed_resize", "pos_embed_aspect"):
+        size = (14, 15)
     if field in ("image_size", "in_channels"):
         with pytest.raises(InputError, match=field):
             vit_torch.ViT(flipped)(_images(*size))
@@ -93,6 +93,12 @@ def test_contradictions_name_both_fields_and_values():
         ),
         ({"pos_embed": "sincos2d"}, ('pos_embed = "sincos2d"', "hidden_size = 30")),
         ({"pos_embed": "none", "pos_embed_resize": "leading_rows"}, ("leading_rows", '"none"')),
+        ({"pos_embed": "sincos1d", "pos_embed_grid": (2, 3)}, ("pos_embed_grid = (2, 3)", '"sincos1d"')),
+        ({"pos_embed": "factorized"}, ("factorized", "pos_embed_grid = null")),
+        (
+            {"pos_embed_aspect": "keep", "pos_embed_resize": "leading_rows"},
+            ('"keep"', '"leading_rows"'),
+        ),
         ({"image_size": (6, 15), "patch_remainder": "crop"}, ("smaller than one patch", "(7, 5)")),
         (
             {"hidden_size": 48, "num_heads": 6, "num_kv_heads": 2, "rope": Rope(kind="mixed")},

@@ -21,6 +21,7 @@ import numpy as np
 
 from vit_config.errors import InputError, MissingFileError
 from vit_config.images.jpeg import decode_jpeg, scale_for
+from vit_config.images.patches import size_within
 from vit_config.images.preprocess import Preprocess
 
 if TYPE_CHECKING:
@@ -56,13 +57,19 @@ class DamagedImageError(InputError):
     """Damage to an image: its bytes are none, or not all of one; the message is PIL's."""
 
 
-def prepare(image: Picture, image_size: tuple[int, int], preprocess: Preprocess) -> np.ndarray:
+def prepare(
+    image: Picture,
+    image_size: tuple[int, int],
+    preprocess: Preprocess,
+    patch_size: tuple[int, int] | None = None,
+) -> np.ndarray:
     """Bring one image to the model's size and channels.
 
     Args:
         image: the image; a grey one becomes RGB, transparency is left out, and so on.
         image_size: (H, W) in pixels, unless `preprocess` has a size of its own.
         preprocess: the length of its `mean` is the number of channels.
+        patch_size: (ph, pw), needed where `preprocess` has `max_patches`.
 
     Returns:
         (H, W, C) uint8.
@@ -73,7 +80,11 @@ def prepare(image: Picture, image_size: tuple[int, int], preprocess: Preprocess)
             that cannot become the expected ones.
     """
     channels = len(preprocess.mean)
-    return fit(_pixels(image, channels), preprocess.image_size or image_size, preprocess)
+    pixels = _pixels(image, channels)
+    if preprocess.max_patches is None or patch_size is None:
+        return fit(pixels, preprocess.image_size or image_size, preprocess)
+    size = size_within((pixels.shape[0], pixels.shape[1]), patch_size, preprocess.max_patches)
+    return _resized(pixels, size, preprocess)
 
 
 def prepare_batch(
@@ -149,22 +160,33 @@ def fit(pixels: np.ndarray, size: tuple[int, int], preprocess: Preprocess) -> np
     Returns:
         (H, W, C) uint8.
     """
-    from PIL import Image
-
+    if preprocess.max_patches is not None:
+        raise InputError(
+            f"max_patches = {preprocess.max_patches} gives each image a size of its own, but one size,"
+            f" {size[0]}x{size[1]}, is needed here; state a preprocessing without it"
+        )
     height, width = resized_size((pixels.shape[0], pixels.shape[1]), size, preprocess)
     if height * width > max(MOST_PIXELS, pixels.shape[0] * pixels.shape[1]):
         raise InputError(
             f"an image of {pixels.shape[1]} x {pixels.shape[0]} pixels would be resized to {width} x"
             f" {height} to cover {size[1]} x {size[0]}; cut what is so long, or set crop_mode = squash"
         )
-    resample = Image.Resampling[preprocess.interpolation.upper()]
-    if pixels.shape[:2] != (height, width):
-        pixels = through_pil(pixels, lambda plane: plane.resize((width, height), resample))
+    pixels = _resized(pixels, (height, width), preprocess)
     if preprocess.crop_mode == "border":
         pixels = _padded(pixels, size, preprocess)
     # Python rounds halves to even, and so does everybody who crops as torchvision does
     top, left = (round((have - want) / 2) for have, want in zip(pixels.shape[:2], size, strict=True))
     return pixels[top : top + size[0], left : left + size[1]]
+
+
+def _resized(pixels: np.ndarray, size: tuple[int, int], preprocess: Preprocess) -> np.ndarray:
+    """Resize an image to exactly a size."""
+    from PIL import Image
+
+    if pixels.shape[:2] == size:
+        return pixels
+    resample = Image.Resampling[preprocess.interpolation.upper()]
+    return through_pil(pixels, lambda plane: plane.resize(size[::-1], resample))
 
 
 def resized_size(

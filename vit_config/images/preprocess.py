@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from vit_config.base import FloatTuple, NameTuple, Schema, Size
 from vit_config.errors import ConfigError, InputError
@@ -35,6 +35,9 @@ class Preprocess(Schema, frozen=True):
     crop_mode: Literal["center", "squash", "border"] = "center"
     """How an image of other proportions is fitted before that crop: its shorter side, proportions kept;
     both sides, proportions lost; or its longer side, proportions kept, with bars of colour `mean`."""
+    max_patches: PositiveInt | None = None
+    """Most patches of an image, which is then resized to whole patches with its proportions about kept,
+    and never cropped; None means one size for all images. For a model with dynamic_image_size."""
     class_names: NameTuple | None = None
     """What each class is called, in the order of the logits; None if unknown."""
     license: str | None = None
@@ -48,6 +51,13 @@ class Preprocess(Schema, frozen=True):
             )
         if min(self.std) <= 0:
             raise ValueError(f"std = {self.std}: every channel must be greater than 0")
+        fitted = {"image_size": None, "crop_fraction": 1.0, "crop_mode": "center"}
+        for name, default in fitted.items() if self.max_patches is not None else ():
+            if (value := getattr(self, name)) != default:
+                raise ValueError(
+                    f"max_patches = {self.max_patches} sizes each image by itself and crops nothing, but"
+                    f" {name} = {value}; leave one of them out"
+                )
         return self
 
     def resized(self, size: tuple[int, int]) -> tuple[int, int]:

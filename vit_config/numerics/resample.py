@@ -18,14 +18,14 @@ leading_rows         vit-pytorch: the first rows of the flattened table, whateve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from functools import lru_cache, partial
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 
 from vit_config.errors import ConfigError, InputError
-from vit_config.schema import Resampling
+from vit_config.schema import Resampling, ViTConfig
 
 Grid = tuple[int, int]
 Matrices = tuple[np.ndarray, np.ndarray]
@@ -63,22 +63,53 @@ def axis_matrix(rule: Resampling, old: int, new: int) -> np.ndarray:
     Raises:
         ConfigError: the rule is not one of a single axis.
     """
+    rows = taps(rule, old)
+    weights = tap_weights(rule, old, new, np.arange(new)[:, None], rows)  # (new, taps)
+    matrix = np.zeros((old, new))
+    np.add.at(matrix, np.clip(rows, 0, old - 1), weights.T)
+    return _read_only(matrix.T)
+
+
+def taps(rule: Resampling, old: int) -> np.ndarray:
+    """Return the numbers of the old values that new ones are sums of; numbers beyond an edge stand for
+    the edge's value.
+
+    Raises:
+        ConfigError: the rule is not one of a single axis.
+    """
     check_rule(rule, AXIS_RULES)
-    scale = old / new
+    beyond = 0 if rule.endswith("_antialias") else 2
+    return np.arange(-beyond, old + beyond)
+
+
+def tap_weights(rule: Resampling, old: int, new: Any, places: Any, taps: Any) -> Any:
+    """Compute the weights of old values in the new values of some places along one axis.
+
+    `new`, `places` and `taps` are arrays of numpy, JAX or PyTorch that broadcast together, so that
+    each image of a batch may have a length of its own; nothing but operators is used.
+
+    Args:
+        new: numbers of new values.
+        places: numbers of the places, below `new`.
+        taps: result of the function of that name, along the last axis.
+
+    Returns:
+        The weights, of the common shape; they sum to 1 along the last axis.
+    """
     if rule == "bilinear_corners":
-        return _clamped(_linear, np.arange(new) * ((old - 1) / max(new - 1, 1)), old)
-    if rule == "dinov2":
-        scale = 1 / (
-            (new + _DINOV2_OFFSET) / old
-        )  # PyTorch takes coordinates from the factor it is given
-    centers = (np.arange(new) + 0.5) * scale - 0.5
+        last = new - 1 + (new <= 1)  # 1 where there is a single new value
+        return _linear(abs(places * (old - 1) - taps * last) / last)
+    length = new + _DINOV2_OFFSET if rule == "dinov2" else new
+    # whole numbers up to the division: float32 then rounds no centre of a pixel
+    distance = abs((2 * places + 1) * old - (2 * taps + 1) * length) / 2
     if rule == "bilinear":
-        return _clamped(_linear, centers, old)
-    if rule == "bilinear_antialias":
-        return _antialiased(_linear, centers, old, scale)
-    if rule == "bicubic_antialias":
-        return _antialiased(partial(_cubic, a=-0.5), centers, old, scale)
-    return _clamped(partial(_cubic, a=-0.75), centers, old)
+        return _linear(distance / length)
+    if not rule.endswith("_antialias"):
+        return _cubic(distance / length, a=-0.75)
+    # a kernel as wide as a new pixel; beyond an edge is nothing, and the rest is weighted up
+    kernel = _linear if rule == "bilinear_antialias" else partial(_cubic, a=-0.5)
+    weights = kernel(distance / (length + (old - length) * (old > length)))
+    return weights / weights.sum(-1)[..., None]
 
 
 def grid_matrices(rule: Resampling, old_grid: Grid, new_grid: Grid) -> Matrices:
@@ -92,6 +123,21 @@ def grid_matrices(rule: Resampling, old_grid: Grid, new_grid: Grid) -> Matrices:
         return np.eye(old_grid[0]), np.eye(old_grid[1])
     rows, columns = (axis_matrix(rule, old, new) for old, new in zip(old_grid, new_grid, strict=True))
     return rows, columns
+
+
+def table_matrices(cfg: ViTConfig, grid: Grid) -> Matrices:
+    """Return the matrices from a schema's learned position table to an image's grid, one per axis.
+
+    Raises:
+        ConfigError: the table is not fitted along its axes.
+    """
+    if cfg.pos_embed_resize == "leading_rows" and cfg.pos_embed == "factorized":
+        rows, columns = (np.eye(*sides) for sides in zip(grid, cfg.table_grid, strict=True))
+        return rows, columns
+    side = max(grid)
+    kept = cfg.pos_embed_aspect == "keep" and not (cfg.pos_embed == "learned" and grid == cfg.table_grid)
+    rows, columns = grid_matrices(cfg.pos_embed_resize, cfg.table_grid, (side, side) if kept else grid)
+    return rows[: grid[0]], columns[: grid[1]]
 
 
 def relative_matrices(old_grid: Grid, new_grid: Grid) -> Matrices:
@@ -174,33 +220,15 @@ def resample_rows(
     return np.concatenate([prefix, patches.reshape(-1, new_size).T])
 
 
-def _linear(distance: np.ndarray) -> np.ndarray:
-    return np.maximum(1 - distance, 0)
+def _linear(distance: Any) -> Any:
+    return (1 - distance) * (distance < 1)
 
 
-def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
+def _cubic(distance: Any, a: float) -> Any:
     """Compute Keys' convolution kernel (1981); Catmull and Rom's is a = -0.5."""
     near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
     far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
-    return np.where(distance <= 1, near, np.where(distance < 2, far, 0))
-
-
-Kernel = Callable[[np.ndarray], np.ndarray]
-
-
-def _clamped(kernel: Kernel, centers: np.ndarray, old: int) -> np.ndarray:
-    """Repeat the edge's value beyond an edge."""
-    taps = np.arange(-2, old + 2)
-    weights = kernel(np.abs(centers[:, None] - taps))  # (new, old + 4)
-    matrix = np.zeros((old, len(centers)))
-    np.add.at(matrix, np.clip(taps, 0, old - 1), weights.T)
-    return _read_only(matrix.T)
-
-
-def _antialiased(kernel: Kernel, centers: np.ndarray, old: int, scale: float) -> np.ndarray:
-    """Use a kernel as wide as a new pixel; beyond an edge is nothing, and the rest is weighted up."""
-    weights = kernel(np.abs(centers[:, None] - np.arange(old)) / max(scale, 1))  # (new, old)
-    return _read_only(weights / weights.sum(axis=1, keepdims=True))
+    return near * (distance <= 1) + far * ((distance > 1) & (distance < 2))
 
 
 @lru_cache(maxsize=128)

@@ -47,7 +47,6 @@ def resize_weights(
     Returns:
         The schema of the new sizes, and all the parameters: computed in float64, each of its old
         type, sharing no memory with `arrays`.
-        had, sharing no memory with `arrays`.
 
     Raises:
         ConfigError: a rule is unknown, sizes do not go together, or a norm of flattened patches
@@ -74,7 +73,7 @@ def resize_weights(
             return _patch_kernel(config, resized, name, array, patch_rule)
         if config.grid == resized.grid:
             return array
-        if name == "pos_embed" and config.pos_embed == "learned":
+        if name == "pos_embed" and config.pos_embed == "learned" and config.pos_embed_grid is None:
             return _position_table(config, resized, name, array, rule)
         if name.endswith(".rel_pos_bias.table"):
             return _relative_table(config, resized, name, array)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -16,15 +17,26 @@ def coordinates(rope: Rope, grid: tuple[int, int]) -> np.ndarray:
         (N, 2) float64, patches row by row.
     """
     sides = [np.arange(side, dtype=np.float64) for side in grid]
-    if rope.kind == "centered":
-        sides = [2 * (x + 0.5 + rope.offset) / len(x) - 1 for x in sides]
-    else:
-        sides = [x + rope.offset for x in sides]
-    if rope.reference_grid is not None:
-        sides = [x / len(x) * r for x, r in zip(sides, rope.reference_grid, strict=True)]
+    sides = [placed(rope, axis, x, len(x)) for axis, x in enumerate(sides)]
     rows, columns = np.meshgrid(*sides, indexing="ij")
-    order = (rows, columns) if rope.axes == "hw" else (columns, rows)
-    return np.stack([axis.reshape(-1) for axis in order], axis=-1)
+    return np.stack([axis.reshape(-1) for axis in in_order(rope, rows, columns)], axis=-1)
+
+
+def placed(rope: Rope, axis: int, places: Any, length: Any) -> Any:
+    """Compute the coordinate of each place along an axis of `length` patches, 0 for rows, 1 for columns.
+
+    Both are arrays of numpy, JAX or PyTorch that broadcast together; nothing but operators is used.
+    """
+    if rope.kind == "centered":
+        places = 2 * (places + 0.5 + rope.offset) / length - 1
+    else:
+        places = places + rope.offset
+    return places if rope.reference_grid is None else places / length * rope.reference_grid[axis]
+
+
+def in_order(rope: Rope, rows: Any, columns: Any) -> tuple[Any, Any]:
+    """Return rows and columns, the axis that comes first first."""
+    return (rows, columns) if rope.axes == "hw" else (columns, rows)
 
 
 def frequencies(rope: Rope, head_dim: int) -> np.ndarray:

@@ -51,7 +51,7 @@ def fixed_position_table(cfg: ViTConfig, grid: tuple[int, int]) -> np.ndarray | 
     Returns:
         (prefix rows + N, D) float64, read-only; None for learned positions or none at all.
     """
-    if cfg.pos_embed in ("learned", "none"):
+    if not cfg.pos_embed.startswith("sincos"):
         return None
     return _table(cfg.pos_embed, cfg.num_prefix_rows, grid, cfg.hidden_size)
 

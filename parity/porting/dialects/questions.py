@@ -19,6 +19,7 @@ SILENT = {
     "num_heads": "N", "norm_eps": "EPS", "act": "ACT", "pool": "POOL", "patch_size": "HxW",
     "image_size": "HxW", "pos_embed": "POSITIONS", "rope": "ROPE", "block": "BLOCK",
     "patch_embed": "ORDER", "pool_prefix": "BOOL", "pool_num_heads": "N", "head_activation": "ACT",
+    "pos_embed_resize": "RULE", "pos_embed_aspect": "ASPECT",
 }  # fmt: skip
 """Fields that change the function but that no shape shows, in the order in which they are asked for;
 each with the placeholder for its value in a question."""
@@ -128,6 +129,8 @@ def _has_effect(name: str, fields: Mapping[str, Any]) -> bool:
         return fields.get("pool") == "map"
     if name == "head_activation":
         return bool(fields.get("num_classes"))
+    if name in ("pos_embed_resize", "pos_embed_aspect"):  # of a table that fits no image as it is
+        return fields.get("pos_embed_grid") is not None
     return True
 
 

@@ -187,7 +187,7 @@ def _settle_by_code(known: Known, dialect: Dialect, shapes: Shapes) -> None:
     """Fill fields that the library's code decides, where no source states them."""
     by_code = {name: each.value for name, each in dialect.fixed.items()}
     by_code |= {name: each.value for name, each in dialect.follows(known.fields).items()}
-    if "pos_embed" not in shapes:
+    if "pos_embed" not in shapes and "pos_embed_y" not in shapes:
         by_code.pop("pos_embed_resize", None)  # only a table can be resized
     known.fill(by_code, f"code of {dialect.title}")
     known.fill(decided(dialect, known.fields), f"code of {dialect.title}")
@@ -224,8 +224,8 @@ def _settle_prefix(known: Known, shapes: Shapes) -> None:
     if any(side % p for side, p in zip(size, patch, strict=True)):
         known.fill({"patch_remainder": "crop"}, known.origins["image_size"])
     if "pos_embed" in shapes:
-        patches = (size[0] // patch[0]) * (size[1] // patch[1])
-        rows = prefix_rows(shapes["pos_embed"][1], patches, known.fields)
+        grid = known.fields.get("pos_embed_grid") or (size[0] // patch[0], size[1] // patch[1])
+        rows = prefix_rows(shapes["pos_embed"][1], grid[0] * grid[1], known.fields)
         known.fill({"pos_embed_prefix": rows}, SHAPES)
 
 

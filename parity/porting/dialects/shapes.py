@@ -127,7 +127,9 @@ def _tokens(shapes: Shapes) -> dict[str, Any]:
 
 
 def _positions(shapes: Shapes) -> dict[str, Any]:
-    learned = {"pos_embed": "learned"} if "pos_embed" in shapes else {}
+    kinds = {"pos_embed": "learned", "pos_embed_y": "factorized"}
+    found = [kind for name, kind in kinds.items() if name in shapes]
+    learned = {"pos_embed": found[0]} if found else {}
     return {**learned, "rel_pos_bias": any(name.endswith("rel_pos_bias.table") for name in shapes)}
 
 

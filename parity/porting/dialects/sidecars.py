@@ -179,7 +179,10 @@ def unsaid(dialect: Dialect, cfg: ViTConfig, metadata: Metadata) -> str:
     meant, told = metadata.pixels, written.metadata(dialect).pixels
     if told is None:
         return f"no config file of {dialect.title} says how its pixels are prepared"
-    meant, told = (each.replace(image_size=each.image_size or cfg.image_size) for each in (meant, told))
+    meant, told = (
+        each if each.max_patches else each.replace(image_size=each.image_size or cfg.image_size)
+        for each in (meant, told)
+    )
     size = meant.image_size or cfg.image_size
     if told.resized(size) == meant.resized(size):  # a quotient may be written as two whole numbers
         told = told.replace(crop_fraction=meant.crop_fraction)

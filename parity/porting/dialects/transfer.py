@@ -65,8 +65,11 @@ def letters(bound: Sequence[Bound], tensors: Mapping[str, Stored]) -> dict[str, 
 
 
 def sizes_of(cfg: ViTConfig) -> dict[str, int]:
-    """Return a model's sizes by the letters of layouts: heads h, their width d, heads of the pool g."""
-    return {"h": cfg.num_heads, "d": cfg.head_dim, "g": cfg.pool_num_heads or cfg.num_heads}
+    """Return a model's sizes by the letters of layouts: heads h, their width d, heads of the pool g,
+    rows y and columns x of a position table."""
+    rows, columns = cfg.table_grid
+    heads = {"h": cfg.num_heads, "d": cfg.head_dim, "g": cfg.pool_num_heads or cfg.num_heads}
+    return {**heads, "y": rows, "x": columns}
 
 
 def changed(stored: Stored, change: Callable[[np.ndarray], np.ndarray], shape: Shape) -> Stored:

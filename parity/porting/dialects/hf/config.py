@@ -128,7 +128,10 @@ class HfSettings:
         content |= {section: told} if section else told
         if labels.HEAD in architecture:
             content |= labels.entries(cfg.num_classes, metadata.class_names)
-        found = metadata.pixels and preprocessor.entries(metadata.pixels, cfg.image_size)
+        pixels, flat = metadata.pixels, self.processor == preprocessor.OF_PATCHES
+        if pixels is not None and flat != (pixels.max_patches is not None):
+            pixels = None  # a model of images takes no patches, and none of patches images
+        found = pixels and preprocessor.entries(pixels, cfg.image_size, cfg.patch_size)
         return {CONFIG: content, **({preprocessor.FILE: found} if found else {})}
 
     def _section(self, sidecars: Entries) -> dict[str, Any] | None:

@@ -40,8 +40,11 @@ DEFAULTS = {
     "CLIP": _defaults(SHORT, 3, CLIP_MEAN, CLIP_STD, crop=224),
     "DINOv3ViT": _defaults(224, 2, IMAGENET_MEAN, IMAGENET_STD),
     "Siglip": _defaults(224, 3, HALF, HALF),
+    "Siglip2": {**_defaults(None, 2, HALF, HALF), "max_num_patches": 256},
 }
 """Defaults of each class for missing entries."""
+OF_PATCHES = "Siglip2ImageProcessor"
+"""The class that makes patches of images of any size."""
 SHORTEST = ("Bit", "CLIP")
 """Classes for which a size of one number means the shorter side, not both."""
 
@@ -79,8 +82,13 @@ def read(content: Any, default: str, image_size: tuple[int, int] | None) -> Prep
         return None
 
 
-def entries(preprocess: Preprocess, image_size: tuple[int, int]) -> dict[str, Any] | None:
+def entries(
+    preprocess: Preprocess, image_size: tuple[int, int], patch_size: tuple[int, int]
+) -> dict[str, Any] | None:
     """Return the content of a file that states the same; None if no class of the library does that."""
+    if (most := preprocess.max_patches) is not None:
+        fit = {"patch_size": patch_size[0], "max_num_patches": most}
+        return _content("Siglip2", fit, preprocess) if patch_size[0] == patch_size[1] else None
     image_size = preprocess.image_size or image_size
     size = _sides(*preprocess.resized(image_size))
     crop = {"do_center_crop": True, "crop_size": _sides(*image_size)}
@@ -91,6 +99,10 @@ def entries(preprocess: Preprocess, image_size: tuple[int, int]) -> dict[str, An
         kind, fit = "Bit", {"size": {"shortest_edge": size["height"]}, **crop}
     else:
         return None
+    return _content(kind, fit, preprocess)
+
+
+def _content(kind: str, fit: Mapping[str, Any], preprocess: Preprocess) -> dict[str, Any]:
     return {
         "image_processor_type": f"{kind}ImageProcessor",
         "do_resize": True,
@@ -120,6 +132,8 @@ def _fitted(
     told: Mapping[str, Any], kind: str, image_size: tuple[int, int] | None
 ) -> dict[str, Any] | None:
     """Return a `Preprocess`'s fields for resizing and cropping; None if it cannot express them."""
+    if kind == "Siglip2":
+        return {"max_patches": told["max_num_patches"]}
     size, crop = told["size"], told["crop_size"] if told["do_center_crop"] else None
     if isinstance(size, int):
         size = {"shortest_edge": size} if kind in SHORTEST else _sides(size, size)

@@ -1,15 +1,13 @@
 """transformers' SigLIP and SigLIP 2: the image tower that pools by attention, the one that returns only
 tokens, and the classifier.
 
-SigLIP 2 takes patches instead of images and resizes its square table to any grid; here it is read as the
-model for images of the table's own grid, where nothing is resized.
+SigLIP 2 takes patches of images of any size, and resizes its square table to the grid of each.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,7 +18,6 @@ from parity.porting.dialects.hf.config import HfSettings, oblong
 from parity.porting.dialects.hf.keys import ACTS, sizes
 from parity.porting.dialects.hf.relatives import DEFAULTS, RELATIVES, mistaken_places
 from parity.porting.dialects.table import layer, row
-from parity.porting.metadata import Metadata
 from vit_config import ViTConfig
 
 ENCODER = (*EMBEDDINGS, *BLOCKS, *layer("norm", "post_layernorm"))
@@ -42,16 +39,6 @@ IDS = ("embeddings.position_ids",)
 TOKENS_ALONE = (
     "its library pools nothing; pool = mean is what the schema calls that, and changes no token"
 )
-
-
-@dataclass(frozen=True)
-class FlatSettings(HfSettings):
-    """Settings of SigLIP 2, which takes patches: no image processor prepares whole square images."""
-
-    def files(self, cfg: ViTConfig, metadata: Metadata) -> dict[str, dict[str, Any]]:
-        """Return ``config.json`` only."""
-        made = super().files(cfg, metadata)
-        return {name: content for name, content in made.items() if name != preprocessor.FILE}
 
 
 def _image_size(entries: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,24 +67,28 @@ def _head(cfg: ViTConfig) -> Iterator[str]:
         yield "it always has a classifier (num_classes is 0)"
 
 
-def _dialects(family: str, version: str, axes: int, settings: type[HfSettings]) -> tuple[Dialect, ...]:
+def _dialects(family: str, version: str, axes: int) -> tuple[Dialect, ...]:
     """Build the dialects of the towers and the classifier of one version."""
     model = family.capitalize()
     title = f"transformers' SigLIP{version}"
     flat = axes == 2
     made = partial(
-        settings,
+        HfSettings,
         keys=tuple(key for key in SIZES if not (flat and key.name == "image_size")),
         refuse=(lambda fields: iter(())) if flat else oblong,
         derive=_image_size if flat else (lambda entries: {}),
-        processor="Siglip2ImageProcessor" if flat else "SiglipImageProcessor",
+        processor=preprocessor.OF_PATCHES if flat else "SiglipImageProcessor",
     )
     grid = (lambda cfg: {"num_patches": cfg.num_patches}) if flat else (lambda cfg: {})
     kind = {"patch_embed": "linear_hwc"} if flat else {}
     can = {**CAN, **{name: (value,) for name, value in kind.items()}}
     resize = "bilinear_antialias" if flat else "bicubic"
     fixed = {
-        **by_code(f"{model}VisionEmbeddings", pos_embed_resize=resize),
+        **by_code(
+            f"{model}VisionEmbeddings",
+            pos_embed_resize=resize,
+            **({"dynamic_image_size": True} if flat else {}),
+        ),
         **by_code("Siglip2ImageProcessor: convert_image_to_patches", **kind),
     }
     marks = (f"{PATCHES}:{axes}", *MARKS)
@@ -159,4 +150,4 @@ def _dialects(family: str, version: str, axes: int, settings: type[HfSettings]) 
     )
 
 
-DIALECTS = (*_dialects("siglip", "", 4, HfSettings), *_dialects("siglip2", " 2", 2, FlatSettings))
+DIALECTS = (*_dialects("siglip", "", 4), *_dialects("siglip2", " 2", 2))

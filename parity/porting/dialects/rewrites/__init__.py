@@ -68,6 +68,7 @@ REWRITES: dict[str, Rewrite] = {
     "patch_embed": layers.patch_embed,
     "mlp": layers.mlp,
     "pos_embed": positions.pos_embed,
+    "pos_embed_grid": positions.pos_embed_grid,
     "pos_embed_prefix": positions.pos_embed_prefix,
     "patch_bias": biases.zero_bias("patch_bias", ("patch_embed.proj",), "patch projection"),
     "qkv_bias": biases.qkv_bias,

@@ -25,7 +25,7 @@ from vit_config.numerics.tables import fixed_position_table
 def pos_embed(state: State, allowed: Any) -> State:
     """Write a fixed position table as a learned one, and a missing one as a learned one of zeros."""
     cfg = state.config
-    need(allows(allowed, "learned") and cfg.pos_embed != "learned")
+    need(allows(allowed, "learned") and cfg.pos_embed not in ("learned", "factorized"))
     table = fixed_position_table(cfg, cfg.grid)  # (rows, D)
     like = first(state)
     rows = cfg.num_patches if table is None else len(table)
@@ -39,6 +39,19 @@ def pos_embed(state: State, allowed: Any) -> State:
     rounds = table is not None and _rounds(table, like.dtype)
     new = state.rewritten(said, changes, {"pos_embed": stored}, rounds=rounds)
     return replace(new, config=canonical(new.config))
+
+
+def pos_embed_grid(state: State, allowed: Any) -> State:
+    """State the grid of a position table, or have it be that of the image size: a model that takes
+    images of any size is the same whichever size it is named after."""
+    cfg = state.config
+    if allows(allowed, cfg.table_grid):
+        said = "the position table's grid stated apart from the image size"
+        return state.rewritten(said, {"pos_embed_grid": cfg.table_grid}, {})
+    need(allows(allowed, None) and cfg.pos_embed == "learned" and cfg.dynamic_image_size)
+    height, width = (n * patch for n, patch in zip(cfg.table_grid, cfg.patch_size, strict=True))
+    said = f"named after its position table, a model for {height}x{width}, and for any other size"
+    return state.rewritten(said, {"pos_embed_grid": None, "image_size": (height, width)}, {})
 
 
 def pos_embed_prefix(state: State, allowed: Any) -> State:

@@ -10,15 +10,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from parity.porting.dialects.dialect import ANY, Dialect, by_code
-from parity.porting.dialects.table import REST, apart, bind_theirs, layer, row
+from parity.porting.dialects.table import REST, apart, bind_theirs, layer, layout_of, row
 from parity.porting.dialects.timm.config import TimmSettings
 from parity.porting.dialects.timm.records import trained
 from parity.porting.dialects.timm.rules import (
     BEIT_CAN,
     EVA_CAN,
+    FLEX_CAN,
     VIT_CAN,
     eva_follows,
     eva_limits,
+    flex_follows,
+    flex_limits,
     vit_follows,
     vit_limits,
 )
@@ -34,8 +37,16 @@ BIAS_TABLE = (
     *row("blocks.{i}.attn.rel_pos_bias.table", "blocks.{i}.attn.relative_position_bias_table"),
     *row("blocks.{i}.attn.rel_pos_bias.table", SHARED),
 )
+FLEX_EMBEDS = (
+    *layer("patch_embed.proj", "embeds.proj"),
+    *layer("patch_embed.norm", "embeds.norm"),
+    *(each for name in ("cls_token", "reg_token") for each in row(name, f"embeds.{name}")),
+    *row("pos_embed", "embeds.pos_embed", "1 y x D -> 1 (y x) D"),
+    *(each for name in ("pos_embed_y", "pos_embed_x") for each in row(name, f"embeds.{name}")),
+)
 VIT, EVA, SPLIT = (*OLDER, REST), (*SCALES, REST), (*SCALES, *APART, REST)
-BEIT, EVERY = (*SCALES, *BIAS_TABLE, REST), (*SCALES, *BIAS_TABLE, *APART, REST)
+BEIT, FLEX = (*SCALES, *BIAS_TABLE, REST), (*FLEX_EMBEDS, REST)
+EVERY = (*SCALES, *BIAS_TABLE, *APART, *FLEX_EMBEDS, REST)
 
 
 def read_state(state: Mapping[str, Any], *, join: Callable[..., Any]) -> dict[str, Any]:
@@ -46,8 +57,13 @@ def read_state(state: Mapping[str, Any], *, join: Callable[..., Any]) -> dict[st
         join: a function that concatenates a list of them along their first axis.
     """
     bound, _ = bind_theirs(EVERY, {name: tuple(tensor.shape) for name, tensor in state.items()})
-    parts = {str(one.ours[0]): [state[name] for name in one.theirs] for one in bound}
-    return {name: join(each) if len(each) > 1 else each[0] for name, each in parts.items()}
+    found = {}
+    for one in bound:
+        parts = [state[name] for name in one.theirs]
+        tensor = join(parts) if len(parts) > 1 else parts[0]
+        layout = layout_of(one.row)
+        found[str(one.ours[0])] = tensor.reshape(layout.shape(tensor.shape)) if layout else tensor
+    return found
 
 
 PATCHES = "patch_embed.proj.weight"
@@ -55,6 +71,7 @@ PLAIN = "blocks.0.norm1.weight|blocks.0.in_norm.weight|blocks.0.attns.0.norm.wei
 JOINT = "!blocks.0.attn.q_proj.weight"
 NOT_PLAIN = ("!blocks.0.gamma_1", "!blocks.0.attn.q_bias", JOINT)
 INDEX = ("blocks.*.attn.relative_position_index", "rel_pos_bias.relative_position_index")
+TABLE = "embeds.pos_embed"
 PROJECTOR = "head.[0-9].*"
 """Several layers in place of the head: MoCo v3's projector, or a classifier, which is dropped only if
 the user allows it (`parity.porting.dialects.heads`)."""
@@ -91,6 +108,13 @@ def _eva(name: str, title: str, table: Any, marks: tuple[str, ...], **can: Any) 
     )
 
 
+def _table_grid(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    """Return the grid of the position table, which is stored as a grid or as one table per axis."""
+    if "embeds.pos_embed_y" in shapes and "embeds.pos_embed_x" in shapes:
+        return {"pos_embed_grid": tuple(shapes[f"embeds.pos_embed_{axis}"][1] for axis in "yx")}
+    return {"pos_embed_grid": shapes[TABLE][1:3]} if TABLE in shapes else {}
+
+
 DIALECTS = (
     _dialect(
         "timm-vit",
@@ -115,6 +139,23 @@ DIALECTS = (
         older={"rel_pos_bias": (False,)},  # timm's other classes can hold such a model as well
         follows=eva_follows,
         fixed=by_code("timm/models/beit.py: Block", rope=None, block="pre_norm"),
+    ),
+    _dialect(
+        "timm-naflex",
+        "timm's NaFlexViT",
+        FLEX,
+        marks=("embeds.proj.weight", "blocks.0.norm1.weight", "!blocks.0.attn.q_proj.weight"),
+        can=FLEX_CAN,
+        limits=flex_limits,
+        follows=flex_follows,
+        stated=_table_grid,
+        fixed=by_code(
+            "timm/models/naflexvit.py: NaFlexVit",
+            patch_embed="linear_hwc",
+            dynamic_image_size=True,
+            block="pre_norm",
+        ),
+        asks=("rope", "pool_prefix"),
     ),
     _eva("timm-eva", "timm's EVA", EVA, (PATCHES, "blocks.0.norm1.weight", JOINT, *NATIVE)),
     _eva(

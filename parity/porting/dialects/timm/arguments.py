@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from parity.porting.dialects.timm.argument import EPS, NEEDLESS, TENSORS_TELL, Fields, pair
-from parity.porting.dialects.timm.classes import CLASSES, ROPES
+from parity.porting.dialects.timm.classes import CLASSES, ROPES, TABLE_OPTIONS
+from parity.porting.dialects.timm.rules import TABLE_RULES
 from vit_config import ConfigError, ViTConfig
 from vit_config.rope import Rope
 
@@ -96,7 +97,26 @@ def _together(fields: Fields, given: Mapping[str, Any], module: str, base: ViTCo
         tokens = fields["class_token"] or fields["register_tokens"]
         found["pool_prefix"] = fields["pool"] == "map" and bool(tokens)
         found["rope"] = rope_of(given, base.rope)
+    if module == "naflexvit":
+        found |= _table(fields, given, base)
     return found
+
+
+def _table(fields: Fields, given: Mapping[str, Any], base: ViTConfig) -> Fields:
+    """Return how `NaFlexEmbeds` fits its position table, and which tokens have no row in it."""
+    if fields["pos_embed"] == "none":
+        return {
+            "pos_embed_grid": None,
+            "pos_embed_resize": "bicubic_antialias",
+            "pos_embed_aspect": "stretch",
+        }
+    if fields["pos_embed"] == "factorized":
+        return {"pos_embed_resize": "bilinear", "pos_embed_prefix": "auto"}
+    options = dict(zip(TABLE_OPTIONS, TABLE_RULES[base.pos_embed_resize], strict=True))
+    chosen = tuple({**options, **{key: given[key] for key in TABLE_OPTIONS if key in given}}.values())
+    (rule,) = [rule for rule, each in TABLE_RULES.items() if each == chosen]
+    tokens = fields["class_token"] or fields["register_tokens"]
+    return {"pos_embed_resize": rule, "pos_embed_prefix": "none" if tokens else "auto"}
 
 
 def architecture_only(cfg: ViTConfig, module: str) -> Fields:

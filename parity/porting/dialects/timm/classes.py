@@ -22,6 +22,7 @@ from parity.porting.dialects.timm.argument import (
     training,
     word,
 )
+from parity.porting.dialects.timm.rules import TABLE_RULES
 from vit_config import ConfigError, ViTConfig
 
 
@@ -196,5 +197,51 @@ BEIT = {
     "use_fc_norm": EVA["use_fc_norm"],
     "head_init_scale": no_effect(),
 }
-CLASSES = {"vision_transformer": VIT, "deit": VIT, "eva": EVA, "beit": BEIT}
+TABLE_OPTIONS = ("pos_embed_interp_mode", "pos_embed_antialias", "pos_embed_align_corners")
+"""Arguments by which ``NaFlexEmbeds`` fits its position table, in the order of `TABLE_RULES`."""
+
+
+def _table_option(place: int) -> Argument:
+    """Describe one of the three; read together by `arguments`."""
+
+    def said(cfg: ViTConfig) -> Any:
+        rule = TABLE_RULES.get(cfg.pos_embed_resize)
+        return rule[place] if rule and cfg.pos_embed == "learned" else NEEDLESS
+
+    return Argument(said, lambda value, known: {})
+
+
+FLEX = {
+    **{name: VIT[name] for name in COMMON},
+    **{name: VIT[name] for name in ("mlp_ratio", "qkv_bias", "qk_norm", "scale_mlp_norm", "proj_bias")},
+    **{
+        name: VIT[name]
+        for name in ("init_values", "class_token", "reg_tokens", "pre_norm", "global_pool")
+    },
+    **{name: VIT[name] for name in ("final_norm", "fc_norm", "pool_include_prefix", "dynamic_img_pad")},
+    **{
+        name: VIT[name]
+        for name in ("norm_layer", "embed_norm_layer", "act_layer", "weight_init", "fix_init")
+    },
+    "scale_attn_inner_norm": VIT["scale_attn_norm"],
+    "pos_embed": word(
+        "pos_embed", {"learned": "learned", "factorized": "factorized", "none": "none", "": "none"}
+    ),
+    "pos_embed_grid_size": Argument(
+        lambda cfg: NEEDLESS if cfg.pos_embed == "none" else list(cfg.table_grid),
+        lambda value, known: {"pos_embed_grid": plain(value)},
+    ),
+    "pos_embed_ar_preserving": word("pos_embed_aspect", {False: "stretch", True: "keep"}),
+    **{name: _table_option(place) for place, name in enumerate(TABLE_OPTIONS)},
+    "attn_pool_num_heads": same("pool_num_heads"),
+    "attn_pool_mlp_ratio": shown(
+        lambda cfg: cfg.pool_mlp_dim and ratio(cfg.pool_mlp_dim, cfg.hidden_size), "pool_mlp_dim"
+    ),
+    "embed_proj_type": only("linear"),
+    "attn_type": only("standard"),
+    "patchify_channels_last": only(True),
+    "use_key_only_attn_mask": no_effect(),  # on tokens that are no padding
+    "enable_patch_interpolator": only(False),
+}
+CLASSES = {"vision_transformer": VIT, "deit": VIT, "eva": EVA, "beit": BEIT, "naflexvit": FLEX}
 """Arguments of each module's class; an argument comes after those whose fields it needs."""

@@ -16,6 +16,7 @@ MODULES = {
     "timm-eva": ("eva",),
     "timm-eva-split": ("eva",),
     "timm-beit": ("beit",),
+    "timm-naflex": ("naflexvit",),
 }
 """Modules of timm whose models are in each dialect."""
 HEADLESS = "TimmWrapperModel"
@@ -67,7 +68,7 @@ class TimmSettings:
             )
         channels, *size = _input_size(pretrained)
         arguments = {"num_classes": pretrained.get("num_classes", 1000), "in_chans": channels}
-        if pretrained.get("fixed_input_size"):
+        if pretrained.get("fixed_input_size") or entry["module"] == "naflexvit":
             arguments["img_size"] = size
         given = config.get("model_args") or {}
         if not isinstance(given, dict):
@@ -156,7 +157,7 @@ class TimmSettings:
             "fixed_input_size": fixed,
             "num_classes": cfg.num_classes,
             "pool_size": None,
-            "first_conv": "patch_embed.proj",
+            "first_conv": "embeds.proj" if self.dialect == "timm-naflex" else "patch_embed.proj",
             "classifier": ["head", "head_dist"] if cfg.distill_token else "head",
         }
         if (pixels := metadata.pixels) is not None:

@@ -114,6 +114,50 @@ EVA_CAN = {
     "pool": ("class", "mean", "map"),
     "pool_prefix": lambda cfg: (cfg.pool == "map" and cfg.num_prefix_tokens > 0,),
 }
+TABLE_RULES = {
+    "bicubic_antialias": ("bicubic", True, False),
+    "bicubic": ("bicubic", False, False),
+    "bilinear_antialias": ("bilinear", True, False),
+    "bilinear": ("bilinear", False, False),
+    "bilinear_corners": ("bilinear", False, True),
+}
+"""Interpolation mode, antialiasing and aligned corners by which ``NaFlexEmbeds`` fits its table."""
+
+
+def flex_limits(cfg: ViTConfig) -> Iterator[str]:
+    """Yield why ``NaFlexVit`` cannot be a model."""
+    if cfg.pos_embed == "factorized" and cfg.pos_embed_resize != "bilinear":
+        yield f"its factorized tables are fitted by bilinear, not {cfg.pos_embed_resize}"
+
+
+def flex_follows(fields: Mapping[str, Any]) -> dict[str, Fixed]:
+    """Return the fields that follow from others in ``NaFlexVit``."""
+    where = "timm/models/naflexvit.py: NaFlexEmbeds"
+    if fields.get("pos_embed") == "factorized":
+        return by_code(f"{where}: _interp1d", pos_embed_resize="bilinear")
+    return {}
+
+
+def _flex_prefix(cfg: ViTConfig) -> tuple[str, ...]:
+    return ("none",) if cfg.pos_embed == "learned" and cfg.num_prefix_tokens else ("auto",)
+
+
+FLEX_CAN = {
+    **dict.fromkeys(("class_token", "register_tokens", "pre_norm", "patch_norm", "qkv_bias"), ANY),
+    **dict.fromkeys(("qk_norm", "attention_norm", "act", "mlp_norm", "layer_scale", "norm"), ANY),
+    **dict.fromkeys(("norm_eps", "final_norm", "pool_prefix", "pool_num_heads", "pool_mlp_dim"), ANY),
+    "patch_embed": ("linear_hwc",),
+    "patch_bias": _bias_of_patches,
+    "pos_embed": ("learned", "factorized", "none"),
+    "pos_embed_grid": lambda cfg: (None,) if cfg.pos_embed == "none" else (cfg.table_grid,),
+    "pos_embed_aspect": ("stretch", "keep"),
+    "pos_embed_resize": tuple(TABLE_RULES),
+    "pos_embed_prefix": _flex_prefix,
+    "attention_out_bias": _bias_beside("mlp_bias"),
+    "mlp_bias": _bias_beside("attention_out_bias"),
+    "layer_scale_on": ("both",),
+    "pool": ("class", "mean", "map"),
+}
 BEIT_CAN = {
     **dict.fromkeys(("qkv_bias", "mlp_norm", "layer_scale", "norm", "norm_eps"), ANY),
     "rel_pos_bias": (True,),

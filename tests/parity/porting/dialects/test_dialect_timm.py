@@ -50,12 +50,17 @@ PROVEN = {
     "vit_base_patch16_rope_ape_224": "timm-eva",
     "vit_pe_core_base_patch16_224": "timm-eva",
     "vit_large_patch16_sapiens2": "timm-eva-split",
+    "naflexvit_base_patch16_par_gap": "timm-naflex",
+    "naflexvit_base_patch16_parfac_gap": "timm-naflex",
+    "naflexvit_base_patch16_siglip": "timm-naflex",
+    "naflexvit_base_patch16_radio_v3": "timm-naflex",
 }
 QUICK = {
     "vit_tiny_patch16_224",
     "vit_dpwee_patch16_reg1_gap_256",
     "beit_base_patch16_224",
     "eva02_base_patch14_224",
+    "naflexvit_base_patch16_par_gap",
 }
 
 
