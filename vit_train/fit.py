@@ -80,6 +80,12 @@ class Part(Sequence[Any]):
     def __getitem__(self, index: Any) -> Any:
         return self.items[self.indices[index]]
 
+    @property
+    def labels(self) -> list[Any] | None:
+        """The items' labels, where all are listed."""
+        listed = getattr(self.items, "labels", None)
+        return None if listed is None else [listed[index] for index in self.indices]
+
     def name(self, index: int) -> str:
         """Return an item's name in messages."""
         number = self.indices[index]

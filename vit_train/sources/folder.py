@@ -11,7 +11,7 @@ from typing import Any
 from vit_config.errors import DataError, MissingFileError
 from vit_config.images.pixels import LONGEST_FILE
 from vit_train.dataset import ImageDataset, named_classes
-from vit_train.records import ImageShape, Records
+from vit_train.records import ImageShape, Label, Records
 from vit_train.sources.fingerprint import fingerprint
 from vit_train.sources.place import Place, files_below, folders_in, read_all
 
@@ -27,7 +27,7 @@ SHAPE: ImageShape = (None, None, 3)
 class ImageFiles(Sequence[Any]):
     """Image files with labels, each read when it is asked for."""
 
-    def __init__(self, root: Place, files: Sequence[tuple[str, int]]) -> None:
+    def __init__(self, root: Place, files: Sequence[tuple[str, Label]]) -> None:
         self.root, self.files = root, files
 
     def __len__(self) -> int:
@@ -36,6 +36,11 @@ class ImageFiles(Sequence[Any]):
     def __getitem__(self, index: Any) -> dict[str, Any]:
         path, label = self.files[index]
         return {"image": read_all(self.root / path, LONGEST_FILE), "label": label}
+
+    @property
+    def labels(self) -> list[Label]:
+        """The labels of all images."""
+        return [label for _, label in self.files]
 
     def name(self, index: int) -> str:
         """Return a record's name in messages."""
