@@ -33,7 +33,6 @@ __all__ = [
     "EvalBatch",
     "ImageDataset",
     "TrainBatch",
-    "channel_statistics",
     "eval_batches",
     "open_dataset",
     "steps_per_epoch",
@@ -41,7 +40,6 @@ __all__ = [
 ]
 
 NUM_THREADS = min(16, os.cpu_count() or 1)
-STATISTICS_IMAGES = 10_000
 
 
 class TrainBatch(TypedDict):
@@ -144,30 +142,6 @@ def eval_batches(
     _check_channels(source, preprocess)
     batches = _EvalBatches(source, preprocess, image_size, batch_size, rows)
     return read_ahead(batches, num_threads=num_threads)
-
-
-def channel_statistics(source: Records) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Compute mean and standard deviation of each channel, on pixels scaled to [0, 1].
-
-    They are those of all pixels of the split, or of 10 000 images spread evenly if it has more;
-    images of several sizes count by their pixels. Sums are exact integers, so the order of adding
-    does not matter.
-
-    Returns:
-        (mean, std), each of C floats.
-    """
-    channels = source.image_shape[2]
-    count, total, squares = 0, np.zeros(channels, np.uint64), np.zeros(channels, np.uint64)
-    sampled = min(len(source), STATISTICS_IMAGES)
-    for index in np.linspace(0, len(source) - 1, sampled).astype(int).tolist():
-        pixels = source[index]["image"].reshape(-1, channels).astype(np.uint64)  # (H W, C)
-        count += len(pixels)
-        total += pixels.sum(axis=0)
-        squares += (pixels * pixels).sum(axis=0)
-    mean = [int(t) / count for t in total]
-    # an integer difference: E[x^2] - E[x]^2 in floats loses the digits of a dark, even channel
-    variance = [(count * int(s) - int(t) ** 2) / count**2 for s, t in zip(squares, total, strict=True)]
-    return tuple(m / 255 for m in mean), tuple(v**0.5 / 255 for v in variance)
 
 
 def _check_channels(source: Records, preprocess: Preprocess) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from vit_config.errors import DataError, InputError
 from vit_config.images.pixels import LONGEST_FILE, decode
+from vit_config.images.preprocess import PixelType
 
 ImageShape = tuple[int | None, int | None, int]
 """(H, W, C); None for a side that varies."""
@@ -58,6 +59,7 @@ class Records:
         image_shape: shape of the images.
         on_damage: whether a record that cannot be read is refused, or replaced by the next readable
             one; `damaged` then has its number and its error.
+        pixel_type: type of the pixels of an image.
         several: whether an image has any number of labels.
         least: length of an image's smaller side that is enough, see `vit_config.images.pixels.decode`.
     """
@@ -70,10 +72,12 @@ class Records:
         num_classes: int,
         image_shape: ImageShape,
         on_damage: OnDamage = "refuse",
+        pixel_type: PixelType = "uint8",
         several: bool = False,
         least: int | None = None,
     ) -> None:
         self.raw, self.where, self.several, self.least = raw, where, several, least
+        self.pixel_type: PixelType = pixel_type
         self._labels: list[Label | None] | None = None
         self.on_damage: OnDamage = on_damage
         self.damaged: dict[int, DataError] = {}
@@ -102,7 +106,8 @@ class Records:
 
     def like_these(self, **changes: Any) -> Records:
         """Return records with the same arguments as these, except for `changes`."""
-        same = ("raw", "where", "num_classes", "image_shape", "on_damage", "several", "least")
+        same = ("raw", "where", "num_classes", "image_shape", "on_damage")
+        same += ("pixel_type", "several", "least")
         return Records(**{**{name: getattr(self, name) for name in same}, **changes})
 
     def __getitem__(self, index: int) -> Record:
@@ -211,10 +216,10 @@ class Records:
                 raise self._damaged(index, error) from None
         self._checked(index, label)
         declared = self.image_shape
-        if image.dtype != np.uint8 or not _fits(image.shape, declared):
+        if image.dtype != self.pixel_type or not _fits(image.shape, declared):
             raise DataError(
                 f"{self.name(index)}: image of shape {image.shape} and type {image.dtype},"
-                f" but the set declares {declared} uint8; correct the data set"
+                f" but the set declares {declared} {self.pixel_type}; correct the data set"
             )
         image = image.view()
         image.setflags(write=False)  # it may be handed out again

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from vit_config import ConfigError, Preprocess, Weights
 from vit_config.adapters import draw_adapters, untrained
+from vit_config.images.preprocess import WHITE
 from vit_config.job import Job
 from vit_config.parameters import parameters
 from vit_train.balance import weighed
@@ -156,9 +157,11 @@ def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
     if options.get("workers", 0) < 0:
         raise ConfigError(f"workers = {options.get('workers')}: give a number of processes, 0 for none")
     check_taught(job.recipe, job.model, options.get("teacher"))
-    check_best(job)
     whole = fitted(job.model, open_dataset(job.data, data_dir))
-    whole.train.on_damage = whole.test.on_damage = options.get("on_damage", "refuse")
+    for split in (whole.train, whole.test, whole.validation):
+        if split is not None:
+            split.on_damage = options.get("on_damage", "refuse")
+    check_best(job, validates=bool(job.recipe.validation_fraction or whole.validation))
     dataset, validation = hold_out(whole, job.recipe.validation_fraction)
     _check_labels(job, dataset)
     job, lines = weighed(job, dataset)
@@ -177,7 +180,7 @@ def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
         options.get("teacher"),
         options.get("workers", 0),
         options.get("save_every", Task.save_every),
-        (*options.get("notes", ()), *lines, *_unknown_pixels(start, job, preprocess)),
+        (*options.get("notes", ()), *lines, *_told_pixels(dataset, start, job, preprocess)),
     )
     if len(task.frozen) == len(task.parameter_names):  # `frozen` refuses patterns that match nothing
         raise ConfigError("--freeze: nothing is left to train; leave a pattern out")
@@ -201,11 +204,23 @@ def _check_labels(job: Job, dataset: ImageDataset) -> None:
         )
 
 
-def _unknown_pixels(start: Start | None, job: Job, preprocess: Preprocess) -> tuple[str, ...]:
-    """Note that nobody says how images were prepared for the weights to start from."""
-    if start is None or start.preprocess is not None or job.recipe.pixels != "data":
+def _told_pixels(
+    dataset: ImageDataset, start: Start | None, job: Job, preprocess: Preprocess
+) -> tuple[str, ...]:
+    """Note the statistics of images of bands, and that nobody says how images were prepared for the
+    weights to start from."""
+    if job.recipe.pixels != "data" or (start is not None and start.preprocess is not None):
         return ()
-    mean, std = (", ".join(f"{x:.3f}" for x in values) for values in (preprocess.mean, preprocess.std))
+    mean, std = (", ".join(f"{x:.4g}" for x in values) for values in (preprocess.mean, preprocess.std))
+    if start is None:
+        if dataset.of_files or dataset.image_shape[2] in (1, 3):
+            return ()
+        white = WHITE[preprocess.pixel_type]
+        unit = f", in units of {white}" if white != 1 else ""
+        return (
+            f"{dataset.image_shape[2]} bands of {preprocess.pixel_type}: mean ({mean}) and deviation"
+            f" ({std}) of the training images{unit}",
+        )
     return (
         f"{start.name} does not say how its images were prepared: mean ({mean}) and deviation ({std})"
         " are those of the training images; --recipe.pixels half or imagenet sets others",

@@ -103,7 +103,11 @@ def draw_model(weights: Path, images: Path) -> list[Path]:
             preprocess.normalise(shown).astype(model.patch_embed.proj.kernel[...].dtype),
         )
         names = preprocess.class_names or [str(label) for label in range(cfg.num_classes)]
-        predicted = np.asarray(output.logits).argmax(axis=-1)
+        logits, labels = np.asarray(output.logits), data.labels[:NUM_IMAGES]
+        answers = [[row.argmax()] for row in logits]
+        if preprocess.several_labels:
+            answers = [np.flatnonzero(row > 0) for row in logits]
+        labels = [[each] if np.ndim(each) == 0 else np.flatnonzero(each) for each in labels]
         written["attention.png"] = plots.attention_maps(
             shown,
             [np.asarray(weights) for weights in output.attention],
@@ -111,8 +115,8 @@ def draw_model(weights: Path, images: Path) -> list[Path]:
             grid=cfg.grid,
             by_class_token=cfg.class_token,
             titles=[
-                f"is {names[label]}\nsays {names[answer]}"
-                for label, answer in zip(data.labels, predicted, strict=False)
+                f"is {', '.join(names[i] for i in label)}\nsays {', '.join(names[i] for i in answer)}"
+                for label, answer in zip(labels, answers, strict=True)
             ],
         )
     folder = weights.parent
