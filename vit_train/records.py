@@ -194,7 +194,10 @@ class Records:
 
     def _damaged(self, index: int, reason: object) -> DamagedRecordError:
         said = str(reason).partition("\n")[0]
-        return DamagedRecordError(f"{self.name(index)}: damaged ({said}); copy or prepare the set again")
+        return DamagedRecordError(
+            f"{self.name(index)}: damaged ({said}); copy or prepare the set again, or pass over what"
+            " cannot be read (--damaged replace)"
+        )
 
     def _checked(self, index: int, label: Label) -> Label:
         """Return a label whose classes exist."""

@@ -54,8 +54,6 @@ def read_bands(encoded: bytes) -> np.ndarray | None:
         pixels = pixels[:, :, None]
     if pixels.ndim != 3 or not pixels.size:
         raise BandsError(f"values of shape {pixels.shape}; expected (H, W) or (H, W, bands)")
-    if pixels.shape[0] < min(pixels.shape[1:]):
-        raise BandsError(f"values of shape {pixels.shape}, expected (H, W, bands): move the bands last")
     if pixels.dtype.name not in TYPES:
         raise BandsError(f"values of type {pixels.dtype}; expected {', '.join(TYPES)}")
     pixels = np.ascontiguousarray(pixels, dtype=TYPES[pixels.dtype.name])
@@ -76,6 +74,8 @@ def _array(encoded: bytes) -> np.ndarray:
     values = encoded[file.tell() :]
     if len(values) != math.prod(shape) * dtype.itemsize:
         raise BandsError(f"{len(values)} bytes of values; shape {shape} of {dtype} takes another number")
+    if len(shape) == 3 and 2 * shape[0] < min(shape[1:]):
+        raise BandsError(f"values of shape {shape}, expected (H, W, bands): move the bands last")
     flat = np.frombuffer(values, dtype)
     return flat.reshape(shape, order="F" if by_columns else "C").astype(dtype.newbyteorder("="))
 

@@ -93,18 +93,17 @@ def open_table(spec: str, path: Place) -> ImageDataset:
 
 def _splits(spec: str, parts: dict[str, list[Any]]) -> tuple[list[Any], list[Any], list[Any]]:
     """Return the files to train on, to test on, and those for validation, if they are others."""
-    if not set(parts) - {"", "train"}:
-        everything = parts.get("", []) + parts.get("train", [])
-        seen: Counter[Any] = Counter()
-        split: tuple[list[Any], list[Any]] = ([], [])
-        for file, label in everything:
-            of = None if isinstance(label, tuple) else label
-            split[seen[of] % HELD_OUT == 0].append((file, label))
-            seen[of] += 1
-        parts = {"train": split[0], "test": split[1]}
-    elif "" in parts:
+    if "" in parts and len(parts) > 1:
         name = parts[""][0][0]
         raise DataError(f"{spec}: gives {name!r} no split, but others have one; give it one, too")
+    if not set(parts) - {"", "train"}:
+        seen: Counter[Any] = Counter()
+        rest, held = [], []
+        for file, label in parts.get("", []) + parts.get("train", []):
+            of = None if isinstance(label, tuple) else label
+            (rest if seen[of] % HELD_OUT else held).append((file, label))
+            seen[of] += 1
+        parts = {"train": rest, "test": held}
     if "test" not in parts:
         parts = {**parts, "test": parts.pop("validation", [])}
     for split in ("train", "test"):
