@@ -101,6 +101,11 @@ def subject_of(source: Any, *, input: Input, dtype: str | None, **reading: Any) 
             " state it with preprocess (--preprocess FILE), or leave it to the caller with"
             " input = float32 (--input float32)"
         )
+    if input == "uint8" and metadata.pixels and metadata.pixels.pixel_type != "uint8":
+        raise InputError(
+            f"{where}: pixels are {metadata.pixels.pixel_type}, and a program with preprocessing takes"
+            " uint8; leave it to the caller with input = float32 (--input float32)"
+        )
     if input == "uint8" and metadata.pixels and metadata.pixels.interpolation not in FILTERS:
         raise ConfigError(
             f"{where}: interpolation = {metadata.pixels.interpolation!r} cannot be a part of a program,"
