@@ -219,10 +219,22 @@ def _place(found: Found, letters: Letters, index: Index) -> Place:
         if rounded or (not cause and error <= limit):  # only what has no cause may be rounding
             kind, cause, said = "rounding", "", "a number that one program holds in a smaller type"
     a = part_of(found.a, letters, found)
-    b = part_of(found.b, letters, found, read=cause in ("factor", "scale left out"))
+    b = part_of(
+        found.b, letters, found,
+        read=cause in ("factor", "scale left out"),
+        masks=cause in ("mask", "causal mask"),
+        built=cause in _GIVEN_TO_MODULES,
+    )  # fmt: skip
     modules = tuple(found.b.program.operations[each].module for each in found.twins)
     times = 1 + len(modules)
     return Place(kind, a, b, error, limit, message or said, cause, modules, times, found=found)
+
+
+_GIVEN_TO_MODULES = frozenset(
+    ["activation", "arguments", "axis", "dilation", "epsilon", "number", "numbers", "operation",
+     "padding", "stride"]
+)  # fmt: skip
+"""Causes that may lie in how a module was built."""
 
 
 def _kind(found: Found, index: Index) -> tuple[Kind, str]:

@@ -31,6 +31,7 @@ from parity.verifier.causes import (
 from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Found
+from parity.verifier.search.widened import widened
 
 _FILES = (activations, collectives, epsilons, masks, norms, numbers, operands, operators, order, pairs,
           reads, reductions, rounded, skips, slopes, tables, windows)  # fmt: skip
@@ -48,6 +49,7 @@ _JUDGES = (
     skips.judge,
     order.judge,
     reads.row,
+    reads.rows,
     windows.judge,
     operators.judge,
     reads.operand,
@@ -57,6 +59,7 @@ _JUDGES = (
     slopes.judge,
     reductions.judge,
     terms.judge,
+    terms.weights,
     rounded.judge,
     operands.exchanged,
     operands.moved,
@@ -70,18 +73,23 @@ _JUDGES = (
 def cause_of(found: Found, index: Index) -> Said:
     """Return the first cause that explains a place, or two empty strings."""
     if found.instead.dtype.kind not in "fc":
-        judges = masks.diagonal, numbers.judge, order.judge, tables.judge
+        judges = (masks.diagonal, numbers.judge, order.judge, tables.judge, masks.truth,
+                  reads.indices)  # fmt: skip
         return next(filter(None, (judge(found, index) for judge in judges)), ("", ""))
     read = reads.other_value(found, index) or reads.returned(found, index)
     if read is not None:
         return read
     if found.value.shape != found.instead.shape:
         return "", ""
-    for judge in _JUDGES:
-        said = judge(found, index)
-        if said is not None:
-            return said
-    return branches.judge(found, index, _JUDGES) or ("", "")
+    said = _first(found, index)
+    if said is None and (wider := widened(found, index)) is not None:
+        said = _first(wider, index)
+    return said or branches.judge(found, index, _JUDGES) or ("", "")
+
+
+def _first(found: Found, index: Index) -> Said | None:
+    """Return what the first judge that explains a place says of it."""
+    return next(filter(None, (judge(found, index) for judge in _JUDGES)), None)
 
 
 __all__ = ["CAUSES", "Cause", "Said", "cause_of"]

@@ -59,9 +59,20 @@ ACTIVATIONS: dict[str, Function] = {
     "relu squared": lambda x, _: np.maximum(x, 0) ** 2,
     "tanh": lambda x, _: np.tanh(x),
     "sigmoid": _sigmoid,
+    "softmax": lambda x, _: (e := np.exp(x - x.max(-1, keepdims=True))) / e.sum(-1, keepdims=True),
     "identity": lambda x, _: x,
 }
-_KINDS = (PARTS, ACTIVATIONS, {n: lambda x, held, f=f: 1 + f(x, held) for n, f in PARTS.items()})
+GATES: dict[str, Function] = {
+    "sigmoid": _sigmoid,
+    "softmax": lambda x, _: np.exp(x - x.max(-1, keepdims=True)),
+}
+"""Functions that turn scores into weights, up to the factor by which their sum becomes one."""
+_KINDS = (
+    PARTS,
+    ACTIVATIONS,
+    {n: lambda x, held, f=f: 1 + f(x, held) for n, f in PARTS.items()},
+    GATES,
+)
 
 
 def judge(found: Found, _: Index) -> Said | None:

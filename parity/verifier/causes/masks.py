@@ -20,6 +20,17 @@ def diagonal(found: Found, _: Index) -> Said | None:
     return "causal mask", f"it ends at diagonal {of_b[0]} where A's ends at {of_a[0]}"
 
 
+def truth(found: Found, _: Index) -> Said | None:
+    """Recognise truth values, as of tokens that are kept, that differ."""
+    a, b = found.value, found.instead
+    if a.dtype != bool or b.dtype != bool or a.shape != b.shape:
+        return None
+    apart = a != b
+    if apart.all():
+        return "mask", "it shuts what A keeps, and keeps what A shuts"
+    return "mask", f"{apart.sum()} of {a.size} truth values are others than A's"
+
+
 def _diagonal(mask: np.ndarray) -> tuple[int, bool] | None:
     """Return the last diagonal of a lower triangle, and whether the triangle is what is true."""
     n, m = mask.shape[-2:]
@@ -59,7 +70,7 @@ def judge(found: Found, _: Index) -> Said | None:
         return _others(shut_a, later)
     if shut_a.any() and shut_b.any():
         seen = ~(shut_a | shut_b)
-        alike = seen.any() and distance(a[seen], b[seen]) <= 1e-12
+        alike = not seen.any() or distance(a[seen], b[seen]) <= 1e-12
         return _others(shut_a, shut_b) if alike and not np.array_equal(shut_a, shut_b) else None
     if a.shape[-1] != a.shape[-2]:
         return None

@@ -151,7 +151,10 @@ def _moved(program: Program, norms: Sequence[Norm], kind: Kind) -> Program:
             return norm.sum, -1
         return final((norm.stream if kind == "pre" else norm.branch, -1))
 
-    other = Program(program.name, notes=program.notes, narrowed=program.narrowed, draws=program.draws)
+    other = Program(
+        program.name, notes=program.notes, narrowed=program.narrowed, draws=program.draws,
+        built=program.built,
+    )  # fmt: skip
     new: dict[_Key, int] = {}
     stack: list[_Key] = [final((i, -1)) for _, i in reversed(program.outputs)]
     while stack:

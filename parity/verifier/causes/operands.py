@@ -33,9 +33,10 @@ def exchanged(found: Found, _: Index) -> Said | None:
         alike.setdefault(value.tobytes(), []).append(i)
     for ours, theirs in combinations(alike.values(), 2):
         one, other = values[ours[0]], values[theirs[0]]
-        if one.shape != other.shape:
+        if _long(one) != _long(other):
             continue
-        given = {**dict.fromkeys(ours, other), **dict.fromkeys(theirs, one)}
+        given = {i: other.reshape(values[i].shape) for i in ours}
+        given |= {i: one.reshape(values[i].shape) for i in theirs}
         if is_a(found, rerun(region, given=given)):
             names = [where(program.operations[group[0]]) for group in (ours, theirs)]
             both = " and ".join(names) if names[0] != names[1] else f"two values of {names[0]}"
@@ -71,6 +72,10 @@ def _read(region: Region) -> dict[int, np.ndarray]:
         if array and value.size <= MOST_ELEMENTS and not is_weak(program.operations[i]):
             found[i] = value
     return dict(list(found.items())[:MOST_READ])
+
+
+def _long(value: np.ndarray) -> tuple[int, ...]:
+    return tuple(n for n in value.shape if n != 1)
 
 
 def _moves(region: Region, index: int) -> Iterator[tuple[Region, int]]:

@@ -14,7 +14,8 @@ from parity.verifier.search.region import Found
 def judge(found: Found, _: Index) -> Said | None:
     """Recognise B's value as that of A's operations on reordered channels, in which halves are
     neighbours, or neighbours halves."""
-    if sum(op.name == "mul" for op in computing(found.a)) < 2:
+    names = [op.name for op in computing(found.a)]
+    if names.count("mul") < 2 and "neg" not in names:
         return None  # by cosines and by sines: what turns nothing is another order of the same
     read = found.a.program.values([i for i in outside(found.a) if _is_computed(found, i)])
     for n in sorted({np.shape(v)[-1] for v in read.values() if np.ndim(v) > 1}):

@@ -10,7 +10,7 @@ import numpy as np
 from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.causes.numbers import is_multiple
 from parity.verifier.programs.fingerprint import LEAST, MOST
-from parity.verifier.programs.program import Operation, Program, Ref
+from parity.verifier.programs.program import Operation, Ref
 from parity.verifier.search.exchange import computing, is_a, outside, rerun, where
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index, is_weak
@@ -30,7 +30,7 @@ def other_value(found: Found, index: Index) -> Said | None:
         return None
     if a.kind == "parameter" or b.kind == "parameter":
         return None
-    held = _held(found.b.program, a, index)
+    held = _held(found.b, a, index)
     if held is None or held.kind == "constant" or _is_number(b):
         return None
     if where(b) == where(held) and is_multiple(found):
@@ -67,10 +67,13 @@ def _is_number(op: Operation) -> bool:
     return op.kind == "constant" and op.mark is not None and op.mark[LEAST] == op.mark[MOST]
 
 
-def _held(program: Program, wanted: Operation, index: Index) -> Operation | None:
-    """Return the value of B that is one of A's and depends on no patched value."""
+def _held(region: Region, wanted: Operation, index: Index) -> Operation | None:
+    """Return the value of B that is one of A's, is not patched, and does not depend on a region."""
+    program = region.program
     partners = {each.index for each in index.meets(wanted)}
-    given = program.repaired | program.behind(program.repaired) if program.repaired else set()
+    # what the end of an empty region leads to may be read, but not by what itself depends on it
+    behind = program.behind(set(region.readers)) | set(region.readers)
+    given = program.repaired | (behind or program.behind({region.end}))
     for op in program.operations:
         if op.index in given:
             continue
@@ -105,12 +108,12 @@ def operand(found: Found, index: Index) -> Said | None:
 
 def _wanted(found: Found, index: Index) -> list[tuple[Operation, Any]]:
     """Return the values that A's region reads, each with B's operation that has it too."""
-    program, found_values = found.b.program, []
+    found_values = []
     for i in outside(found.a):
         op = found.a.program.operations[i]
         if op.mark is None or op.dtype[:3] not in ("flo", "com"):
             continue
-        held = _held(program, op, index)
+        held = _held(found.b, op, index)
         if held is not None:
             found_values.append((held, found.a.program.values([i])[i]))
     return found_values[:8]
@@ -141,6 +144,42 @@ def row(found: Found, _: Index) -> Said | None:
                     f"row {of_b[0]} of axis {axis} of {list(x.shape)} where A has row {of_a[0]}",
                 )
     return None
+
+
+def rows(found: Found, _: Index) -> Said | None:
+    """Recognise other rows of the same value, chosen for each sample, as of the last token."""
+    a, b = found.value.squeeze(), found.instead.squeeze()
+    if a.ndim < 2 or a.shape != b.shape or a.dtype.kind != "f":
+        return None
+    for x in found.b.program.values(outside(found.b)).values():
+        if np.ndim(x) != a.ndim + 1 or x.shape[0] != len(a) or x.shape[2:] != a.shape[1:]:
+            continue
+        of_a, of_b = _chosen(x, a), _chosen(x, b)
+        if of_a is not None and of_b is not None and of_a != of_b:
+            said = f"rows {_some(of_b)} of axis 1 of {list(x.shape)} where A has rows {_some(of_a)}"
+            return "index", said
+    return None
+
+
+def _chosen(x: np.ndarray, value: np.ndarray) -> list[int] | None:
+    """Return the one row of each sample that a value holds; None where it holds none, or several."""
+    near = np.abs(x - value[:, None]).reshape(*x.shape[:2], -1).max(-1) <= 1e-9 * np.abs(value).max()
+    return near.argmax(1).tolist() if (near.sum(1) == 1).all() else None
+
+
+def indices(found: Found, _: Index) -> Said | None:
+    """Recognise whole numbers, by which rows are chosen, that differ."""
+    a, b = found.value, found.instead
+    if a.dtype.kind not in "iu" or b.dtype.kind not in "iu" or a.shape != b.shape or not a.size:
+        return None
+    apart = np.unique(b.astype(np.int64) - a.astype(np.int64))
+    if len(apart) == 1 and a.size > 1:
+        return "index", f"each is A's {'+' if apart[0] > 0 else '-'} {abs(apart[0])}"
+    return "index", f"{_some(b.ravel().tolist())} where A has {_some(a.ravel().tolist())}"
+
+
+def _some(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers[:6])) + (", ..." if len(numbers) > 6 else "")
 
 
 def _sources(region: Region) -> list[int]:

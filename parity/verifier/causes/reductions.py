@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import permutations
 
 import numpy as np
 
 from parity.verifier.causes.cause import Cause, Said
-from parity.verifier.search.exchange import is_a, is_b, outside
+from parity.verifier.search.exchange import closer, is_a, is_b, outside
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Found
+from parity.verifier.search.region import Found, Region
 
 LARGEST = 1 << 22
 """Most elements of a value whose rows are tried."""
+MOST_VALUES = 12
+"""How many values of a region are tried as what is averaged, and as its weights."""
 MOST_STARTS = 9
 """How many first rows are tried as the beginning of a reduction."""
 _KINDS: dict[str, Callable[..., np.ndarray]] = {
@@ -25,6 +28,9 @@ def judge(found: Found, _: Index) -> Said | None:
     shape = tuple(n for n in found.value.shape if n > 1)
     if found.value.dtype.kind != "f":
         return None
+    weighted = _weighted(found, found.a, found.instead) or _weighted(found, found.b, found.value)
+    if weighted is not None:
+        return weighted
     for region in (found.b, found.a):
         for x in region.program.values(outside(region)).values():
             x = np.asarray(x)
@@ -35,6 +41,28 @@ def judge(found: Found, _: Index) -> Said | None:
                     said = _explained(found, x, axis)
                     if said is not None:
                         return "reduction", said
+    return None
+
+
+def _weighted(found: Found, region: Region, plain: np.ndarray) -> Said | None:
+    """Recognise a mean of all numbers in the place of a region's mean of some, as of masked patches."""
+    known = region.program.values([*outside(region), *region.operations]).values()
+    arrays = [v for v in known if isinstance(v, np.ndarray) and v.dtype.kind in "fb"]
+    values = [v.astype(float) for v in arrays if 1 < v.size <= LARGEST][:MOST_VALUES]
+    own = found.value if region is found.a else found.instead
+    for x, w in permutations(values, 2):
+        if x.shape != w.shape or not w.any() or (w < 0).any():
+            continue
+        for axis in (None, *range(x.ndim)):
+            with np.errstate(all="ignore"):
+                some, all_ = (x * w).sum(axis) / w.sum(axis), x.mean(axis)
+            if np.size(some) == own.size and all(
+                closer(wanted, np.reshape(value, wanted.shape), found.error)
+                for wanted, value in ((own, some), (plain, all_))
+            ):
+                said = [f"the mean of {list(x.shape)}", "that of the numbers that a mask keeps"]
+                said = said if region is found.a else said[::-1]
+                return "reduction", f"{said[0]} where A has {said[1]}"
     return None
 
 

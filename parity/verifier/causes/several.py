@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 
@@ -18,6 +20,8 @@ from parity.verifier.search.region import Found, Region
 LARGEST = 48
 """Largest region, in operations, that is tried."""
 MOST_TRIALS = 40
+MOST_OF_A_GROUP = 5
+"""Largest group of skips of which any two are tried."""
 VAGUE = ("left out", "one step too many")
 """Names that say nothing of operations that are skipped at several places at once."""
 
@@ -31,16 +35,22 @@ def judge(found: Found, _: Index) -> Said | None:
         for steps, kept in skips(region, LARGEST):
             alike.setdefault(_names(region, steps), []).append((steps, kept))
         for group in list(alike.values())[:MOST_TRIALS]:
-            apart = _apart(group)
-            if len(apart) < 2:
-                continue
-            value = _without(region, apart)
-            if value is not None and any(
-                closer(wanted, way, found.error) for way in arrangements(value, wanted.shape)
-            ):
-                name, said = named(region, side, *apart[0])
-                return None if name in VAGUE else (name, f"{said}, {len(apart)} times")
+            for some in _choices(_apart(group)):
+                value = _without(region, some)
+                if value is not None and any(
+                    closer(wanted, way, found.error) for way in arrangements(value, wanted.shape)
+                ):
+                    name, said = named(region, side, *some[0])
+                    return None if name in VAGUE else (name, f"{said}, {len(some)} times")
     return None
+
+
+def _choices(group: list[_Skip]) -> Iterator[list[_Skip]]:
+    """Yield all skips of a group, then any two of a few: Adam divides thrice, and corrects with two."""
+    if len(group) > 1:
+        yield group
+    if 2 < len(group) <= MOST_OF_A_GROUP:
+        yield from map(list, combinations(group, 2))
 
 
 def _names(region: Region, steps: list[int]) -> tuple[str, ...]:

@@ -1,20 +1,24 @@
-"""Wrong factors of one term of a sum: a rate, a weight."""
+"""Wrong factors of terms of a sum: a rate, a weight, a scale that reaches further than A's."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from parity.verifier.causes.cause import Said
 from parity.verifier.causes.numbers import Slot, exchanged, slots
-from parity.verifier.search.exchange import is_a
+from parity.verifier.search.exchange import is_a, is_b, rerun, where
+from parity.verifier.search.layouts import ways
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Found
+from parity.verifier.search.region import Found, Region
 
 LARGEST = 32
 """Largest region, in operations, whose numbers are tried."""
 MOST_TRIALS = 12
 LEAST_NUMBERS = 3
 """Fewest elements that one unknown factor must explain."""
+MOST_TERMS = 6
 
 
 def judge(found: Found, _: Index) -> Said | None:
@@ -31,6 +35,61 @@ def judge(found: Found, _: Index) -> Said | None:
         where = f" at {slot.operation.source}" if slot.operation.source is not None else ""
         return "factor", f"a term of B's, with its {slot.text()}{where}, is {times:.10g} times A's"
     return None
+
+
+def weights(found: Found, _: Index) -> Said | None:
+    """Recognise B's value as the sum of A's terms, some of which are multiplied by other numbers."""
+    terms = _terms(found.a)
+    if not 2 <= len(terms) <= MOST_TERMS or found.value.size < LEAST_NUMBERS * len(terms):
+        return None
+    parts = _contributions(found, terms)
+    if parts is None:
+        return None
+    rest, *each = parts
+    matrix = np.stack([part.ravel() for part in each], 1)
+    if not np.isfinite(matrix).all() or not np.isfinite(found.instead).all():
+        return None
+    times = np.linalg.lstsq(matrix, (found.instead - rest).ravel(), rcond=None)[0]
+    times = np.where(np.abs(times) < 1e-9, 0, times)
+    changed = [i for i, n in enumerate(times) if abs(n - 1) > 1e-9]
+    value = (matrix @ times).reshape(found.instead.shape) + rest
+    if not 0 < len(changed) < len(terms) or not is_b(found, value):
+        return None
+    names = [where(found.a.program.operations[terms[i]]) for i in changed]
+    said = " and ".join(
+        f"that of {n} is {times[i]:.10g} times A's" for n, i in zip(names, changed, strict=True)
+    )
+    if len(changed) == 1 and abs(times[changed[0]] + 1) < 1e-9:
+        return "sign", f"the term of {names[0]} has the other sign"
+    return "factor", f"of the terms of a sum, {said}"
+
+
+def _terms(region: Region) -> list[int]:
+    """Return the values whose sum or difference a region's value is, moved or not."""
+    found, stack, inside = [], [region.end], set(region.operations)
+    while stack:
+        index = stack.pop()
+        op = region.program.operations[index]
+        if index in inside and (op.is_layout or op.name in ("add", "sub", "rsub")):
+            stack += op.inputs
+        elif index not in found:
+            found.append(index)
+    return found
+
+
+def _contributions(found: Found, terms: Sequence[int]) -> list[np.ndarray] | None:
+    """Return what a sum has without its terms, and what each term adds, in B's layout."""
+    region, program = found.a, found.a.program
+    zeros = {i: np.zeros_like(value) for i, value in program.values(terms).items()}
+    given = program.values(terms)
+    of_a = np.asarray(program.values([region.end])[region.end])
+    way = next((w for w in ways(of_a.shape, found.value.shape) if is_a(found, w.of(of_a))), None)
+    values = [rerun(region, given=zeros)]
+    values += [rerun(region, given=zeros | {i: given[i]}) for i in terms]
+    if way is None or any(v is None or np.shape(v) != of_a.shape for v in values):
+        return None
+    rest, *each = (way.of(np.asarray(v, float)) for v in values)
+    return [rest, *(v - rest for v in each)]
 
 
 def _is_one(value: object) -> bool:

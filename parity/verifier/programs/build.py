@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.measure.redraw import branch_norms, random_batch, redraw
+from parity.verifier.programs.built import watched
 from parity.verifier.programs.callables import is_a
 from parity.verifier.programs.mistakes import in_one_line, refuse_arguments
 from vit_config import PRESETS, ConfigError, MissingFileError, ViTConfig, preset
@@ -102,7 +103,7 @@ def built_by(name: str) -> Any:
         ConfigError, MissingFileError: there is no such module, file or function.
         InputError: the function needs arguments, or it fails.
     """
-    with in_one_line(name):
+    with in_one_line(name), watched():
         function = called_function(name)
         refuse_arguments(name, function)
         return function()

@@ -109,6 +109,8 @@ class Program:
     program is recorded in float64 all the same."""
     draws: dict[str, None] = field(default_factory=dict)
     """Lines that draw random numbers, in the order in which they run."""
+    built: dict[str, Source] = field(default_factory=dict)
+    """Lines at which modules were built, by their paths; only those that are known."""
     kept_bytes: int = 0
     ran: list[np.ndarray] = field(default_factory=list)
     """Outputs as the framework computed them, for a program recorded in a smaller type."""
@@ -212,7 +214,7 @@ class Program:
         replaces operations as well, by index."""
         other = Program(
             self.name, list(self.operations), list(self.outputs), dict(self.kept), self.notes,
-            self.narrowed, self.draws,
+            self.narrowed, self.draws, self.built,
         )  # fmt: skip
         for index, value in given.items():
             old = self.operations[index]

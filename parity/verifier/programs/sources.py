@@ -29,6 +29,8 @@ _PACKAGE = Path(__file__).parents[2]
 _RUNS = f"{_PACKAGE / 'verifier'}/"
 _ASKS = f"{_RUNS}programs/sides.py"
 """The file that records a side, outside of which no frame is the program's."""
+_WATCHES = f"{_RUNS}programs/built.py"
+"""The file whose frames stand between a layer and its caller."""
 _OWN = (_RUNS, f"{_PACKAGE / 'measure'}/")
 """Folders of what runs a model, and of what watches it."""
 
@@ -55,6 +57,8 @@ def innermost(frames: Iterable[tuple[str, int, str]]) -> Source | None:
     found: list[tuple[str, int, str]] = []
     inside = False
     for frame in frames:
+        if frame[0] == _WATCHES:
+            continue
         ours = frame[0].startswith(_RUNS)
         if (inside and ours) or frame[0] == _ASKS:
             break

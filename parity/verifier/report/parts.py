@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from parity.verifier.programs.fingerprint import LEAST, MOST
-from parity.verifier.programs.program import Program, Source
+from parity.verifier.programs.program import Operation, Program, Source
 from parity.verifier.programs.sources import outside_of_frameworks
 from parity.verifier.report.comparison import Line, Part
 from parity.verifier.report.formula import Letters, formula, lines
@@ -11,9 +13,25 @@ from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Found, Region
 
 
-def part_of(region: Region, letters: Letters, found: Found, *, read: bool = False) -> Part:
-    """Describe a region as one side of a place; `read`: with the line that reads its value, which may
-    be wrong as well."""
+def part_of(
+    region: Region,
+    letters: Letters,
+    found: Found,
+    *,
+    read: bool = False,
+    masks: bool = False,
+    built: bool = False,
+) -> Part:
+    """Describe a region as one side of a place.
+
+    Args:
+        region: the region.
+        letters: what stands for values in formulas.
+        found: the place.
+        read: show the line that reads its value, too, which may be wrong as well.
+        masks: show the lines that made the masks that it reads, too.
+        built: show the line that built the module, too, which gave it its arguments.
+    """
     program, end = region.program, region.end
     operations = list(region.operations)
     ends = found.a.program.operations[found.a.end], found.b.program.operations[found.b.end]
@@ -32,11 +50,14 @@ def part_of(region: Region, letters: Letters, found: Found, *, read: bool = Fals
         sources = [*(s for s in _ended(found) if s not in sources), *sources]
     if read:
         sources += [s for s in _reading(program, end) if s not in sources]
+    sources += [s for s in _masks(region) if s not in sources] if masks else []
     if not sources:
         sources = lines(program, [end])
     sources += [s for s in map(outside_of_frameworks, sources) if s is not None and s not in sources]
     module = next((program.operations[i].module for i in [*operations, *region.readers, end]
                    if program.operations[i].module), "")  # fmt: skip
+    line = program.built.get(module) if built else None
+    sources += [line] if line is not None and line not in sources else []
     return Part(text, tuple(_line(each) for each in sources), module)
 
 
@@ -102,6 +123,35 @@ def _reading(program: Program, end: int) -> list[Source]:
     return []
 
 
+def _masks(region: Region) -> list[Source]:
+    """Return the lines that made the truth values, or the large negative numbers, that a region and its
+    readers mask scores with."""
+    program = region.program
+    inside = [*region.operations, *region.readers]
+    stack = [i for each in inside for i in program.operations[each].inputs]
+    found: list[int] = []
+    while stack and len(found) < _MOST_OF_A_MASK:
+        index = stack.pop(0)
+        op = program.operations[index]
+        if index not in found and op.run is not None and _is_mask(program, op):
+            found.append(index)
+            stack += op.inputs
+    return lines(program, sorted(found))[-_MOST_LINES:]
+
+
+def _is_mask(program: Program, op: Operation) -> bool:
+    """Return whether a value holds truth values, or numbers that stand for them: 0 and 1, 0 and -inf."""
+    if op.dtype == "bool" or op.mark is None:  # what writes into its operand has no numbers
+        return True
+    value = program.values([op.index])[op.index]
+    if not isinstance(value, np.ndarray) or value.size < 2:
+        return False
+    return bool(np.isin(value, (0, 1)).all() or ((value < -1e3) | (value == 0)).all())
+
+
+_MOST_OF_A_MASK = 24
+"""Most operations that are followed back from where a mask is read."""
+_MOST_LINES = 4
 _FLAT = frozenset(["round", "floor", "ceil", "sign", "stop_gradient"])
 """Operations through which no gradient passes."""
 _GIVEN = ("parameter", "input")

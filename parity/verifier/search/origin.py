@@ -47,6 +47,8 @@ def origin(found: Found, index: Index) -> Found:
         if program.operations[end].run is None:
             return found  # a leaf in another order is a parameter's or an input's fault
         before = _misordered(Region(program, end, [end]), value, index)
+        if not before:  # what lies between is not A's in any order
+            before = _misordered(Region(program, end, sorted(_unmet(found.b, end, index))), value, index)
         wrong += before
         if not before:
             made[end] = value
@@ -104,9 +106,10 @@ def _misordered(region: Region, wanted: Any, index: Index) -> list[_Wrong]:
             for way in each:
                 if fits({i: way}):
                     return [(i, way)]
-        for chosen in islice(product(*ways.values()), MOST_TRIALS) if len(ways) > 1 else ():
-            given = dict(zip(ways, chosen, strict=True))
-            if fits(given):
+        own = [None] if held else []
+        for chosen in islice(product(*([*each, *own] for each in ways.values())), MOST_TRIALS):
+            given = {i: way for i, way in zip(ways, chosen, strict=True) if way is not None}
+            if len(given) > 1 and fits(given):
                 return list(_fewest(given, fits).items())
     return []
 

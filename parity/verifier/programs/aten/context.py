@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from parity.verifier.programs.built import line_of
 from parity.verifier.programs.program import Source
 from parity.verifier.programs.sources import innermost
 
@@ -40,6 +41,8 @@ class Context:
     def __init__(self, modules: dict[int, str]) -> None:
         """Prepare; `modules` are the paths of modules by their `id`."""
         self._modules = modules
+        self.built: dict[str, Source] = {}
+        """Lines at which the modules that ran were built, by their paths."""
         self._stack: list[str] = []
         self._casts: list[torch.dtype | None] = []
 
@@ -49,6 +52,9 @@ class Context:
 
         def enter(module: Any, _: Any) -> None:
             self._stack.append(self._modules.get(id(module), self._stack[-1] if self._stack else ""))
+            line = line_of(module)
+            if line is not None:
+                self.built[self._stack[-1]] = line
 
         def leave(module: Any, _: Any, __: Any) -> None:
             self._stack.pop() if self._stack else None

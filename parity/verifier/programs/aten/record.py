@@ -92,6 +92,7 @@ def record_torch(
         with recorder:
             result = function()
         program = recorder.program
+        program.built = recorder.context.built
         for path, tensor in named_tensors(result):
             index = recorder.node(tensor)
             program.outputs.append((path, index))

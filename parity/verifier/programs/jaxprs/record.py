@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from parity.measure.versions.of_jax import say_how_programs_are_read
+from parity.verifier.programs.built import add_lines, layers_called
 from parity.verifier.programs.fingerprint import fingerprint
 from parity.verifier.programs.jaxprs import loops, sharded
 from parity.verifier.programs.jaxprs.equations import (
@@ -76,7 +77,7 @@ def record_jax(
                     recorder.leaf(kind, label, value, rounding_of(getattr(original, "dtype", "float64")))
                 )
         with jax.enable_x64(dtype is None):
-            with own_lines():
+            with own_lines(), layers_called() as built:
                 own = [tree for _, _, tree in arguments]
                 closed, shapes = trace(recorder.program, function, trees, own, own_types)
             if dtype is not None:
@@ -86,6 +87,7 @@ def record_jax(
         outputs = recorder.walk(closed.jaxpr, constants, leaves, None, "", "")
         names = [".".join(map(_key, path)) for path, _ in jax.tree_util.tree_leaves_with_path(shapes)]
         program = recorder.program
+        add_lines(program, built)
         for path, each in zip(names, map(recorder.as_live, outputs), strict=True):
             program.outputs.append((path, each.index))
             program.keep(each.index, each.value, always=True)

@@ -147,7 +147,7 @@ def add_shut(x):
     [
         (lambda i, j: j <= i + 4, "causal mask", "it ends at diagonal 4 where A's ends at 3"),
         (lambda i, j: j < i + 3, "causal mask", "it ends at diagonal 2 where A's ends at 3"),
-        (lambda i, j: j > i + 3, "", ""),
+        (lambda i, j: j > i + 3, "mask", "it shuts what A keeps, and keeps what A shuts"),
     ],
 )
 def test_a_mask_that_shuts_other_elements(mask, cause, message):

@@ -1,0 +1,135 @@
+"""Further examples of causes: mistakes that one expression a cause does not show."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from parity.verifier.causes.cause import Cause
+from parity.verifier.causes.examples import sides
+from parity.verifier.compare import compare
+
+LAST = "(h := jnp.tanh(x @ w))[jnp.arange(2), {}] @ v"
+MORE = [
+    ("index", LAST.format("(h > 0).sum(-1).argmax(1)"), LAST.format("jnp.full(2, 4)"), "where A has"),
+    (
+        "index",
+        LAST.format("(x[..., 0] > 0).sum(1) - 1"),
+        LAST.format("(x[..., 0] > 0).sum(1)"),
+        "each is A's + 1",
+    ),
+    (
+        "mask",
+        "jnp.where(x.sum(-1, keepdims=True) > 0, x @ w, 0) @ v",
+        "jnp.where(~(x.sum(-1, keepdims=True) > 0), x @ w, 0) @ v",
+        "it shuts what A keeps",
+    ),
+    ("factor", "jnp.tanh(x @ w / 2 + table)", "jnp.tanh((x @ w + table) / 2)", "is 0.5 times A's"),
+    (
+        "reduction",
+        "((x @ w)**2).mean(-1).ravel() @ (m := (x[..., 0] > 0).ravel() * 1.0) / m.sum()",
+        "((x @ w)**2).mean(-1).mean()",
+        "that of the numbers that a mask keeps",
+    ),
+    ("activation", "nn.softmax(x @ w) * v[0]", "nn.sigmoid(x @ w) * v[0]", "sigmoid where A has"),
+    (
+        "axis",
+        "jnp.tanh(nn.softmax(x @ w, 1) @ v) + nn.softmax(x @ w, 2)",
+        "jnp.tanh(nn.softmax(x @ w, 2) @ v) + nn.softmax(x @ w, 2)",
+        "A's runs along axis 1",
+    ),
+    (
+        "scale left out",
+        "(x @ w / 0.1) / (jnp.sqrt((x @ v)**2 / 0.02) + 1e-3)",
+        "(x @ w) / (jnp.sqrt((x @ v)**2) + 1e-3)",
+        "2 times",
+    ),
+    (
+        "operands exchanged",
+        "(x - g) * lax.rsqrt(g[None] ** 2 + b**2) * b",
+        "(x - b) * lax.rsqrt(g[None] ** 2 + b**2) * g",
+        "",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "a", "b", "said"), MORE, ids=lambda each: each[:24].replace(" ", "-"))
+def test_an_example_has_its_cause_and_no_other(name, a, b, said):
+    found = compare(*sides(Cause(name, "", lambda: None, a, b)))
+    assert set(found.causes) == {name}, found.to_text()
+    assert said in found.to_text()
+
+
+def test_an_order_is_traced_to_where_it_arose():
+    """Attention does not see in which order its tokens stand; what joined them is shown all the same."""
+    joined = "(lambda t: (t + nn.softmax(t @ t.mT) @ t @ w) * g)(jnp.concatenate([{}], 1))"
+    a, b = "v[None, :1].repeat(2, 0), v[None, 1:3].repeat(2, 0), x @ w", ""
+    b = "v[None, 1:3].repeat(2, 0), v[None, :1].repeat(2, 0), x @ w"
+    found = compare(*sides(Cause("", "", lambda: None, joined.format(a), joined.format(b))))
+    assert found.causes == ("permuted",)
+    assert "concat" in found.places[0].b.formula
+
+
+def test_a_mask_is_shown_where_it_is_made(tmp_path):
+    code = """
+import torch
+from torch.nn import functional as F
+
+def side(last):
+    w = torch.linspace(-1, 1, 20).reshape(4, 5)
+    def masked(x):
+        keep = torch.ones(5, 5, dtype=torch.bool).tril(last)
+        keep = keep[None]
+        s = x @ w
+        s = s.masked_fill(~keep, float("-inf"))
+        return s.softmax(-1)
+    return masked, torch.linspace(0, 2, 40).reshape(2, 5, 4)
+
+def a():
+    return side(0)
+
+def b():
+    return side(1)
+"""
+    import parity
+
+    file = tmp_path / "masks.py"
+    file.write_text(code)
+    found = parity.diff(f"{file}:a", f"{file}:b")
+    assert {"causal mask"} == set(found.causes)
+    assert 8 in {line.line for line in found.places[0].b.lines}
+
+
+def test_a_module_is_shown_where_it_is_built(tmp_path):
+    """A constructor gives a layer its epsilon; the line that runs the layer says nothing of it."""
+    code = """
+import torch
+
+class Block(torch.nn.Module):
+    def __init__(self, eps):
+        super().__init__()
+        self.up = torch.nn.Linear(5, 7)
+        self.norm = torch.nn.LayerNorm(
+            7, eps)
+    def forward(self, x):
+        return self.norm(self.up(x))
+
+def side(eps):
+    torch.manual_seed(0)
+    return Block(eps).eval(), torch.linspace(-1, 1, 15).reshape(3, 5)
+
+def a():
+    return side(1e-6)
+
+def b():
+    return side(1e-3)
+"""
+    import parity
+
+    file = tmp_path / "built.py"
+    file.write_text(code)
+    found = parity.diff(f"{file}:a", f"{file}:b")
+    assert found.causes == ("epsilon",)
+    lines = [line.line for line in found.places[0].b.lines]
+    assert lines == [11, 8], found.to_text()
+    assert np.isfinite(found.places[0].error)
