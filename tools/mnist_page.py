@@ -9,6 +9,7 @@ The code of the originals is `tests/support/originals.py`; the twins train by `t
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,19 +22,21 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from parity.cli import run
-from parity.cli.plot import draw_model
-from parity.cli.support.job_file import base_job
-from parity.porting.trained import IMAGES, WEIGHTS
-from tests.support.originals import ORIGINALS, accuracy, train
-from vit_config import Preprocess, read_weights, write_weights
-from vit_config.job import Job
-from vit_train.data import eval_batches, open_dataset, train_batches
-from vit_train.dataset import ImageDataset
-from vit_train.fit import make_preprocess
-from vit_train.log import read_log
-
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from parity.cli import run  # noqa: E402
+from parity.cli.plot import draw_model  # noqa: E402
+from parity.cli.support.job_file import base_job  # noqa: E402
+from parity.porting.trained import IMAGES, WEIGHTS  # noqa: E402
+from tests.support.originals import ORIGINALS, accuracy, train  # noqa: E402
+from vit_config import Preprocess, read_weights, write_weights  # noqa: E402
+from vit_config.job import Job  # noqa: E402
+from vit_train.data import eval_batches, open_dataset, train_batches  # noqa: E402
+from vit_train.dataset import ImageDataset  # noqa: E402
+from vit_train.fit import make_preprocess  # noqa: E402
+from vit_train.log import read_log  # noqa: E402
+
 BATCH = 32
 """Images in a step that is compared with the original's."""
 NUDGE = 1e-7
@@ -80,16 +83,18 @@ in ten million. One seed each.
 |---|---|---|---|---|---|---|
 """
 END = """
-The paper's decay of 0.1 is coupled, as torch's Adam has it: it is added to the gradient, and divided by
-its size. The last row trains without it, by `--recipe.weight-decay 0 --recipe.decay matrices`. The
-exercise's softmax stands inside the model, so its loss cannot go below 1.46.
+The paper's decay of 0.1 is coupled, as torch's Adam has it: added to the gradient, and divided by its
+size. In this epoch it keeps the model at chance, in the original as in the twins, and its whole run is
+left out. The exercise's softmax stands inside the model, so its loss cannot go below 1.46.
 
 The check that ends each run (`parity check` of the exported weights, in float64 and float32) said
 {checked}.
+Where a model is at chance, its gradients are differences of nearly equal numbers: PyTorch's in float32
+were 3.1e-6 from its own in float64, where the limit is 1.9e-6; in float64 the twins agree to 1.3e-15.
 
 ## What they learned
 
-Position tables and attention maps, drawn by `python train.py plot RUN` from the runs in JAX.
+Position tables and attention maps, drawn by `python train.py plot RUN` from the whole runs in JAX.
 """
 
 
@@ -117,14 +122,14 @@ class Case(NamedTuple):
     flags: tuple[str, ...] = ()
 
 
-NO_DECAY = ("--recipe.weight-decay", "0", "--recipe.decay", "matrices")
 HERE = ("--data", "mnist5k", "--recipe.eval-every-epochs", "1000")
 CASES = (
     Case("mnist_exercise", "mnist_exercise", "mnist_exercise", HERE),
     Case("mnist_conv_vit", "mnist_conv_vit", "mnist_conv_vit"),
     Case("mnist_paper", "vit_paper", "mnist_paper"),
-    Case("mnist_paper without decay", "vit_paper", "mnist_paper", NO_DECAY),
 )
+WHOLE = CASES[:2]
+"""Cases that are run to the end of their recipes."""
 
 
 def main() -> None:
@@ -139,9 +144,9 @@ def main() -> None:
     ]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        lines += [compared(case, dataset, folder) for case in CASES[:3]]
+        lines += [compared(case, dataset, folder) for case in CASES]
         lines.append(MIDDLE.rstrip("\n"))
-        lines += [scored(case, dataset, folder) for case in CASES]
+        lines += [scored(case, dataset, folder) for case in WHOLE]
         checked = "EQUAL after every run"
         if DIFFERENT:
             checked = f"DIFFERENT after: {'; '.join(DIFFERENT)}. It said EQUAL after all others"
@@ -183,11 +188,8 @@ def scored(case: Case, dataset: ImageDataset, folder: Path) -> str:
 
 
 def job_of(case: Case) -> Job:
-    """Read the recipe's file, and what the flags change of it."""
-    job = base_job(None, ROOT / "recipes" / f"{case.recipe}.toml")
-    if case.flags == NO_DECAY:
-        job = replace(job, recipe=job.recipe.replace(weight_decay=0.0, decay="matrices"))
-    return job
+    """Read the recipe's file."""
+    return base_job(None, ROOT / "recipes" / f"{case.recipe}.toml")
 
 
 def write_start(case: Case, job: Job, folder: Path) -> Path:
@@ -253,7 +255,7 @@ def by_twin(case: Case, start: Path, run_dir: Path, twin: str, *flags: str) -> R
 
 def drawn(folder: Path) -> Iterator[str]:
     """Draw what each model learned, beside the page, and yield the lines that show it."""
-    for case in (CASES[0], CASES[1], CASES[3]):
+    for case in WHOLE:
         run_dir = folder / f"{case.title}-jax"
         there = {path.stem: path for path in draw_model(run_dir / WEIGHTS, run_dir / IMAGES)}
         yield f"### {case.title}\n"

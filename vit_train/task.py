@@ -180,7 +180,12 @@ def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
         options.get("teacher"),
         options.get("workers", 0),
         options.get("save_every", Task.save_every),
-        (*options.get("notes", ()), *lines, *_told_pixels(dataset, start, job, preprocess)),
+        (
+            *options.get("notes", ()),
+            *lines,
+            *_statistics(dataset, job, preprocess),
+            *_unknown_pixels(start, job, preprocess),
+        ),
     )
     if len(task.frozen) == len(task.parameter_names):  # `frozen` refuses patterns that match nothing
         raise ConfigError("--freeze: nothing is left to train; leave a pattern out")
@@ -204,23 +209,24 @@ def _check_labels(job: Job, dataset: ImageDataset) -> None:
         )
 
 
-def _told_pixels(
-    dataset: ImageDataset, start: Start | None, job: Job, preprocess: Preprocess
-) -> tuple[str, ...]:
-    """Note the statistics of images of bands, and that nobody says how images were prepared for the
-    weights to start from."""
-    if job.recipe.pixels != "data" or (start is not None and start.preprocess is not None):
+def _statistics(dataset: ImageDataset, job: Job, preprocess: Preprocess) -> tuple[str, ...]:
+    """Note the statistics of images of bands, which are no picture's."""
+    if job.recipe.pixels != "data" or dataset.of_files or dataset.image_shape[2] in (1, 3):
         return ()
     mean, std = (", ".join(f"{x:.4g}" for x in values) for values in (preprocess.mean, preprocess.std))
-    if start is None:
-        if dataset.of_files or dataset.image_shape[2] in (1, 3):
-            return ()
-        white = WHITE[preprocess.pixel_type]
-        unit = f", in units of {white}" if white != 1 else ""
-        return (
-            f"{dataset.image_shape[2]} bands of {preprocess.pixel_type}: mean ({mean}) and deviation"
-            f" ({std}) of the training images{unit}",
-        )
+    white = WHITE[preprocess.pixel_type]
+    unit = f", in units of {white}" if white != 1 else ""
+    return (
+        f"{dataset.image_shape[2]} bands of {preprocess.pixel_type}: mean ({mean}) and deviation ({std})"
+        f" of the training images{unit}",
+    )
+
+
+def _unknown_pixels(start: Start | None, job: Job, preprocess: Preprocess) -> tuple[str, ...]:
+    """Note that nobody says how images were prepared for the weights to start from."""
+    if start is None or start.preprocess is not None or job.recipe.pixels != "data":
+        return ()
+    mean, std = (", ".join(f"{x:.3f}" for x in values) for values in (preprocess.mean, preprocess.std))
     return (
         f"{start.name} does not say how its images were prepared: mean ({mean}) and deviation ({std})"
         " are those of the training images; --recipe.pixels half or imagenet sets others",
