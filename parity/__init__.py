@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from parity.api import check, create_model, diagnose, diff, match
+    from parity.api import check, create_model, diff, match
     from parity.exporting.export import export
     from parity.measure.traces import Trace, record
     from parity.porting.checkpoint import read_checkpoint
@@ -30,7 +30,6 @@ __all__ = [
     "check",
     "convert",
     "create_model",
-    "diagnose",
     "diff",
     "export",
     "from_pretrained",
@@ -47,7 +46,7 @@ __all__ = [
 ]
 
 _WHERE = {  # also `Prediction` and `pair`, which `__all__` does not promise
-    "parity.api": ("check", "create_model", "diagnose", "diff", "match"),
+    "parity.api": ("check", "create_model", "diff", "match"),
     "parity.exporting.export": ("export",),
     "parity.measure.traces": ("Trace", "record"),
     "parity.porting.checkpoint": ("read_checkpoint",),

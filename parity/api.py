@@ -157,11 +157,11 @@ def diff(
     recorded = recordings(*names)
     if recorded is not None:
         from parity.verifier.recordings import compare_sides
-        from parity.verifier.recordings.diagnosis import diagnose as explain
+        from parity.verifier.recordings.diagnosis import diagnose
         from parity.verifier.recordings.steps.names import check_causes
 
         check_causes(accept)
-        return explain(compare_sides(*recorded, how=how), accept)
+        return diagnose(compare_sides(*recorded, how=how), accept)
     if accept:
         raise ConfigError(f"accept goes with two recordings, and {names[0]} is none")
     sides = [
@@ -169,11 +169,6 @@ def diff(
         for each, twin in ((a, "torch"), (b, "jax"))
     ]
     return compare(*sides, names=names, gradients=gradients, backward=backward)
-
-
-def diagnose(a: Any, b: Any, **options: Any) -> Compared | Diagnosis:
-    """Another name of `diff`, for one release."""
-    return diff(a, b, **options)
 
 
 def _name_of(name: str, side: Any) -> str:
@@ -194,9 +189,6 @@ def match(
     """
     from parity.verifier.match import match as match_arrays
     from parity.verifier.match.leaves import read_leaves
-    from parity.verifier.match.match_paths import match_paths
 
-    if isinstance(a, str | Path) and isinstance(b, str | Path):
-        return match_paths(Path(a), Path(b))
     sides = [read_leaves(Path(side)) if isinstance(side, str | Path) else side for side in (a, b)]
     return match_arrays(*sides)

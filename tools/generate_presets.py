@@ -19,7 +19,7 @@ import torch
 import tyro
 from timm_schema import TRAINING_ONLY, NotUnderstoodError, read_schema
 
-from parity.twins.timm_sweep.peer import MODULES, import_timm
+from evidence.timm_sweep.peer import MODULES, import_timm
 from vit_config import ConfigError, Preprocess, ViTConfig
 
 ROOT = Path(__file__).parent.parent

@@ -16,7 +16,7 @@ def main() -> int:
     """Print it."""
     share = parse(sys.argv[1])
     if sys.argv[2:] == ["architectures"]:
-        from parity.twins.timm_sweep.peer import architectures
+        from evidence.timm_sweep.peer import architectures
 
         print(*share.of([*architectures()]))
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-PACKAGES = ("parity", "vit_config", "vit_jax", "vit_torch", "vit_train")
+PACKAGES = ("evidence", "parity", "vit_config", "vit_jax", "vit_torch", "vit_train")
 FOLDER = str(Path(__file__).parents[1])
 """The folder of these packages: a clone, or the site-packages of this interpreter's environment."""
 _START = """

@@ -6,28 +6,26 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from parity.cli.support.checking import Checking
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
-from parity.measure.tolerance import DType
 from vit_config import ConfigError
 from vit_config.files.foreign import parse_json
 from vit_config.terminal import say
 
 if TYPE_CHECKING:
-    from parity.twins.certificate.format import Certificate
     from parity.twins.check import Report
 
 
 @dataclass(frozen=True)
 class Check(Checking):
     """Build both twins with the same weights, feed both the same batch, and compare every parameter,
-    every module's output, the logits, the loss and every gradient. `parity check-steps` trains both;
-    `parity sweep` compares both with every architecture of timm. Exit status: 0 equal, 1 different or
+    every module's output, the logits, the loss and every gradient. `parity check-steps` trains both.
+    With --json and --against a check can be kept and repeated. Exit status: 0 equal, 1 different or
     uncertified, 2 bad input.
     """
 
@@ -48,6 +46,9 @@ class Check(Checking):
     and watch the check fail."""
     svg: Annotated[Path | None, shown_as("FILE")] = None
     """Also draw the report as an SVG picture."""
+    against: Annotated[Path | None, shown_as("FILE.json")] = None
+    """Run the check that --json wrote to this file again, with its schema, weights, batch and types: do
+    both twins begin with the same numbers, and is all still within limits that are no looser?"""
 
     @property
     def subjects(self) -> list[str]:
@@ -59,7 +60,7 @@ class Check(Checking):
         return [*self.subject, *weights]
 
 
-ONE = ("json", "svg", "certificate", "fault", "wrong", "token_offset")
+ONE = ("json", "svg", "fault", "wrong", "token_offset")
 """Flags that go with one subject only."""
 
 
@@ -68,7 +69,7 @@ def main(argv: list[str], prog: str = "parity check") -> int:
     arguments = parse(Check, argv, prog=prog)
 
     from parity.measure.shown import write_json
-    from parity.twins.check_report import print_report, to_dict, write_svg
+    from parity.twins.check_report import print_report, write_svg
     from vit_jax.host_memory import keep_freed_memory
 
     arguments.refuse(seed=arguments.seed, batch_size=arguments.batch_size, others=(arguments.svg,))
@@ -77,6 +78,8 @@ def main(argv: list[str], prog: str = "parity check") -> int:
     if arguments.fault and arguments.wrong:
         raise ConfigError("--fault and --wrong are two deliberate mistakes; give one")
     subjects = arguments.subjects
+    if arguments.against:
+        return _check_against(arguments)
     if not subjects:
         raise ConfigError(f"give a preset or a checkpoint; {prog} --help explains")
     keep_freed_memory()  # one twin takes what the other has freed
@@ -85,11 +88,9 @@ def main(argv: list[str], prog: str = "parity check") -> int:
     report = _check(arguments, subjects[0])
     print_report(report)
     if arguments.json:
-        write_json(arguments.json, to_dict(report))
+        write_json(arguments.json, _sealed(arguments, report))
     if arguments.svg:
         write_svg(report, arguments.svg)
-    if arguments.certificate:
-        return arguments.certify(_certificate(arguments, report))
     return 0 if report.passed else 1
 
 
@@ -119,10 +120,31 @@ def _check_several(arguments: Check, subjects: Sequence[str]) -> int:
     return 1 if failed else 0
 
 
-def _check(arguments: Check, subject: str) -> Report:
-    from parity.twins.check import check_preset, check_weights
+def _check_against(arguments: Check) -> int:
+    from parity.twins.against import broken, changed, read_sealed, run_again
+    from parity.twins.check_report import print_report
 
-    common: dict[str, Any] = {
+    assert arguments.against is not None
+    given = [name for name, value in vars(arguments).items() if value != getattr(Check(), name)]
+    if extra := [name for name in given if name != "against"]:
+        flags = ", ".join("--" + name.replace("_", "-") for name in extra)
+        raise ConfigError(f"{flags}: --against repeats the check of its file; give nothing beside it")
+    kept = read_sealed(arguments.against)
+    report = run_again(kept, arguments.against)
+    print_report(report)
+    for note in changed(kept, report):
+        say(f"note: {note}")
+    reasons = [*broken(kept, report)]
+    for reason in reasons:
+        say(f"NOT VERIFIED: {arguments.against}: {reason}")
+    if not reasons:
+        say(f"VERIFIED: {arguments.against}")
+    return 1 if reasons else 0
+
+
+def _asked(arguments: Check, subject: str) -> dict[str, Any]:
+    """Return the arguments of the check of one subject."""
+    asked: dict[str, Any] = {
         "dtypes": arguments.dtype,
         "precision": arguments.precision,
         "device": arguments.device,
@@ -131,34 +153,30 @@ def _check(arguments: Check, subject: str) -> Report:
         "fault": arguments.fault,
     }
     if not _is_file(subject):
-        wrong = _wrong(arguments.wrong)
-        return check_preset(subject, token_offset=arguments.token_offset, wrong=wrong, **common)
+        asked |= {"token_offset": arguments.token_offset, "wrong": _wrong(arguments.wrong)}
+    return asked
+
+
+def _sealed(arguments: Check, report: Report) -> dict[str, Any]:
+    from parity.twins.against import sealed
+
+    file = report.subject if _is_file(report.subject) else None
+    return sealed(report, _asked(arguments, report.subject), file)
+
+
+def _check(arguments: Check, subject: str) -> Report:
+    from parity.twins.check import check_preset, check_weights
+
+    asked = _asked(arguments, subject)
+    if not _is_file(subject):
+        return check_preset(subject, **asked)
     if arguments.token_offset or arguments.wrong:
         flag = f"--wrong {arguments.wrong}" if arguments.wrong else "--token-offset"
         raise ConfigError(
             f"{flag} goes with a preset, but {subject} is a checkpoint, whose weights and schema are"
             " checked as they are; leave it out"
         )
-    return check_weights(subject, **common)
-
-
-def _certificate(arguments: Check, report: Report) -> Certificate:
-    from parity.twins.certificate import facts
-    from parity.twins.certificate.format import Asked
-    from parity.twins.certificate.function import of_function
-
-    asked = Asked(
-        dtypes=[cast(DType, dtype) for dtype in dict.fromkeys(each.dtype for each in report.results)],
-        precision=arguments.precision,
-        device=arguments.device,
-        batch_size=arguments.batch_size,
-        seed=arguments.seed,
-        fault=arguments.fault,
-        wrong=_wrong(arguments.wrong),
-        token_offset=arguments.token_offset,
-    )
-    file = facts.checkpoint_file(report.subject) if _is_file(report.subject) else None
-    return of_function(report, asked, file)
+    return check_weights(subject, **asked)
 
 
 def _is_file(subject: str) -> bool:

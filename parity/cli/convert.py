@@ -67,12 +67,7 @@ class ConvertFiles:
     """With --manifest: number of processes that convert at once."""
     shard: Annotated[str | None, shown_as("K/N")] = None
     """With --manifest: convert only the K-th of N parts, counted from 0, with its own ledger; several
-    machines may write to the same --out at once."""
-    join: tyro.conf.FlagCreatePairsOff[bool] = False
-    """With --manifest: convert nothing, but join the ledgers of all shards to one and say what is
-    missing. Exit status: 0 if nothing is, else 1."""
-    junit: Annotated[Path | None, shown_as("FILE")] = None
-    """With --manifest: also write the results as JUnit XML."""
+    machines may write to the same --out at once. A run without it converts what they left."""
 
 
 def main(argv: list[str], prog: str = "parity convert") -> int:
@@ -88,8 +83,8 @@ def main(argv: list[str], prog: str = "parity convert") -> int:
         raise ConfigError("give --to DIALECT, such as --to hf; `parity list --dialects` shows all")
     if arguments.manifest is not None:
         return _convert_manifest(arguments, console)
-    if arguments.out or arguments.junit or arguments.jobs != 1 or arguments.shard or arguments.join:
-        raise ConfigError("--out, --jobs, --shard, --join, --junit: go with --manifest only")
+    if arguments.out or arguments.jobs != 1 or arguments.shard:
+        raise ConfigError("--out, --jobs, --shard: go with --manifest only")
     if len(arguments.paths) != 2:
         raise ConfigError(
             f"expected SRC and DST, got {len(arguments.paths)} paths; {prog} --help explains"
@@ -230,18 +225,14 @@ def _convert_manifest(arguments: ConvertFiles, console: Console) -> int:
         raise ConfigError(
             f"{', '.join(given)}: go with one checkpoint; write them in the manifest's rows"
         )
-    if arguments.shard and arguments.join:
-        raise ConfigError("--shard and --join: the one converts a part, the other joins them; give one")
     return run_manifest(
         arguments.manifest,
         to=arguments.to,
         out=arguments.out,
         jobs=arguments.jobs,
         verify=arguments.verify,
-        junit=arguments.junit,
         license_allow=arguments.license_allow,
         force=arguments.force,
         shard=parse_shard(arguments.shard) if arguments.shard else None,
-        join=arguments.join,
         console=console,
     )

@@ -17,14 +17,9 @@ from vit_config.terminal import complain, keep_pil_silent, let_interrupts_throug
 COMMANDS = {
     "check": "show that the twins are the same function, for a preset or a weights file",
     "check-steps": "show that the twins train alike, step by step and as whole runs",
-    "check-recipe": "show that a recipe trains like the code it comes from",
-    "sweep": "compare both twins with every architecture of the installed timm",
     "faults": "list the deliberate mistakes that the checks must catch",
-    "verify-certificate": "run the check of a certificate again: does it still hold?",
     "diff": "find whether two programs are the same, forward and backward, and why not",
     "causes": "list the causes that diff can name, each with an example",
-    "diagnose": "another name of diff, for one release",
-    "locate": "another name of diff, for one release",
     "match": "find which parameter of one file or trace is which of another",
     "convert": "convert a checkpoint of any dialect to any other, exactly",
     "export": "write a model as StableHLO, ONNX or torch.export, read back and compared",
@@ -37,7 +32,6 @@ COMMANDS = {
     "predict": "predict the classes of images",
     "plot": "draw a training run: curves, positions, attention",
     "list": "list the models: parameters, FLOPs, input size",
-    "bench": "time the twins beside the other libraries installed",
     "inspect": "show what a preset or checkpoint consists of, layer by layer",
 }
 INTERRUPTED = 130

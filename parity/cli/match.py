@@ -18,23 +18,18 @@ class Match:
     """Find which leaf of A is which leaf of B, whatever their names: equal, transposed, reshaped, split,
     joined, stacked, heads in another order. Where values do not tell, the leaves around may; the
     others are reported with their candidates, never guessed. Exit status: 0 if everything is matched,
-    and the map, if one is given, is right; 1 if not."""
+    1 if not."""
 
     files: Annotated[
         tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="A B", help_behavior_hint="")
     ] = ()
-    """Two checkpoints of any kind, or two traces; no dialect has to be known. In two traces, leaves
-    whose values differ are matched by what their modules computed."""
+    """Two checkpoints of any kind, or two traces; no dialect has to be known."""
     json: Annotated[Path | None, shown_as("FILE")] = None
     """Also write the result as JSON to this file."""
     table: Annotated[Path | None, shown_as("FILE.py")] = None
     """Also write a dialect's table that reads and writes B's names, if A has this project's."""
-    map: Annotated[Path | None, shown_as("FILE")] = None
-    """Judge a map of your own: a JSON object of A's leaves, each with B's leaf, a list of leaves that
-    are joined, or {"leaf": ..., "transpose": true}."""
     all: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Show every block, instead of one row for blocks that are alike; with --map, show the leaves as
-    well."""
+    """Show every block, instead of one row for blocks that are alike."""
 
 
 def main(argv: list[str], prog: str = "parity match") -> int:
@@ -42,9 +37,9 @@ def main(argv: list[str], prog: str = "parity match") -> int:
     arguments = parse(Match, argv, prog=prog)
 
     from parity.measure.shown import write_json
-    from parity.verifier.match.audit import audit, read_map
-    from parity.verifier.match.match_paths import match_paths
-    from parity.verifier.match.match_report import print_audit, print_links, print_rest, to_dict
+    from parity.verifier.match import match
+    from parity.verifier.match.leaves import read_leaves
+    from parity.verifier.match.match_report import print_links, print_rest, to_dict
     from parity.verifier.match.table_text import table_text
     from vit_config.files.atomic import check_writable, write_atomically
     from vit_config.screen import screen
@@ -56,23 +51,18 @@ def main(argv: list[str], prog: str = "parity match") -> int:
     for path in (arguments.json, arguments.table):
         if path is not None:
             check_writable(path)
-    lines = read_map(arguments.map) if arguments.map else None
-    matched = match_paths(*arguments.files)
-    judged = None if lines is None else audit(lines, matched)
+    matched = match(*map(read_leaves, arguments.files))
     table = table_text(matched, arguments.files[1].name) if arguments.table else ""
     if arguments.json:
         content = {
             "a": str(arguments.files[0]),
             "b": str(arguments.files[1]),
-            **to_dict(matched, judged),
+            **to_dict(matched),
         }
         write_json(arguments.json, content)
     if arguments.table:
         write_atomically(arguments.table, table.encode())
     console = screen(140, highlight=False)
-    if judged is None or arguments.all:
-        print_links(matched, console, every=arguments.all)
+    print_links(matched, console, every=arguments.all)
     print_rest(matched, console)
-    if judged is not None:
-        print_audit(judged, console)
-    return 0 if matched.complete and all(line.right for line in judged or ()) else 1
+    return 0 if matched.complete else 1

@@ -29,14 +29,9 @@ def environment(precision: Precision = "highest", device: Device = "cpu") -> dic
     }
 
 
-def flags(precision: Precision) -> dict[str, dict[str, str]]:
-    """Return the precision flags in force at `precision`, by twin: ``jax`` and ``torch``."""
-    with torch_at(precision), jax_at(precision):
-        return {"jax": jax_precision(), "torch": torch_precision()}
-
-
 def uncertified(dtypes: Sequence[DType], precision: Precision) -> tuple[str, ...]:
     """Return the flags that make float32 products less precise than float32, if float32 is compared."""
     if "float32" not in dtypes:
         return ()
-    return tuple(flag for own in flags(precision).values() for flag in reduced(own))
+    with torch_at(precision), jax_at(precision):
+        return tuple(flag for own in (jax_precision(), torch_precision()) for flag in reduced(own))

@@ -17,13 +17,14 @@ def number(value: float) -> str:
 
 def write_json(path: Path, content: Any) -> None:
     """Write plain data as JSON, whole or not at all; infinities, which JSON does not have, as text."""
-    text = json.dumps(_finite(content), indent=2, allow_nan=False)
+    text = json.dumps(finite(content), indent=2, allow_nan=False)
     write_atomically(path, (text + "\n").encode())
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """Return plain data with each number that JSON does not have as text."""
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,4 @@
-"""Verdicts on two things that were compared: one vocabulary for commands, certificates and reports."""
+"""Verdicts on two things that were compared: one vocabulary for commands and reports."""
 
 from __future__ import annotations
 

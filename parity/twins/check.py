@@ -13,7 +13,7 @@ import numpy as np
 
 from parity.measure.device import Device
 from parity.measure.digest import digest, digest_each
-from parity.measure.environment import environment, flags, uncertified
+from parity.measure.environment import environment, uncertified
 from parity.measure.judged import LevelResult
 from parity.measure.precision import Precision
 from parity.measure.recording import Recording
@@ -49,8 +49,6 @@ class Report:
     """SHA-256 (hex) of the parameters in common form: by type, then by twin, ``jax`` and ``torch``."""
     batch_digest: str = ""
     """SHA-256 (hex) of images and labels."""
-    flags: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Precision flags in force, by twin."""
 
     @property
     def agrees(self) -> bool:
@@ -248,7 +246,6 @@ def _report(
         uncertified=uncertified(dtypes, precision),
         digests=digests,
         batch_digest=digest(task.batch._asdict()),
-        flags=flags(precision),
         **about,
     )
 

@@ -116,7 +116,7 @@ def test_pretrained_models_take_another_head_and_size(framework, tmp_path):
         parity.create_model(str(path), **options, depth=2)
 
 
-def test_check_diff_diagnose_and_match_take_objects(tmp_path):
+def test_check_diff_and_match_take_objects(tmp_path):
     report = parity.check(TINY, dtypes=("float64",))
     assert report.passed
     a = parity.create_model(NAME, framework="torch", depth=1, image_size=(32, 48), num_classes=5)

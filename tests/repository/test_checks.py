@@ -1,6 +1,5 @@
 """Checks can fail: links, the site, what is skipped, and nothing that silences a command."""
 
-import ast
 import json
 import re
 import shlex
@@ -161,26 +160,3 @@ def test_no_command_of_continuous_integration_is_silenced():
 )
 def test_what_silences_is_seen(text):
     assert SILENT.search(f"x\n{text}\n")
-
-
-def imported(path):
-    """What a file of `tools` imports, and what the files beside it import for it."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        modules += [each.name for each in node.names] if isinstance(node, ast.Import) else []
-        for module in modules:
-            yield module
-            beside = ROOT / "tools" / (module.replace(".", "/") + ".py")
-            if beside.is_file():
-                yield from imported(beside)
-
-
-def test_a_tool_that_imports_the_tests_finds_them_from_anywhere():
-    """The tests are no package that is installed: `python tools/x.py` sees its own folder alone."""
-    reaching = {
-        path
-        for path in sorted((ROOT / "tools").glob("*.py"))
-        if any(name.split(".")[0] == "tests" for name in imported(path))
-    }
-    assert len(reaching) > 10
-    assert {path.name for path in reaching if "sys.path.insert(" not in path.read_text()} == set()

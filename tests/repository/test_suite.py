@@ -1,11 +1,13 @@
 """The suite's own parts: shares that together are all, budgets that are kept or not."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.support import cost, share
 
+ROOT = Path(__file__).parents[2]
 NAMES = [f"test_{number}.py::test[{number}]" for number in range(500)]
 
 
@@ -39,12 +41,23 @@ def test_words_for_shares():
 
 
 def test_every_tool_is_in_the_list_of_tools():
-    folder = Path(__file__).parents[2] / "tools"
-    listed = (folder / "README.md").read_text()
-    tools = {path.name for path in folder.glob("*.py")}
-    tools |= {f"{path.parent.name}/" for path in folder.glob("*/__init__.py")}
-    assert len(tools) > 15
+    listed = (ROOT / "tools" / "README.md").read_text()
+    tools = {path.name for path in (ROOT / "tools").glob("*.py")}
+    assert len(tools) > 8
     assert not [name for name in tools if f"`{name}`" not in listed]
+
+
+def test_every_command_of_the_evidence_is_in_the_list_of_claims():
+    folder = ROOT / "evidence"
+    listed = (folder / "README.md").read_text()
+    commands = {
+        path.parent.name if path.name == "__main__.py" else path.stem
+        for path in folder.rglob("*.py")
+        if '__name__ == "__main__"' in path.read_text() and "pairs" not in path.parts
+    } - {"worker", "peak"}  # which bench starts
+    commands -= {"digits_jax", "digits_torch"}  # which speedruns.table runs
+    assert len(commands) > 30
+    assert not [name for name in commands if not re.search(rf"`[^`\n]*\b{name}\b", listed)]
 
 
 def test_a_budget_is_broken_by_more_than_double():

@@ -10,8 +10,6 @@ pytestmark = pytest.mark.quick
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("vit_config", "vit_train", "vit_jax", "vit_torch", "parity")
 DOORS = {"vit_config/terminal.py": "print", "vit_config/screen.py": "Screen"}
-OTHERS = {"parity/twins/bench/worker.py": "print"}
-"""Lines of JSON to another process."""
 STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}
 
 
@@ -35,12 +33,11 @@ def beside(source):
 
 
 def test_nothing_is_printed_beside_the_door():
-    allowed = DOORS | OTHERS
     found = {}
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             name = str(path.relative_to(ROOT))
-            if calls := [call for call in beside(path.read_text()) if allowed.get(name) != call]:
+            if calls := [call for call in beside(path.read_text()) if DOORS.get(name) != call]:
                 found[name] = calls
     # the summary of a fleet, a class of its own that is no console
     found.pop("parity/porting/fleet/run_manifest.py", None)

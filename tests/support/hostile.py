@@ -1,6 +1,6 @@
 """Small files that would make gigabytes of themselves, by name, and what opening them takes.
 
-`tools/hostile.py` writes the table of docs/hostile.md of them.
+`evidence/hostile.py` writes the table of docs/hostile.md of them.
 """
 
 from __future__ import annotations

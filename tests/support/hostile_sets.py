@@ -1,6 +1,6 @@
 """Small data sets that lie, by name, with a part of what is said of each.
 
-`tools/hostile.py` counts them in docs/hostile.md.
+`evidence/hostile.py` counts them in docs/hostile.md.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import dialect_table
 import numpy as np
 
+from evidence import dialect_table
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.dialects import dialects
 from parity.porting.dialects.buffers import make_buffers

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import torch
 
+from evidence.timm_sweep import peer
 from parity.porting.formats import Stored
 from parity.runs.foreign.moments import read_arrays, rows_of
 from parity.runs.foreign.read import open_foreign
 from parity.runs.run import Run
 from parity.runs.state_jax import JaxLayout, from_jax, to_jax
-from parity.twins.timm_sweep import peer
 from tests.support.dialect_proof import redraw
 from vit_jax.step import make_update
 

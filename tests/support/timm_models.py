@@ -5,8 +5,8 @@ import json
 import torch
 from safetensors.numpy import load_file
 
-from parity.twins.timm_sweep import peer
-from parity.twins.timm_sweep.shrink import shrunk_arguments
+from evidence.timm_sweep import peer
+from evidence.timm_sweep.shrink import shrunk_arguments
 from tests.support.dialect_proof import redraw
 from vit_config import (
     PRESETS,

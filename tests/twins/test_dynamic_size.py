@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from evidence.timm_sweep import peer
+from evidence.timm_sweep.shrink import shrunk_arguments, shrunk_schema
 from parity.measure.redraw import Batch, redraw
 from parity.twins.judge import Runs, compare
 from parity.twins.run_jax import JaxTwin
 from parity.twins.run_torch import TorchTwin
-from parity.twins.timm_sweep import peer
-from parity.twins.timm_sweep.shrink import shrunk_arguments, shrunk_schema
 from tests.support.peers import EXACT, nchw, redrawn, run_both, run_torch
 from tests.support.share import rarely
 from tests.support.tiny import TINY, error
@@ -105,8 +105,8 @@ def test_timm_agrees_at_another_size(name):
     cfg, module = PRESETS[name], peer.architectures()[name]
     model = peer.create_float64(name, **shrunk_arguments(cfg, module), dynamic_img_size=True)
     small = shrunk_schema(cfg, model).replace(dynamic_image_size=True)
+    from evidence.timm_sweep.architecture import redraw_model
     from parity.porting.dialects.timm import read_state
-    from parity.twins.timm_sweep.architecture import redraw_model
 
     state = redraw_model(model, 0)
     model.load_state_dict(state, strict=True)

@@ -8,7 +8,7 @@ from flax import nnx
 
 import vit_jax
 import vit_torch
-from parity.twins.timm_sweep import peer
+from evidence.timm_sweep import peer
 from tests.support.peers import EXACT, call_jax, nchw, random_images, redrawn
 from tests.support.tiny import TINY, error
 from vit_config import ConfigError, InputError

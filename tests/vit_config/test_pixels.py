@@ -4,11 +4,11 @@ import io
 import math
 import warnings
 
-import compare_preprocessing as peers
 import numpy as np
 import pytest
 from PIL import Image
 
+from evidence import compare_preprocessing as peers
 from vit_config import ConfigError, InputError, MissingFileError, Preprocess
 from vit_config.images.pixels import decode, fit, prepare, prepare_batch
 from vit_config.images.preprocess import crop_fraction

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from parity.twins.bench.counts import compile_step, count_operations
+from evidence.bench.counts import compile_step, count_operations
 from tests.support.counts_lock import Lock, too_many
 from tests.support.share import rarely
 from tests.support.tiny import variant

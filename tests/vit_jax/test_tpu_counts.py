@@ -6,7 +6,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from parity.twins.bench.counts import count_operations
+from evidence.bench.counts import count_operations
 from tests.support.counts_lock import Lock
 from vit_config import Recipe, preset
 from vit_jax.compiling import least_effort

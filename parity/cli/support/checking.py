@@ -1,11 +1,11 @@
-"""The flags that `parity check` and `parity check-steps` share, and the writing of certificates."""
+"""The flags that `parity check` and `parity check-steps` share."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
 
@@ -15,9 +15,6 @@ from parity.measure.precision import PRECISIONS, Precision
 from parity.measure.tolerance import DEFAULT_DTYPES, DType
 from vit_config import ConfigError
 from vit_config.files.atomic import check_writable
-
-if TYPE_CHECKING:
-    from parity.twins.certificate.format import Certificate
 
 
 @dataclass(frozen=True)
@@ -42,11 +39,6 @@ class Checking:
     the block, too."""
     json: Annotated[Path | None, shown_as("FILE")] = None
     """Also write the result as JSON to this file."""
-    certificate: Annotated[Path | None, shown_as("FILE.json")] = None
-    """Also write a certificate to this file; `parity verify-certificate FILE.json` runs the check again
-    and compares."""
-    force: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Replace an existing certificate."""
 
     def refuse(self, *, seed: int, batch_size: int | None, others: tuple[Path | None, ...] = ()) -> None:
         """Refuse values and files that cannot be used, before anything is computed.
@@ -63,37 +55,9 @@ class Checking:
             raise ConfigError(f"--batch-size {batch_size}: must be at least 1")
         if self.dtype == ():
             raise ConfigError("--dtype: name at least one of float64, float32, bfloat16")
-        if self.force and self.certificate is None:
-            raise ConfigError("--force: goes with --certificate only")
-        written = [path for path in (self.json, *others) if path is not None]
-        for path in written:
-            check_writable(path)
-        if self.certificate is not None:
-            from parity.twins.certificate.file import check_destination
-
-            check_destination(self.certificate, force=self.force)
-            if self.certificate.absolute() in [path.absolute() for path in written]:
-                raise ConfigError(f"{self.certificate}: is given as two outputs; rename one")
-
-    def certify(self, certificate: Certificate) -> int:
-        """Write a certificate and print its verdict, so that nobody takes it for more.
-
-        Returns:
-            The exit status.
-        """
-        from rich.markup import escape
-
-        from parity.twins.certificate.file import write_certificate
-        from vit_config.screen import screen
-
-        assert self.certificate is not None
-        write_certificate(certificate, self.certificate, force=self.force)
-        console = screen(110, highlight=False)
-        if certificate.verdict == "UNCERTIFIED":
-            for reason in certificate.reasons:
-                console.print(f"[bold yellow]UNCERTIFIED[/]: {escape(reason)}")
-        console.print(f"certificate: {escape(str(self.certificate))} ({certificate.verdict})")
-        return 0 if certificate.passed else 1
+        for path in (self.json, *others):
+            if path is not None:
+                check_writable(path)
 
 
 def data_folder(given: Path | None) -> Path:

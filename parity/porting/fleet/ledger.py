@@ -14,7 +14,6 @@ from filelock import FileLock, Timeout
 
 from vit_config import ConfigError
 from vit_config.base import Schema
-from vit_config.files.weights_file import write_atomically
 
 LEDGER = "parity-ledger.jsonl"
 """Name of the ledger's file."""
@@ -112,14 +111,6 @@ def open_ledger(
         if whole < len(content):  # the last run was killed in the middle of a line
             os.ftruncate(handle, whole)
         yield Ledger(handle, [*before, *entries], torn=whole < len(content))
-
-
-def write_joined(folder: Path, ledger: Ledger, others: Sequence[Path]) -> None:
-    """Replace several ledgers, which no run may have open, by one with all their lines."""
-    lines = dict.fromkeys(_line(entry) for entry in ledger.entries)
-    write_atomically(folder / LEDGER, "".join(lines).encode())
-    for path in others:
-        path.unlink()
 
 
 def _line(entry: Entry) -> str:

@@ -11,16 +11,14 @@ from typing import Any
 from rich.console import Console
 
 from parity.porting.dialects import called
-from parity.porting.fleet.junit import Result, write_junit
-from parity.porting.fleet.ledger import LEDGER, Entry, Ledger, open_ledger, write_joined
+from parity.porting.fleet.ledger import LEDGER, Entry, Ledger, open_ledger
 from parity.porting.fleet.manifest import Manifest
 from parity.porting.fleet.names import output_names, suffix_of, sweep
 from parity.porting.fleet.pool import Told, run_tasks
 from parity.porting.fleet.screen import Screen, print_summary
-from parity.porting.fleet.shard import Shard, joined, shard_ledgers
-from parity.porting.fleet.work import STARTED, Outcome, Task, convert_one
+from parity.porting.fleet.shard import Shard, shard_ledgers
+from parity.porting.fleet.work import STARTED, Outcome, Result, Task, convert_one
 from vit_config import ConfigError, MissingFileError
-from vit_config.files.atomic import check_writable
 from vit_config.screen import screen
 
 INTERRUPTED = 130
@@ -34,11 +32,9 @@ def run_manifest(
     out: str | Path,
     jobs: int = 1,
     verify: bool = False,
-    junit: str | Path | None = None,
     license_allow: Sequence[str] | None = None,
     force: bool = False,
     shard: Shard | None = None,
-    join: bool = False,
     console: Console | None = None,
 ) -> int:
     """Convert every checkpoint of a manifest that is not marked `skip`.
@@ -53,11 +49,10 @@ def run_manifest(
         out: a folder, created if needed; its parent must exist.
         jobs: number of processes that convert at once.
         verify: run source and result on the same images; a difference is a failure.
-        junit: write the results to this file as JUnit XML.
         license_allow: licences that are allowed; None allows all.
         force: replace existing outputs; those of an earlier run for the same checkpoint always are.
         shard: convert this part only, with its own ledger; several may run at once in the same `out`.
-        join: convert nothing: join the ledgers of all shards to one, and report what is missing.
+            A run without it reads their ledgers, and converts what they left.
 
     Returns:
         The exit status: 0 if all are converted, 1 if some are not, 130 after Ctrl-C.
@@ -71,8 +66,6 @@ def run_manifest(
     root = manifest.root(path)
     if jobs < 1:
         raise ConfigError(f"jobs = {jobs}: must be at least 1")
-    if junit is not None:
-        check_writable(Path(junit))
     _make_folder(out)
     target = _target(to)
     names = output_names([job.path for job in manifest.checkpoints], root, suffix_of(to))
@@ -80,13 +73,13 @@ def run_manifest(
     jobs_here = manifest.checkpoints if shard is None else shard.jobs(manifest)
     names = {job.path: names[job.path] for job in jobs_here}
     own = LEDGER if shard is None else shard.ledger
-    shards = shard_ledgers(out)
-    others = [path for path in (*shards, out / LEDGER) if path.name != own and path.is_file()]
+    others = [
+        path for path in (*shard_ledgers(out), out / LEDGER) if path.name != own and path.is_file()
+    ]
     with open_ledger(out, own, others, alone=shard is None) as ledger:
         if ledger.torn:
             console.print(f"{out / own}: its last line was cut off; that checkpoint is converted again")
-        if not join:
-            sweep(out, names)
+        sweep(out, names)
         tasks = [
             Task(
                 row=job.path,
@@ -103,10 +96,6 @@ def run_manifest(
             for job in jobs_here
             if not job.skip
         ]
-        if join:
-            write_joined(out, ledger, list(shards))
-            found = joined(manifest, tasks, ledger, shards.values())
-            return _ended(console, found, junit, target, seconds=time.monotonic() - start)
         sizes = {job.path: job.found.bytes if job.found else 0 for job in jobs_here}
         results = {job.path: Result(job.path, "skipped", "") for job in jobs_here}
         try:
@@ -119,16 +108,8 @@ def run_manifest(
             return INTERRUPTED
         finally:
             sweep(out, names)  # what processes that died left behind
-    return _ended(console, list(results.values()), junit, target, seconds=time.monotonic() - start)
-
-
-def _ended(
-    console: Console, results: list[Result], junit: str | Path | None, target: str, *, seconds: float
-) -> int:
-    print_summary(console, results, seconds=seconds)
-    if junit is not None:
-        write_junit(Path(junit), results, to=target)
-    return 0 if all(result.passed for result in results) else 1
+    print_summary(console, list(results.values()), seconds=time.monotonic() - start)
+    return 0 if all(result.passed for result in results.values()) else 1
 
 
 def _target(to: str) -> str:

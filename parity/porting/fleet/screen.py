@@ -13,7 +13,7 @@ from rich.table import Table
 
 from parity.measure.tables import show_table
 from parity.porting.byte_bar import byte_bar
-from parity.porting.fleet.junit import Result
+from parity.porting.fleet.work import Result
 
 COLOURS = {"done": "green", "unchanged": "green", "skipped": "dim", "asked": "yellow", "failed": "red"}
 

@@ -65,6 +65,24 @@ class Outcome:
     error: str | None = None
 
 
+@dataclass(frozen=True)
+class Result:
+    """The result of one checkpoint of the manifest."""
+
+    row: str
+    """Path of the checkpoint in the manifest."""
+    status: Literal["done", "unchanged", "skipped", "asked", "failed"]
+    """``unchanged``: an earlier run converted it; ``asked``: fields have to be stated first."""
+    output: str
+    seconds: float = 0.0
+    error: str | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether the checkpoint is converted, or was to be skipped."""
+        return self.status not in ("asked", "failed")
+
+
 def convert_one(task: Task, tell: Tell) -> Outcome:
     """Convert one checkpoint, unless nothing has changed since its last conversion; raises nothing."""
     start = time.monotonic()

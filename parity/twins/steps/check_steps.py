@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
@@ -14,13 +13,12 @@ from parity.faults.step_table import STEP_FAULTS
 from parity.faults.twin import TwinName
 from parity.measure.device import Device
 from parity.measure.digest import digest
-from parity.measure.environment import environment, flags, uncertified
+from parity.measure.environment import environment, uncertified
 from parity.measure.precision import Precision
 from parity.measure.tolerance import DType
 from parity.twins.steps.plan import Plan, make_plan
 from parity.twins.steps.stability import Stability, stability
 from parity.twins.steps.train_both import Walk, walk
-from parity.twins.steps.trainer import Batch
 from vit_config import ConfigError, Recipe, ViTConfig
 from vit_config.job import Job
 
@@ -51,10 +49,6 @@ class StepsReport:
     """Versions, devices and precision."""
     uncertified: tuple[str, ...] = ()
     """Flags that made float32 products less precise than float32, if it was compared."""
-    batches_digest: str = ""
-    """SHA-256 (hex) of the digests of all batches, in order."""
-    flags: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Precision flags in force, by twin: ``jax`` and ``torch``."""
 
     @property
     def agrees(self) -> bool:
@@ -103,8 +97,6 @@ def check_steps(
     if steps < 1:
         raise ConfigError(f"--steps {steps}: must be at least 1")
     plan = make_plan(subject, job, steps, data_dir=data_dir)
-    watched = _Watched(plan.batches)
-    plan = replace(plan, batches=watched)
     walks = []
     for dtype in dict.fromkeys(dtypes):
         with _mistaken(fault, plan, plan.recipe.replace(dtype=dtype)) as recipes:
@@ -129,26 +121,7 @@ def check_steps(
         fault=fault,
         environment=environment(precision, device),
         uncertified=uncertified(dtypes, precision),
-        batches_digest=watched.digest,
-        flags=flags(precision),
     )
-
-
-class _Watched:
-    """Batches that are digested as they are read."""
-
-    digest = ""
-    """Digest of the batches of the last reading."""
-
-    def __init__(self, batches: Callable[[], Iterator[Batch]]) -> None:
-        self._batches = batches
-
-    def __call__(self) -> Iterator[Batch]:
-        digests = []
-        for batch in self._batches():
-            digests.append(digest(batch))
-            yield batch
-        self.digest = hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 @contextmanager

@@ -152,7 +152,9 @@ def rows(found: Found, _: Index) -> Said | None:
     if a.ndim < 2 or a.shape != b.shape or a.dtype.kind != "f":
         return None
     for x in found.b.program.values(outside(found.b)).values():
-        if np.ndim(x) != a.ndim + 1 or x.shape[0] != len(a) or x.shape[2:] != a.shape[1:]:
+        if not isinstance(x, np.ndarray) or x.ndim != a.ndim + 1 or len(x) != len(a):
+            continue
+        if x.shape[2:] != a.shape[1:]:
             continue
         of_a, of_b = _chosen(x, a), _chosen(x, b)
         if of_a is not None and of_b is not None and of_a != of_b:

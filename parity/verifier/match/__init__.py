@@ -1,4 +1,4 @@
-"""Matching of the leaves of two models: by values, by place, and by the results of modules."""
+"""Matching of the leaves of two models: by values, and by place."""
 
 from parity.verifier.match.links import Arrangement, Grade, Link, Matched, Part
 from parity.verifier.match.match import match

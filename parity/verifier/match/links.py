@@ -14,10 +14,10 @@ import numpy as np
 from parity.porting.dialects.layout import Layout
 
 Shape = tuple[int, ...]
-Grade = Literal["by value", "by place", "by probing"]
+Grade = Literal["by value", "by place"]
 """How sure a link is. ``by value``: the numbers are the same, and no other leaf has them. ``by
 place``: the numbers do not decide (all zeros, or found several times), but the leaves around leave one
-candidate. ``by probing``: values do not decide, but the modules of both leaves computed the same."""
+candidate."""
 
 
 class Part(NamedTuple):
@@ -131,8 +131,8 @@ class Link(NamedTuple):
     """None: the whole leaf."""
     b: str
     part_b: Part | None
-    kind: np.dtype | None
-    """Type in which the two are equal; None if their values differ."""
+    kind: np.dtype
+    """Type in which the two are equal."""
     arrangement: Arrangement
     grade: Grade = "by value"
     why: str = ""

@@ -27,11 +27,7 @@ def match(a: Mapping[str, Stored | np.ndarray], b: Mapping[str, Stored | np.ndar
     Raises:
         WeightsError: the bytes of a tensor are damaged.
     """
-    return match_leaves(Leaves(a), Leaves(b))
-
-
-def match_leaves(ours: Leaves, theirs: Leaves) -> Matched:
-    """Match two sets of leaves, as `match` does; they may be read again afterwards."""
+    ours, theirs = Leaves(a), Leaves(b)
     ours.read(theirs.types.values())
     theirs.read(ours.types.values())
     known = search(ours, theirs)

@@ -12,13 +12,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from parity.measure.tables import show_table
-from parity.verifier.match.audit import Line
 from parity.verifier.match.families import Family, families, show, skeleton, template
 from parity.verifier.match.families import block as block_of
 from parity.verifier.match.links import Link, Matched, Part, Shape
 
 JSON_VERSION = 1
-COLOURS = {"by value": "green", "by place": "yellow", "by probing": "cyan"}
+COLOURS = {"by value": "green", "by place": "yellow"}
 SOME = 6
 """Most names of a list that are printed."""
 
@@ -32,9 +31,7 @@ def relation(link: Link, matched: Matched) -> str:
         arrangement = replace(arrangement, layout=arrangement.layout.removeprefix("1 "))
     said = arrangement.words(_shape(matched.a[link.a], link.part_a), theirs)
     types = matched.types_a[link.a], matched.types_b[link.b]
-    if link.kind is None:
-        said = f"values differ; {said}" if said != "equal" else "values differ"
-    elif types[0] != types[1]:
+    if types[0] != types[1]:
         said += f" after a cast to {link.kind}" if said == "equal" else f", cast to {link.kind}"
     return said
 
@@ -61,28 +58,9 @@ def print_links(matched: Matched, console: Console, *, every: bool = False) -> N
         show_table(table, console)
 
 
-def print_audit(lines: Sequence[Line], console: Console) -> None:
-    """Print every wrong line of a map, the leaves that the map leaves out, and the counts."""
-    given = [line for line in lines if line.verdict != "missing"]
-    wrong = [line for line in given if not line.right]
-    table = _grid()
-    for line in wrong:
-        table.add_row(f"[bold red]{line.verdict}[/]", escape(f"{line.a} -> {line.b}"))
-        table.add_row("", f"[dim]{escape(line.said)}[/]")
-    if missing := [line.a for line in lines if line.verdict == "missing"]:
-        table.add_row("[bold red]missing[/]", escape(_some(missing)))
-    if table.row_count:
-        show_table(table, console)
-    colour = "red" if wrong or missing else "green"
-    said = f"the map: {len(given) - len(wrong)} of {len(given)} lines right"
-    console.print(
-        f"[bold {colour}]{said}" + (f", {len(missing)} leaves of A missing" if missing else "")
-    )
-
-
-def to_dict(matched: Matched, lines: Sequence[Line] | None = None) -> dict[str, Any]:
+def to_dict(matched: Matched) -> dict[str, Any]:
     """Return all results as plain data; docs/matching.md describes each entry."""
-    found: dict[str, Any] = {
+    return {
         "version": JSON_VERSION,
         "complete": matched.complete,
         "links": [_link(link, matched) for link in matched.links],
@@ -100,9 +78,6 @@ def to_dict(matched: Matched, lines: Sequence[Line] | None = None) -> dict[str, 
             for side, filled in (("a", matched.filled_a), ("b", matched.filled_b))
         },
     }
-    if lines is not None:
-        found["map"] = [{**line._asdict(), "right": line.right} for line in lines]
-    return found
 
 
 def _link(link: Link, matched: Matched) -> dict[str, Any]:
@@ -118,7 +93,7 @@ def _link(link: Link, matched: Matched) -> dict[str, Any]:
             {"axis": order.axis, "words": order.words, "indices": order.indices.tolist()}
             for order in link.arrangement.orders
         ],
-        "type": None if link.kind is None else str(link.kind),
+        "type": str(link.kind),
         "sure": link.grade,
         "why": link.why,
     }
@@ -187,7 +162,7 @@ def _verdict(matched: Matched) -> str:
     grades = Counter()
     for name in matched.a:
         if links := matched.of(name):
-            surest = ("by probing", "by place", "by value")
+            surest = ("by place", "by value")
             grades[min((link.grade for link in links), key=surest.index)] += 1
     said = [f"{count} {grade}" for grade in COLOURS if (count := grades[grade])]
     said += [f"{count} in sums"] if (count := len(_in_sums(matched))) else []

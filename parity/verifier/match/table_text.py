@@ -71,7 +71,7 @@ def _problem(family: Family, matched: Matched) -> str:
     """Return why no row can express a family; empty if one can."""
     of = ", ".join(family.b)
     for link in family.links:
-        problem = _unsaid(link.arrangement) or ("" if link.kind is not None else "found by probing")
+        problem = _unsaid(link.arrangement)
         if problem:
             return f"of {of}; {problem}"
         if link.part_b is not None and not family.stacked(link):

@@ -22,7 +22,7 @@ from vit_torch.leaves import leaves
 from vit_torch.weights import abstract_model
 
 QUICK = {"tanh_gelu", "swapped_q_and_k", "missing_final_norm", "detached_positions", "swapped_gate"}
-# some of them: tools/mutation_score.py has each found in either twin
+# some of them: evidence/mutation_score has each found in either twin
 SOME = [
     *sorted(QUICK),
     *(pytest.param(n, marks=[pytest.mark.slow, pytest.mark.exhaustive]) for n in [*FAULTS][::6]),

@@ -17,7 +17,7 @@ HIDDEN = {
     "summed_accumulation",
 }  # a gradient of another scale: clipping to a norm takes it back
 QUICK = {"beta2", "epsilon_in_the_root", "clip_each_leaf"}
-# some of them: tools/mutation_score.py has each found in either trainer
+# some of them: evidence/mutation_score has each found in either trainer
 SOME = [
     *sorted(QUICK),
     *(pytest.param(name, marks=pytest.mark.slow) for name in [*STEP_FAULTS][::10]),

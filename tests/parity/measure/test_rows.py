@@ -6,9 +6,9 @@ import io
 
 import pytest
 
+from evidence.timm_sweep.architecture import ArchitectureResult
+from evidence.timm_sweep.sweep import COLUMNS, show
 from parity.measure.rows import Column, Rows
-from parity.twins.timm_sweep.architecture import ArchitectureResult
-from parity.twins.timm_sweep.sweep import COLUMNS, show
 from vit_config.screen import screen
 
 RESULT = ArchitectureResult(

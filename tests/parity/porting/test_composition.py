@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checkpoint_mutations.samples import write_sample
 
 import parity.porting.opened
+from evidence.checkpoint_mutations.samples import write_sample
 from parity.measure.redraw import redraw
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.conversion import convert

@@ -245,7 +245,7 @@ def test_a_flipped_bit_is_named(own, tmp_path, capsys):
         (("--to", "parity", "--num-classes", "-1"), ["num_classes = -1"]),
         (("--to", "parity", "--dtype", "int8"), ["int8"]),
         (("--to", "parity", "--license-allow", "apache-2.0"), ["is under mit", "apache-2.0"]),
-        (("--to", "parity", "--junit", "x.xml"), ["--manifest"]),
+        (("--to", "parity", "--shard", "0/2"), ["--manifest"]),
     ],
 )
 def test_wrong_flags(own, tmp_path, capsys, flags, expected):

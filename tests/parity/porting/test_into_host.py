@@ -99,7 +99,7 @@ def test_every_host(name, tmp_path):
 def test_every_host_is_in_the_table():
     page = (Path(__file__).parents[3] / "docs/hosts.md").read_text(encoding="utf-8")
     missing = [name for name in HOSTS if f"| {name} |" not in page]
-    assert not missing, "write docs/hosts.md anew by tools/hosts_table.py"
+    assert not missing, "write docs/hosts.md anew by evidence/hosts_table.py"
 
 
 def test_through_timm(pali, tmp_path):

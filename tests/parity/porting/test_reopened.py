@@ -45,7 +45,7 @@ def test_a_file_that_says_something_else_is_not_written(dialect, suffix, own, tm
 @pytest.mark.usefixtures("other_epsilon")
 def test_of_no_dialect_is_a_file_or_folder_written_that_says_something_else(tmp_path):
     """A header is what every one of them has, but for a folder of msgpack: see below."""
-    from dialect_table import sample
+    from evidence.dialect_table import sample
 
     for dialect in (each for each in dialects() if each.writes):
         cfg = sample(dialect)

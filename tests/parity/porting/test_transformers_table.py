@@ -1,9 +1,10 @@
 """Classes of transformers to timm and back; the whole table is docs/transformers_table.md."""
 
-import importlib
 from pathlib import Path
 
 import pytest
+
+from evidence import transformers_table
 
 REPOSITORY = Path(__file__).parents[3]
 SAMPLE = [
@@ -17,28 +18,22 @@ SAMPLE = [
 vectors, with registers, with two towers."""
 
 
-@pytest.fixture
-def tool(monkeypatch):
-    monkeypatch.syspath_prepend(REPOSITORY / "tools")
-    return importlib.import_module("transformers_table")
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the library
-def test_there_and_back(tool, tmp_path):
-    lines = list(tool.rows(tmp_path, SAMPLE))
+def test_there_and_back(tmp_path):
+    lines = list(transformers_table.rows(tmp_path, SAMPLE))
     assert all(line.passed for line in lines), lines
     page = (REPOSITORY / "docs/transformers_table.md").read_text(encoding="utf-8").splitlines()
-    for line in tool.markdown(lines).splitlines()[9:]:
+    for line in transformers_table.markdown(lines).splitlines()[9:]:
         assert line in page, "write docs/transformers_table.md anew"
 
 
-def test_every_class_that_is_written_or_read_is_in_the_table(tool):
+def test_every_class_that_is_written_or_read_is_in_the_table():
     """By the names that the dialects give their classes."""
     from parity.porting.dialects import called
     from parity.porting.dialects.hf.config import HfSettings
 
-    of_the_table = {each.config for each in tool.MODELS.values()}
+    of_the_table = {each.config for each in transformers_table.MODELS.values()}
     for dialect in called("hf"):
         assert isinstance(dialect.settings, HfSettings)
         kinds = {

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from evidence.timm_sweep import peer
 from parity.runs.foreign import read_foreign, recognise, write_foreign
 from parity.runs.foreign.order import timm_order
-from parity.twins.timm_sweep import peer
 from tests.support.runs_foreign import (
     ARGS,
     ASKED,

@@ -59,7 +59,7 @@ def test_agrees_in_reduced_types(name):
 
 # where this command, which runs the twins side by side, sees what `parity diff` sees in the model itself
 SEEN_AT = {"missing_final_norm": "norm", "ignored_distillation_head": "head_logits"}
-# one of each kind; tools/mutation_score.py goes through all
+# one of each kind; evidence/mutation_score goes through all
 COMMON_FAULTS = (
     "tanh_gelu", "tanh_gelu_in_float32", "swapped_gate", "norm_epsilon", "fast_variance",
     "missing_final_norm", "swapped_q_and_k", "permuted_heads", "attention_scale", "tiled_kv_heads",

@@ -116,11 +116,10 @@ def test_a_gradient_that_differs_alone_has_its_line(made):
     assert (written["verdict"], len(written["backward"]["places"])) == ("DIFFERENT", 1)
 
 
-@pytest.mark.parametrize("command", ["diff", "locate", "diagnose"])
-def test_one_verb_has_one_report_by_any_name(command, file, tmp_path, capsys):
+def test_the_verb_writes_each_kind_of_report(file, tmp_path, capsys):
     sarif, written = tmp_path / "d.sarif", tmp_path / "d.json"
     flags = ["--sarif", str(sarif), "--json", str(written), "--modules"]
-    assert run(command, [f"{file}:original", f"{file}:tanh", *flags]) == 1
+    assert run("diff", [f"{file}:original", f"{file}:tanh", *flags]) == 1
     assert json.loads(written.read_text())["command"] == "diff"
     results = json.loads(sarif.read_text())["runs"][0]["results"]
     (region,) = [r["locations"][0]["physicalLocation"]["region"] for r in results]

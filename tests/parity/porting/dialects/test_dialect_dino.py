@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from evidence.timm_sweep.peer import create_float64, float64, import_timm
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
-from parity.twins.timm_sweep.peer import create_float64, float64, import_timm
 from tests.support.dialect_proof import assert_same_tensors, prove, redraw, twin_logits
 from tests.support.dialect_torch import logits_of, save_torch, strictly
 from tests.support.native_dino import Classifier, Dino

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from evidence.timm_sweep import peer
+from evidence.timm_sweep.architecture import redraw_model
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
 from parity.porting.dialects import called, dialects
 from parity.porting.dialects.recognise import find
 from parity.porting.opened import open_checkpoint
-from parity.twins.timm_sweep import peer
-from parity.twins.timm_sweep.architecture import redraw_model
 from tests.support.dialect_proof import prove, redraw
 from vit_config import PRESETS, ConfigError, Preprocess, ViTConfig, WeightsError
 

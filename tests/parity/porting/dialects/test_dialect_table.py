@@ -1,11 +1,11 @@
 """Every dialect into every family whose library is here: what is written is what the library builds."""
 
-import importlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from evidence import dialect_table
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.formats import Stored
 from parity.porting.verification.libraries import LIBRARIES, misfits
@@ -13,16 +13,10 @@ from parity.porting.verification.libraries import LIBRARIES, misfits
 REPOSITORY = Path(__file__).parents[4]
 
 
-@pytest.fixture
-def tool(monkeypatch):
-    monkeypatch.syspath_prepend(REPOSITORY / "tools")
-    return importlib.import_module("dialect_table")
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the libraries
-def test_names_and_shapes_are_those_of_the_librarys_own_class(tool, tmp_path):
-    cells = list(tool.table(tmp_path, tuple(LIBRARIES)))
+def test_names_and_shapes_are_those_of_the_librarys_own_class(tmp_path):
+    cells = list(dialect_table.table(tmp_path, tuple(LIBRARIES)))
     assert [cell for cell in cells if cell.symbol == "!"] == []
     assert all(cell.checked for cell in cells if cell.symbol in "=~")
     checked = {cell.family for cell in cells if cell.checked}
@@ -30,16 +24,16 @@ def test_names_and_shapes_are_those_of_the_librarys_own_class(tool, tmp_path):
     page = (REPOSITORY / "docs/dialect_table.md").read_text(encoding="utf-8")
     for cell in cells:
         section = page.partition(f"\n**{cell.source}**\n")[2].partition("\n**")[0]
-        assert tool.line_of(cell) in section.splitlines(), "write docs/dialect_table.md anew"
+        assert dialect_table.line_of(cell) in section.splitlines(), "write docs/dialect_table.md anew"
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("dialect", ["hf-dinov2-registers", "timm-vit", "torchvision"])
-def test_another_shape_and_another_name_are_told(tool, tmp_path, dialect):
+def test_another_shape_and_another_name_are_told(tmp_path, dialect):
     """A row for each register is what was written once, and nobody saw it."""
     from parity.porting.dialects import called
 
-    path, _ = tool.write_sample(called(dialect)[0], tmp_path)
+    path, _ = dialect_table.write_sample(called(dialect)[0], tmp_path)
     source = read_checkpoint(path)
     assert misfits(source) == []
     tensors = dict(source.container.tensors)

@@ -224,7 +224,7 @@ def test_shards_of_fsdp(state, tmp_path):
     ],
 )
 def test_others_are_refused_by_their_right_name(name, what, tmp_path):
-    from parity.twins.timm_sweep.peer import import_timm
+    from evidence.timm_sweep.peer import import_timm
 
     with torch.device("meta"):
         model = import_timm().create_model(name)

@@ -6,13 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
 from parity.porting.fleet.folders import walk
-from parity.porting.fleet.junit import Result, write_junit
 from parity.porting.fleet.ledger import LEDGER, Entry, open_ledger
 from parity.porting.fleet.lines import line_of, printable
 from parity.porting.fleet.manifest import Job, Manifest
@@ -298,25 +296,6 @@ def test_no_process_sees_an_interrupt(tmp_path):
         [sys.executable, tmp_path / "blocked.py"], capture_output=True, text=True, cwd=ROOT
     )
     assert ran.stdout.splitlines() == ["[True, True]", "False"], ran.stderr
-
-
-def test_junit_says_why(tmp_path):
-    results = [
-        Result("a", "done", "a.pth", 1.5),
-        Result("b\0<", "failed", "b.pth", 0.5, "b\1: & so on"),
-        Result("c", "skipped", "c.pth"),
-        Result("d", "asked", "d.pth", 0.0, "cannot infer act"),
-    ]
-    write_junit(tmp_path / "j.xml", results, to="timm")
-    suite = ET.parse(tmp_path / "j.xml").getroot()[0]
-    assert suite.attrib["tests"] == "4"
-    assert suite.attrib["failures"] == "2"
-    assert suite.attrib["skipped"] == "1"
-    assert suite.attrib["time"] == "2.000"
-    assert [case.attrib["name"] for case in suite] == ["a", "b?<", "c", "d"]
-    assert suite[1][0].attrib["message"] == "b?: & so on"
-    assert suite[3][0].attrib["type"] == "asked"
-    assert not len(suite[0])
 
 
 def test_errors_are_one_printable_line():

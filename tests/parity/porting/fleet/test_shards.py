@@ -38,7 +38,7 @@ def rows(path):
     return {json.loads(line)["row"] for line in path.read_text().splitlines()}
 
 
-def test_parts_are_converted_apart_and_joined(jobs):
+def test_parts_are_converted_apart_and_the_whole_afterwards(jobs):
     manifest, out = Manifest.load(jobs), jobs.parent / "out"
     parts = [{job.path for job in Shard(index, 2).jobs(manifest)} for index in range(2)]
     assert parts[0] | parts[1] == {job.path for job in manifest.checkpoints}
@@ -46,41 +46,24 @@ def test_parts_are_converted_apart_and_joined(jobs):
 
     assert run(jobs, shard=Shard(1, 2))[0] == 0
     assert rows(out / "parity-ledger-1-of-2.jsonl") == parts[1]
-    status, printed = run(jobs, join=True)  # the other part was never begun
-    assert status == 1
-    assert printed.count("nobody has begun it (shard 0/2)") == 3
-    assert "2 done" in printed
-
-    # after joining, what is done stays done, however many parts there are now
-    assert "2 unchanged" in run(jobs, shard=Shard(0, 1))[1]
-    status, printed = run(jobs, join=True)
-    assert (status, "5 done" in printed) == (0, True)
-    assert [path.name for path in out.glob("*.jsonl")] == [LEDGER]
-    assert rows(out / LEDGER) == parts[0] | parts[1]
-
+    # a run of the whole converts what is left, and says what is done, however many parts there were
+    status, printed = run(jobs)
+    assert (status, "3 done, 2 unchanged" in printed) == (0, True)
+    assert rows(out / LEDGER) == parts[0]
     gone = next(
         path for path in out.iterdir() if "model-3" in path.name and not path.name.startswith(".")
     )
     gone.rename(out.parent / "elsewhere")
-    status, printed = run(jobs, join=True)
-    assert status == 1
-    assert f"{gone.name} is gone" in printed
-    changed = json.loads(jobs.read_text())
-    changed["checkpoints"][0]["num_classes"] = 0
-    jobs.write_text(json.dumps(changed))
-    assert "the manifest or the command has changed" in run(jobs, join=True)[1]
+    assert "1 done, 4 unchanged" in run(jobs, shard=Shard(0, 1))[1]
 
 
-def test_nobody_joins_what_is_being_written(jobs):
+def test_nobody_converts_what_is_being_written(jobs):
     out = jobs.parent / "out"
     out.mkdir()
     (out / "parity-ledger-0-of-2.jsonl").touch()
     with FileLock(out / ".parity-ledger-0-of-2.jsonl.lock"):
-        for options in ({"join": True}, {}):
-            with pytest.raises(
-                ConfigError, match=r"another run is writing there \(parity-ledger-0-of-2"
-            ):
-                run(jobs, **options)
+        with pytest.raises(ConfigError, match=r"another run is writing there \(parity-ledger-0-of-2"):
+            run(jobs)
         with pytest.raises(ConfigError, match=r"parity-ledger-0-of-2"):
             run(jobs, shard=Shard(0, 2))
 

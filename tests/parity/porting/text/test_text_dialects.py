@@ -14,7 +14,7 @@ from flax import traverse_util
 from safetensors.torch import save_file
 
 import parity
-from parity.twins.timm_sweep.peer import import_timm
+from evidence.timm_sweep.peer import import_timm
 from tests.support.dialect_proof import redraw
 from tests.support.linen_vit import LINEN, Encoder, LinenViT
 from tests.support.tiny import TINY, error

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 import random
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+from evidence.dialect_table import sample
 from parity.porting.dialects import dialects
 from parity.porting.dialects.table import bind_ours, bind_theirs
 from parity.porting.dialects.transfer import read, write
@@ -22,7 +22,6 @@ from vit_config.parameters import parameters
 
 pytestmark = pytest.mark.quick
 
-TOOLS = Path(__file__).parents[4] / "tools"
 WRITTEN = [each for each in dialects() if each.writes]
 H, D, W = 5, 6, 14
 """Heads, their width, the width of a token."""
@@ -30,12 +29,6 @@ H, D, W = 5, 6, 14
 
 def draw(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32)
-
-
-@pytest.fixture
-def sample(monkeypatch):
-    monkeypatch.syspath_prepend(TOOLS)
-    return importlib.import_module("dialect_table").sample
 
 
 def forms(dialect, cfg):
@@ -70,7 +63,7 @@ def relations(matched: Matched) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("dialect", WRITTEN, ids=lambda each: each.name)
-def test_every_dialect_is_found_under_scrambled_names(dialect, sample):
+def test_every_dialect_is_found_under_scrambled_names(dialect):
     ours, theirs, bound = forms(dialect, sample(dialect))
     secret = {name: f"{random.Random(name).getrandbits(48):012x}" for name in theirs}
     scrambled = {secret[name]: theirs[name] for name in sorted(theirs, key=secret.__getitem__)}
@@ -90,7 +83,7 @@ def test_every_dialect_is_found_under_scrambled_names(dialect, sample):
 
 
 @pytest.mark.parametrize("dialect", WRITTEN, ids=lambda each: each.name)
-def test_the_table_that_is_written_reads_and_writes_the_dialect(dialect, sample, tmp_path, monkeypatch):
+def test_the_table_that_is_written_reads_and_writes_the_dialect(dialect, tmp_path, monkeypatch):
     cfg = sample(dialect)
     ours, theirs, _ = forms(dialect, cfg)
     text = table_text(match(ours, theirs), "a lab's files")

@@ -6,8 +6,8 @@ import torch
 from flax import nnx
 from torch import nn
 
+from evidence.families.drawn import channels_last, drawn, given, kernel, normal, weights
 from parity.verifier.locate import compare
-from tests.support.families.drawn import channels_last, drawn, given, kernel, normal, weights
 
 IMAGES = normal(3, 5, 7, 6)
 MANY = 3 * 7 * 6  # numbers of a channel

@@ -195,7 +195,6 @@ def test_files_that_cannot_be_written_are_refused_first(tmp_path, capsys):
         (["--sarif", lost], "no such folder"),
         (["--html", str(tmp_path)], "is a folder"),
     ):
-        for command in ("diff", "diagnose", "locate"):
-            assert run(command, [*sides, *flags], prog=f"parity {command}") == 2
-            assert said in capsys.readouterr().err
+        assert run("diff", [*sides, *flags], prog="parity diff") == 2
+        assert said in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import nn
 
+from evidence.museum.rooms import exhibits, judge
 from parity.cli import run
 from parity.verifier.locate import compare, compare_programs
 from parity.verifier.programs.sides import record
 from parity.verifier.repro import write_repro
 from parity.verifier.repro.script import _npz, script
-from tests.parity.verifier.museum.rooms import exhibits, judge
-from tests.parity.verifier.museum.test_museum import REPRESENTATIVES
+from tests.evidence.test_museum import REPRESENTATIVES
 from tests.support import operations_models as models
 from vit_config import ConfigError, InputError
 

@@ -1,0 +1,201 @@
+"""Print what the preprocessing here is equal to, and where it is not by how much, as a Markdown table.
+
+python -m evidence.compare_preprocessing            # the table of docs/preprocessing.md
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import version
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from parity.porting.verification.peers import import_timm
+from vit_config import Preprocess
+from vit_config.images.pixels import prepare_batch
+from vit_config.images.preprocess import IMAGENET_MEAN, IMAGENET_STD, crop_fraction
+
+CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
+CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
+FILTERS = ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos")
+SHAPES = ((37, 51), (97, 64), (224, 224), (299, 224), (224, 227), (333, 500), (480, 201), (19, 300))
+"""Heights and widths of the images: tiny, portrait, landscape, of the model's size, long."""
+
+Prepared = Callable[[Image.Image], np.ndarray]
+"""A library's way from an image to (C, H, W) float32."""
+
+
+class Case(NamedTuple):
+    """One library's way, and what should be the same here."""
+
+    library: str
+    title: str
+    size: tuple[int, int]
+    preprocess: Preprocess
+    prepared: Prepared
+
+
+class Difference(NamedTuple):
+    """How far a library's images are from those here."""
+
+    equal: int
+    """Images whose numbers are the same, bit for bit."""
+    images: int
+    largest: float
+    """In grey levels, of any pixel of any image but those that are shifted."""
+    mean: float
+    """In grey levels, the mean of all pixels of the image that is furthest off."""
+    shifted: tuple[tuple[int, int], ...]
+    """Heights and widths of the images that are cropped one pixel further up or left."""
+
+
+def picture(height: int, width: int) -> Image.Image:
+    """An image of smooth areas, edges and noise."""
+    rng = np.random.default_rng((height, width))
+    coarse = rng.integers(0, 256, (max(height // 9, 2), max(width // 9, 2), 3), np.uint8)
+    smooth = Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
+    noisy = np.asarray(smooth).astype(int) + rng.integers(-20, 21, (height, width, 3))
+    noisy[height // 3 : height // 2, width // 4 : width // 2] = 255
+    return Image.fromarray(noisy.clip(0, 255).astype(np.uint8))
+
+
+def timm_cases() -> Iterator[Case]:
+    """Every crop mode and filter of timm, square and not, with and without a crop."""
+    import_timm()
+    from timm.data import create_transform, resolve_data_config
+
+    targets = ((64, 64), (96, 65))
+    for mode, name in itertools.product(("center", "squash", "border"), FILTERS):
+        for size, fraction in itertools.product(targets, (1.0, 0.9)):
+            stated = {
+                "input_size": (3, *size),
+                "interpolation": name,
+                "crop_pct": fraction,
+                "crop_mode": mode,
+                "mean": IMAGENET_MEAN,
+                "std": IMAGENET_STD,
+            }
+            transform = create_transform(**resolve_data_config(pretrained_cfg=stated))
+            ours = Preprocess(
+                mean=IMAGENET_MEAN,
+                std=IMAGENET_STD,
+                interpolation=name,
+                crop_fraction=fraction,
+                crop_mode=mode,
+            )
+            yield Case("timm", f"{mode}, {name}", size, ours, lambda im, t=transform: t(im).numpy())
+
+
+def torchvision_cases() -> Iterator[Case]:
+    """The transforms of torchvision's ViT weights."""
+    import_timm()
+    from torchvision.models import vision_transformer as module
+
+    for name in sorted(vars(module)):
+        for weights in getattr(module, name) if name.endswith("_Weights") else ():
+            preset = weights.transforms()
+            size = preset.crop_size[0]
+            ours = Preprocess(
+                mean=tuple(preset.mean),
+                std=tuple(preset.std),
+                interpolation=preset.interpolation.value,
+                crop_fraction=crop_fraction(size, preset.resize_size[0]),
+            )
+            title = f"{preset.resize_size[0]} to {size}, {preset.interpolation.value}"
+            yield Case("torchvision", title, (size, size), ours, lambda im, t=preset: t(im).numpy())
+
+
+def hugging_face_cases() -> Iterator[Case]:
+    """The image processors of transformers' Vision Transformers by their defaults, both backends."""
+    import_timm()
+    import transformers
+    from transformers.models.bit.image_processing_pil_bit import BitImageProcessorPil
+    from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+    from transformers.models.deit.image_processing_pil_deit import DeiTImageProcessorPil
+    from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
+    from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
+
+    dinov2 = {"size": {"shortest_edge": 256}, "image_mean": IMAGENET_MEAN, "image_std": IMAGENET_STD}
+    for pil, name, options in (
+        (ViTImageProcessorPil, "ViT", {}),
+        (SiglipImageProcessorPil, "Siglip", {}),
+        (DeiTImageProcessorPil, "DeiT", {}),
+        (CLIPImageProcessorPil, "CLIP", {}),
+        (BitImageProcessorPil, "Bit", dinov2),
+        (None, "DINOv3ViT", {}),
+    ):
+        fast = getattr(transformers, f"{name}ImageProcessor")
+        for backend, kind in (("PIL", pil), ("tensors", fast)):
+            if kind is not None:
+                yield _hugging_face_case(f"transformers, {backend}", kind(**options), name)
+
+
+def _hugging_face_case(library: str, processor, name: str) -> Case:
+    size, crop = processor.size, processor.crop_size if processor.do_center_crop else None
+    squash = size.height is not None
+    resized = size.height if squash else size.shortest_edge
+    kept = crop.height if crop else resized
+    mode = "squash" if squash else "center"
+    interpolation = Image.Resampling(processor.resample).name.lower()
+    ours = Preprocess(
+        mean=tuple(processor.image_mean),
+        std=tuple(processor.image_std),
+        interpolation=interpolation,
+        crop_fraction=crop_fraction(kept, resized),
+        crop_mode=mode,
+    )
+
+    def prepared(image: Image.Image) -> np.ndarray:
+        return np.asarray(processor(image, return_tensors="np")["pixel_values"][0])
+
+    title = (
+        f"{name}: {mode} {resized}" + (f" to {kept}" if kept != resized else "") + f", {interpolation}"
+    )
+    return Case(library, title, (kept, kept), ours, prepared)
+
+
+def compare(case: Case, shapes: Sequence[tuple[int, int]] = SHAPES) -> Difference:
+    """Run both ways on images of several shapes."""
+    scale = np.float32(case.preprocess.std) * 255  # back to grey levels
+    equal, largest, means, shifted = 0, 0.0, [0.0], []
+    for shape in shapes:
+        image = picture(*shape)
+        ours = prepare_batch([image], case.size, case.preprocess)[0]
+        theirs = case.prepared(image).transpose(1, 2, 0)
+        if ours.shape != theirs.shape:
+            raise SystemExit(f"{case.library}, {case.title}: {theirs.shape}, here {ours.shape}")
+        equal += np.array_equal(ours, theirs)
+        apart = np.abs(ours - theirs) * scale
+        # one row or column further on, both would be the same picture
+        moved = [np.abs(ours[:-1] - theirs[1:]) * scale, np.abs(ours[:, :-1] - theirs[:, 1:]) * scale]
+        if apart.mean() > 1 and min(each.max() for each in moved) < 2:
+            shifted.append(shape)
+        else:
+            largest, means = max(largest, float(apart.max())), [*means, float(apart.mean())]
+    return Difference(equal, len(shapes), largest, max(means), tuple(shifted))
+
+
+def main() -> int:
+    """Print the table: one row for each library's way, all its sizes together."""
+    rows: dict[tuple[str, str], list[Difference]] = {}
+    for case in (*timm_cases(), *torchvision_cases(), *hugging_face_cases()):
+        title = case.title.partition(",")[0] + ", every filter" if case.library == "timm" else case.title
+        rows.setdefault((case.library, title), []).append(compare(case))
+    print("| library | way | equal | largest | mean | shifted |\n|---|---|--:|--:|--:|---|")
+    for (library, title), found in rows.items():
+        equal, images = sum(each.equal for each in found), sum(each.images for each in found)
+        worst, mean = max(each.largest for each in found), max(each.mean for each in found)
+        shifted = dict.fromkeys(f"{h}x{w}" for each in found for h, w in each.shifted)
+        said = ", ".join(shifted) or "-"
+        print(f"| {library} | {title} | {equal} of {images} | {worst:.2g} | {mean:.1g} | {said} |")
+    names = ("timm", "torchvision", "transformers", "pillow", "torch", "numpy")
+    print("\n" + ", ".join(f"{name} {version(name)}" for name in names))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""Mutants of the core, drawn from its syntax trees: which of them do the nearest tests let live?
+
+    python -m evidence.core_mutants [--mutants 500] [--seed 0] [--only WORD] [--share K/N] [--seconds S]
+
+A mutant is one other operator, comparison, number or condition, or one argument left out, in a copy of
+the repository. They are drawn evenly from the files of the core; each is judged by the tests that run
+its line. Exit status 0 if at least 97 % are killed or equal; of a share, which is few of them, half.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from evidence import ROOT
+from evidence.core_mutants.draw import mutant, places
+from evidence.core_mutants.equal import EQUAL
+from evidence.core_mutants.nearest import GROUPS
+from evidence.core_mutants.page import page
+from evidence.core_mutants.session import Job, Outcome, Session
+from tests.support.share import ALL, parse
+
+
+def drawn(count: int, seed: int) -> Iterator[tuple[str, Job]]:
+    """`count` mutants, each with its group: of every file as many as of any other, while it has them."""
+    left = {}
+    for group, each in GROUPS.items():
+        for name in each.sources(ROOT):
+            every = places((ROOT / name).read_text(encoding="utf-8"))
+            left[name] = group, random.Random(f"{seed} {name}").sample(every, len(every))
+    sizes = dict.fromkeys(left, 0)
+    while sum(sizes.values()) < count and (open_ := [n for n in left if sizes[n] < len(left[n][1])]):
+        for name in open_[: count - sum(sizes.values())]:
+            sizes[name] += 1
+    for name, (group, order) in left.items():
+        source = (ROOT / name).read_text(encoding="utf-8")
+        for place in order[: sizes[name]]:
+            yield group, Job(name, mutant(source, place))
+
+
+def key(job: Job) -> tuple[str, str, str]:
+    """A mutant's name, which a change elsewhere in the file does not change."""
+    line = (ROOT / job.file).read_text(encoding="utf-8").splitlines()[job.mutant.line - 1]
+    column = job.mutant.column - len(line) + len(line.lstrip())
+    return job.file, line.strip(), f"{job.mutant.change} at {column}"
+
+
+def main() -> int:
+    """Draw, run, list."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--mutants", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="of files whose name or group has this in it")
+    parser.add_argument("--share", default="all", help="K/N or rotating/N: a part of the groups")
+    parser.add_argument("--seconds", type=float, help="of the processor, after which no other is begun")
+    parser.add_argument("--results", type=Path, help="keep them there, and go on from what is there")
+    parser.add_argument("--write", type=Path, help="write the page about them")
+    arguments = parser.parse_args()
+    share = parse(arguments.share)
+    groups = share.of(list(GROUPS)) if share != ALL else list(GROUPS)
+    jobs = [
+        (group, job)
+        for group, job in drawn(arguments.mutants, arguments.seed)
+        if group in groups and (arguments.only in job.file or arguments.only in group)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        results = arguments.results or Path(folder) / "results.jsonl"
+        results.touch()
+        known = _read(results)
+        todo = [(group, job) for group, job in jobs if key(job) not in known]
+        if todo and not arguments.write:
+            _run(Path(folder) / "copy", todo, results, arguments.seconds)
+        known = _read(results)
+    found = [(group, job, known.get(key(job))) for group, job in jobs]
+    judged = [(group, job, outcome) for group, job, outcome in found if outcome]
+    alive = [job for _, job, outcome in judged if not outcome.by and key(job) not in EQUAL]
+    for job in alive:
+        print(f"alive {job.file}:{job.mutant.line} {job.mutant.change}")
+    print(f"{len(judged) - len(alive)} of {len(judged)} killed or equal")
+    if arguments.write:
+        arguments.write.write_text(page(judged, key, arguments.seed), encoding="utf-8")
+    least = 0.97 if share == ALL else 0.5
+    return 0 if len(judged) - len(alive) >= least * len(judged) else 1
+
+
+def _run(copy: Path, jobs: list[tuple[str, Job]], results: Path, seconds: float | None) -> None:
+    """Judge mutants in a copy of the repository; each is noted when it has been."""
+    results = results.absolute()
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "build", "runs", "__pycache__"))
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
+    os.environ["PYTHONPATH"] = str(copy)
+    sys.path.insert(0, str(copy))
+    os.chdir(copy)
+    for name in [each for each in sys.modules if each.partition(".")[0] in ("tests", "evidence")]:
+        del sys.modules[name]  # pytest imports them from the copy
+
+    def told(job: Job, outcome: Outcome) -> None:
+        with results.open("a", encoding="utf-8") as file:
+            file.write(json.dumps([*key(job), *outcome]) + "\n")
+        if not outcome.by:
+            print(f"no test fails: {job.file}:{job.mutant.line} {job.mutant.change}", file=sys.stderr)
+
+    names = dict.fromkeys(group for group, _ in jobs)
+    if seconds is not None:
+        seconds /= len(names)
+    for name in names:
+        own = [job for group, job in jobs if group == name]
+        Session(copy, {job.file for job in own}, GROUPS[name].tests, told, seconds).judge(own)
+
+
+def _read(results: Path) -> dict[tuple[str, ...], Outcome]:
+    lines = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
+    return {tuple(each[:3]): Outcome(*each[3:]) for each in lines}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,324 @@
+"""One pytest process that collects a group of tests once, and forks itself for every mutant.
+
+A mutant in the body of a function takes the place of that function's code in a fork of the process that
+has collected; any other is imported by an interpreter of its own. Its file in the copy of the repository
+is the mutant's as well, so that the commands that tests start have it, too.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import contextlib
+import gc
+import json
+import math
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+import types
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from _pytest.main import pytest_runtestloop as run_items
+
+from evidence.core_mutants.draw import Mutant, telling
+
+SLOWER, SLACK = 5.0, 20.0
+"""A mutant is ended, and killed, after this many times its tests' CPU seconds, and these on top."""
+LEAST = 5
+"""Mutants that are judged however long the tests took without any."""
+_BROKEN = 70
+PATIENCE = 30.0
+"""Seconds that a process may take for one of the processor's, where others use the machine."""
+
+
+class Job(NamedTuple):
+    """A mutant of a file."""
+
+    file: str
+    mutant: Mutant
+
+
+class Outcome(NamedTuple):
+    """What became of a mutant."""
+
+    by: str
+    """The first test that fails, or `time`; empty if none does."""
+    seconds: float
+    """CPU seconds of its process."""
+
+
+Told = Callable[[Job, Outcome], None]
+
+
+class Session:
+    """The tests of a group, which judge mutants of the files in `copy`.
+
+    Args:
+        seconds: of the processor, after which no other mutant is begun, but for `LEAST`.
+    """
+
+    def __init__(
+        self,
+        copy: Path,
+        files: Iterable[str],
+        tests: Iterable[str],
+        told: Told,
+        seconds: float | None = None,
+    ) -> None:
+        self.copy, self._files = copy, tuple(files)
+        self._tests, self._told = [f"tests/{each}" for each in tests], told
+        self._known: dict[str, _Test] = {}
+        self._turn, self._left = 0, math.inf if seconds is None else seconds
+
+    @property
+    def spent(self) -> bool:
+        """Whether its time is over."""
+        return self._left <= 0
+
+    def judge(self, jobs: list[Job]) -> None:
+        """Run the tests against each mutant, and tell what becomes of it.
+
+        Raises:
+            SystemExit: the tests fail without a mutant.
+        """
+
+        def work() -> int:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            argv = ["-n", "0", "-x", "-q", "-p", "no:cacheprovider", *self._tests]
+            return int(pytest.main(argv, [_Loop(self, jobs), _Failures(self.copy)]))
+
+        if code := _forked(work).code:
+            raise SystemExit(f"{', '.join(self._tests)}: pytest ends with status {code}")
+
+    def measure(self, session: pytest.Session) -> None:
+        """Run every test without a mutant; note what each costs and which lines of the core it runs."""
+        measured = self.copy / "measured.json"
+
+        def work() -> int:
+            lines = _Lines()
+            session.config.pluginmanager.register(lines)
+            for name in self._files:
+                path = self.copy / name
+                tree = telling(path.read_text(), name)
+                path.write_text(ast.unparse(tree))  # for what is imported late
+                _replace(path, tree)
+            builtins._reached = lines.reached  # type: ignore[attr-defined]
+            failed = _run(session, session.items)
+            measured.write_text(json.dumps(lines.found))
+            return failed
+
+        sources = {name: (self.copy / name).read_text() for name in self._files}
+        status = _forked(work)
+        for name, source in sources.items():
+            (self.copy / name).write_text(source)
+        self._left -= status.seconds
+        if status.code:
+            print(f"{_failed(self.copy)} fails without any mutant", file=sys.stderr, flush=True)
+            os._exit(1)
+        self._known = {name: _Test(*each) for name, each in json.loads(measured.read_text()).items()}
+
+    def of_job(self, job: Job, run: Callable[[list[str]], int]) -> None:
+        """Judge one mutant by the tests that reach its line, and if none fails by all of their files."""
+        path = self.copy / job.file
+        source, stat = path.read_text(), path.stat()
+        self._turn += 1
+        path.write_text(job.mutant.source)
+        os.utime(path, (stat.st_atime, stat.st_mtime + self._turn))  # no compiled file passes for it
+        spent, by = 0.0, ""
+        try:
+            for chosen in self._chosen(job):
+                limit = SLACK + SLOWER * sum(self._known[each].seconds for each in chosen)
+                status = _forked(lambda chosen=chosen: run(chosen), limit)
+                spent += status.seconds
+                if status.code == _BROKEN:
+                    raise SystemExit(f"{job.file}:{job.mutant.line}: could not be judged")
+                if status.code:
+                    by = "time" if status.timed_out else _failed(self.copy)
+                    break
+        finally:
+            path.write_text(source)
+            os.utime(path, (stat.st_atime, stat.st_mtime))
+        self._left -= spent
+        self._told(job, Outcome(by, round(spent, 2)))
+
+    def _chosen(self, job: Job) -> list[list[str]]:
+        """The tests for a mutant, cheap files first; and those to be run where none of them fails."""
+        anywhere = not job.mutant.function
+        reach = {
+            name
+            for name, test in self._known.items()
+            if anywhere or not job.mutant.lines.isdisjoint(test.lines.get(job.file, ()))
+        }
+        costs: defaultdict[str, float] = defaultdict(float)
+        for name in reach:
+            costs[_file(name)] += self._known[name].seconds
+        order = {name: (costs[_file(name)], _file(name), at) for at, name in enumerate(self._known)}
+        near = [name for name in self._known if _file(name) in costs]
+        rest = [name for name in near if name not in reach]
+        rounds = [sorted(reach, key=order.__getitem__), sorted(rest, key=order.__getitem__)]
+        return [each for each in rounds if each]
+
+
+class _Test(NamedTuple):
+    seconds: float
+    lines: dict[str, list[int]]
+
+
+class _Status(NamedTuple):
+    code: int
+    seconds: float
+    timed_out: bool
+
+
+class _Loop:
+    """Runs the session's mutants in the place of the tests."""
+
+    def __init__(self, owner: Session, jobs: list[Job]) -> None:
+        self._owner, self._jobs = owner, jobs
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Judge every mutant by a fork of this process."""
+        items = {item.nodeid: item for item in session.items}
+        self._owner.measure(session)
+        for at, job in enumerate(self._jobs):
+            if self._owner.spent and at >= LEAST:
+                break
+
+            def run(chosen: list[str], job: Job = job) -> int:
+                import jax
+
+                # programs of mutants are of no use to anybody
+                jax.config.update("jax_persistent_cache_min_compile_time_secs", 1e9)
+                mutant, path = job.mutant, self._owner.copy / job.file
+                if not mutant.function or not _replace(path, mutant.tree, mutant.function):
+                    argv = [sys.executable, "-m", "pytest", "-n0", "-xq", "-p", "no:cacheprovider"]
+                    os.execv(sys.executable, [*argv, *chosen])
+                return _run(session, [items[name] for name in chosen])
+
+            self._owner.of_job(job, run)
+        return True
+
+
+class _Failures:
+    """Notes the first test that fails."""
+
+    def __init__(self, copy: Path) -> None:
+        self._path = copy / "failed"
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Write its name."""
+        if report.failed and not self._path.exists():
+            self._path.write_text(report.nodeid)
+
+
+class _Lines:
+    """Seconds and lines of every test."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, tuple[float, dict[str, list[int]]]] = {}
+        self._lines: defaultdict[str, set[int]] = defaultdict(set)
+
+    def reached(self, name: str, line: int) -> None:
+        """A test runs a line of a file."""
+        self._lines[name].add(line)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item):
+        """Note what it runs."""
+        self._lines.clear()
+        start = time.process_time()
+        try:
+            return (yield)
+        finally:
+            spent = round(time.process_time() - start, 3)
+            lines = {name: sorted(each) for name, each in self._lines.items()}
+            self.found[item.nodeid] = spent, lines
+
+
+def _run(session: pytest.Session, items: list[pytest.Item]) -> int:
+    """How many of some tests fail, up to the first."""
+    session.items = items
+    with contextlib.suppress(session.Failed, session.Interrupted):
+        run_items(session)
+    return session.testsfailed
+
+
+def _replace(path: Path, tree: ast.Module, function: str | None = None) -> bool:
+    """Whether the functions of a file, or the one, could be given the code of another tree."""
+    if not any(getattr(each, "__file__", None) == str(path) for each in list(sys.modules.values())):
+        return True  # imported when it is needed, from the file
+    new = {code.co_qualname: code for code in _codes(compile(tree, str(path), "exec"))}
+    gc.unfreeze()
+    found = [
+        each
+        for each in gc.get_objects()
+        if type(each) is types.FunctionType
+        and each.__code__.co_filename == str(path)
+        and (
+            each.__code__.co_qualname in new
+            if function is None
+            else each.__code__.co_qualname == function
+        )
+    ]
+    for each in found:
+        each.__code__ = new[each.__code__.co_qualname]
+    return bool(found)
+
+
+def _codes(code: types.CodeType) -> Iterable[types.CodeType]:
+    for each in code.co_consts:
+        if isinstance(each, types.CodeType):
+            yield each
+            yield from _codes(each)
+
+
+def _forked(work: Callable[[], int], limit: float = 0.0) -> _Status:
+    """What a fork of this process comes to; with a limit, of its CPU seconds."""
+    sys.stdout.flush()
+    pid = os.fork()
+    if not pid:
+        os.setsid()
+        if limit:
+            resource.setrlimit(resource.RLIMIT_CPU, (int(limit) + 1, int(limit) + 1))
+        code = _BROKEN
+        try:
+            code = min(work(), 60)
+        except SystemExit as error:
+            print(error, file=sys.__stderr__, flush=True)
+        except BaseException:
+            traceback.print_exc(file=sys.__stderr__)
+        finally:
+            os._exit(code)
+    end = time.monotonic() + PATIENCE * limit
+    while True:
+        ended, status, usage = os.wait4(pid, os.WNOHANG if limit else 0)
+        if ended:
+            break
+        if time.monotonic() > end:
+            os.killpg(pid, signal.SIGKILL)
+        time.sleep(0.02)
+    timed_out = os.WIFSIGNALED(status)
+    code = 124 if timed_out else os.waitstatus_to_exitcode(status)
+    return _Status(code, usage.ru_utime + usage.ru_stime, timed_out)
+
+
+def _failed(copy: Path) -> str:
+    path = copy / "failed"
+    if not path.exists():
+        return "a test, or an error before any"
+    name = path.read_text()
+    path.unlink()
+    return name
+
+
+def _file(test: str) -> str:
+    return test.partition("::")[0]

@@ -1,0 +1,1 @@
+"""Runs and processes that are killed, and run folders that are damaged."""

@@ -1,0 +1,1 @@
+"""Mistakes that people made in public, each beside its corrected form."""

@@ -1,0 +1,56 @@
+"""Outcomes in a file, so that a run that was stopped goes on where it was."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from evidence import ROOT
+from evidence.mutants.judging import Outcome
+
+
+class Kept:
+    """The outcomes of a file, by model and key; new ones are appended as they come."""
+
+    def __init__(self, path: Path, *, afresh: bool = False, again: bool = False) -> None:
+        """
+        Args:
+            path: the file, one outcome a line; the last of a mutant counts.
+            afresh: judge all anew.
+            again: judge anew what was missed or named doubtfully by another version of the search.
+        """
+        self.path, self.again, self.engine = path, again, version()
+        self.known: dict[tuple[str, str], Outcome] = {}
+        if path.exists() and not afresh:
+            for line in path.read_text().splitlines():
+                fields: dict[str, Any] = json.loads(line)
+                fields |= {name: tuple(fields[name]) for name in ("named", "doubtful", "said")}
+                self.known[fields["model"], fields["key"]] = Outcome(**fields)
+
+    def outcome(self, model: str, key: str, judge: Callable[[], Outcome]) -> Outcome:
+        """What became of a mutant: as it is known, or judged now and kept."""
+        found = self.get(model, key)
+        if found is None:
+            found = replace(judge(), engine=self.engine)
+            self.known[model, key] = found
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a") as stream:
+                stream.write(json.dumps(asdict(found)) + "\n")
+        return found
+
+    def get(self, model: str, key: str) -> Outcome | None:
+        """An outcome that stands; None if the mutant is to be judged."""
+        found = self.known.get((model, key))
+        anew = found is not None and self.again and found.is_missed and found.engine != self.engine
+        return None if anew else found
+
+
+def version() -> str:
+    """Which search this is: a hash of its files."""
+    rooms = (ROOT / "parity" / "verifier" / room for room in ("programs", "search", "causes"))
+    files = sorted(file for room in rooms for file in room.rglob("*.py"))
+    return hashlib.sha256(b"".join(each.read_bytes() for each in files)).hexdigest()[:8]

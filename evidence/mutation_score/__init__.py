@@ -1,0 +1,1 @@
+"""The score of the verifier on deliberate faults, in parts."""

@@ -1,0 +1,156 @@
+"""The source of each quantity that no shape shows, and whether two functions are ever confused.
+
+    python -m evidence.nothing_guessed [--write docs/nothing_guessed.md]
+
+Every schema that a dialect can write is varied in each quantity that names and shapes do not show;
+models that look alike then are read from bare tensors, and from tensors beside their library's config
+files. Exit status 1 if one is read as another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import NamedTuple
+
+from evidence import dialect_table
+from parity.porting.checkpoint import Checkpoint
+from parity.porting.dialects import dialects
+from parity.porting.dialects.dialect import Dialect, Fixed
+from parity.porting.dialects.questions import SILENT
+from parity.porting.dialects.resolve import SQUARE
+from tests.support import look_alikes
+from tests.support.look_alikes import Outcome
+
+SHOWN = (
+    "num_heads",
+    "norm_eps",
+    "act",
+    "pool",
+    "patch_size",
+    "image_size",
+    "pos_embed",
+    "rope",
+    "block",
+)
+"""The columns of the first table."""
+INTRODUCTION = """# Nothing is guessed
+
+For those who want to know where the quantities of a model come from that no shape shows.
+
+Written by `python -m evidence.nothing_guessed --write docs/nothing_guessed.md` on {day}.
+
+## Sources
+
+`shapes`: the shapes of the file's tensors. `code`: the format's library has one value for every file, or
+derives it from the others; the places are below. `code, square`: the library takes a position table of
+unknown grid for a square, and a note says so. `entry`: an entry of the config file, and asked for where
+there is none. `ask`: nobody states it, so `--set` or `--like` has to.
+"""
+ALIKE = """
+## Models that look alike
+
+Models of other functions under the same names and shapes, made from every dialect's samples by varying
+heads, activation, epsilon, pooling, kind of block, rotary and fixed positions, channels against patch,
+and grid. Each is read once for every model that it may be.
+"""
+WORDS = {"shapes": "shapes", "code": "code", "ask": "ask", "file": "entry", "square": "code, square"}
+
+
+class Sources(NamedTuple):
+    """One dialect's sources of the silent fields."""
+
+    dialect: Dialect
+    cells: dict[str, str]
+    places: dict[str, str]
+    """By field, where in the library's code it is decided."""
+
+
+def sources() -> Iterator[Sources]:
+    """Those of a small model of each dialect, read from bare tensors with what is asked answered."""
+    for dialect in dialects():
+        if not dialect.writes or dialect.name == "parity":
+            continue
+        cfg = dialect_table.sample(dialect)
+        found, asked = look_alikes.told(look_alikes.tensors_of(dialect, cfg), cfg, dialect.name)
+        open_word = "file" if dialect.settings is not None else "ask"
+        cells = {name: open_word if name in asked else _source(found, name) for name in SILENT}
+        places = {name: each.by for name, each in _by_code(dialect, found).items() if name in SILENT}
+        if cells["image_size"] == "square":
+            places["image_size"] = dialect.square
+        yield Sources(dialect, cells, places)
+
+
+def _source(found: Checkpoint, name: str) -> str:
+    origin = found.origins[name]
+    if origin == SQUARE:
+        return "square"
+    return "code" if origin.startswith(("code of", "assumed")) else "shapes"
+
+
+def _by_code(dialect: Dialect, found: Checkpoint) -> dict[str, Fixed]:
+    fields = {name: getattr(found.config, name) for name in found.config.fields()}
+    return {**dialect.fixed, **dialect.follows(fields)}
+
+
+def page(rows: list[Sources], bare: list[Outcome], beside: list[Outcome]) -> str:
+    """The tables as a page."""
+    lines = [
+        INTRODUCTION.format(day=date.today()),
+        "| dialect | " + " | ".join(f"`{name}`" for name in SHOWN) + " |",
+        "|---" * (len(SHOWN) + 1) + "|",
+    ]
+    for row in rows:
+        lines.append(f"| {row.dialect.name} | " + " | ".join(WORDS[row.cells[n]] for n in SHOWN) + " |")
+    lines += [
+        ALIKE,
+        *_counts("Tensors alone, no word beside them", bare),
+        *_counts("Tensors beside their library's config files", beside),
+        "## Places in the libraries' code",
+        "",
+    ]
+    for row in rows:
+        if row.places:
+            lines += [f"**{row.dialect.name}**", ""]
+            lines += [f"- `{name}`: {place}" for name, place in row.places.items()]
+            lines.append("")
+    return "\n".join(lines)
+
+
+def _counts(title: str, outcomes: list[Outcome]) -> list[str]:
+    lines = [f"{title}: {len(outcomes)} readings.", ""]
+    kinds = list(look_alikes.KINDS)
+    lines += ["| dialect | " + " | ".join(kinds) + " |", "|---" * (len(kinds) + 1) + "|"]
+    counts = Counter((each.dialect, each.kind) for each in outcomes)
+    for dialect in dict.fromkeys(each.dialect for each in outcomes):
+        lines.append(f"| {dialect} | " + " | ".join(str(counts[dialect, kind]) for kind in kinds) + " |")
+    total = Counter(each.kind for each in outcomes)
+    lines.append("| all | " + " | ".join(str(total[kind]) for kind in kinds) + " |")
+    return [*lines, "", *(f"- {kind}: {said}" for kind, said in look_alikes.KINDS.items()), ""]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", type=Path, default=None)
+    arguments = parser.parse_args()
+    groups = look_alikes.groups()
+    bare = [each for group in groups for each in look_alikes.bare(group)]
+    beside = [each for group in groups for each in look_alikes.beside_config(group)]
+    if arguments.write:
+        arguments.write.write_text(page(list(sources()), bare, beside), encoding="utf-8")
+    counts = Counter(each.kind for each in (*bare, *beside))
+    print(
+        f"{len(groups)} groups, {len(bare)} models: " + ", ".join(f"{n} {k}" for k, n in counts.items())
+    )
+    for each in (*bare, *beside):
+        if each.kind == "WRONG":
+            print(f"{each.dialect}: {each.said}")
+    return 1 if counts["WRONG"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Whole training runs of one file each, in both frameworks."""

@@ -1,0 +1,1 @@
+"""Pairs of programs by an author who had not seen the verifier."""

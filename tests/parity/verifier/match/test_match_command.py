@@ -1,0 +1,111 @@
+"""`parity match` as a command: what it prints, writes and refuses."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parity.cli import run
+from parity.measure.traces import record
+from parity.porting.formats import Stored, write_npz, write_safetensors
+
+pytestmark = pytest.mark.quick
+
+WIDTH, HIDDEN, HEADS = 12, 23, 3
+
+
+def draw(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32)
+
+
+@pytest.fixture
+def sides() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """A block by our names and by another's, whose matrices are square and whose heads are reversed."""
+    ours = {
+        "attn.qkv.weight": draw(3 * WIDTH, WIDTH),
+        "attn.proj.weight": draw(WIDTH, WIDTH),
+        "mlp.fc1.weight": draw(HIDDEN, WIDTH),
+        "norm1.bias": draw(WIDTH),
+        "norm2.bias": draw(WIDTH, seed=1),
+        "gate.weight": draw(WIDTH, WIDTH, seed=1),
+        "turned.weight": draw(WIDTH, WIDTH, seed=2),
+    }
+    q, k, v = np.split(ours["attn.qkv.weight"], 3)
+    theirs = {
+        "q": q,
+        "k": k,
+        "v": v,
+        "out": ours["attn.proj.weight"].T,
+        "up": ours["mlp.fc1.weight"].T,
+        "before": ours["norm1.bias"],
+        "after": ours["norm2.bias"],
+        "gate/kernel": ours["gate.weight"].T,
+        "turned": ours["turned.weight"].reshape(HEADS, -1, WIDTH)[[1, 2, 0]].reshape(WIDTH, WIDTH),
+    }
+    return ours, {name: np.ascontiguousarray(each) for name, each in theirs.items()}
+
+
+def save(path: Path, arrays: dict[str, np.ndarray]) -> str:
+    stored = {name: Stored.of(np.ascontiguousarray(each)) for name, each in arrays.items()}
+    path.unlink(missing_ok=True)
+    if path.suffix == ".npz":
+        write_npz(path, stored)
+    else:
+        write_safetensors(path, stored, {}, sealed=False)
+    return str(path)
+
+
+def test_the_command_matches_and_writes(sides, tmp_path, capsys):
+    ours, theirs = sides
+    ours["patch_embed.proj.weight"] = theirs["patches"] = draw(WIDTH, 5)
+    a, b = save(tmp_path / "a.safetensors", ours), save(tmp_path / "b.npz", theirs)
+    out, table = tmp_path / "out.json", tmp_path / "table.py"
+    assert run("match", [a, b, "--json", str(out), "--table", str(table)]) == 0
+    said = capsys.readouterr().out
+    assert "8 leaves of A: 8 by value; 10 leaves of B" in said
+    found = json.loads(out.read_text())
+    assert (found["complete"], found["a"]) == (True, a)
+    (link,) = [each for each in found["links"] if each["a"] == "turned.weight"]
+    assert (link["b"], link["sure"], link["type"]) == ("turned", "by value", "float32")
+    assert link["orders"][0]["indices"] == [8, 9, 10, 11, 0, 1, 2, 3, 4, 5, 6, 7]
+    assert link["relation"] == "3 heads of 4 in the order 2, 0, 1"
+    spec = importlib.util.spec_from_file_location("table", table)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert len(module.TABLE) == 7
+
+    theirs["more"] = draw(7)
+    assert run("match", [a, save(tmp_path / "b.npz", theirs)]) == 1
+    assert "left over of B more 7" in capsys.readouterr().out
+
+
+def test_bad_input_is_one_line_and_status_2(sides, tmp_path, capsys):
+    ours, _ = sides
+    a = save(tmp_path / "a.safetensors", ours)
+    empty = save(tmp_path / "empty.safetensors", {})
+    with record(tmp_path / "kept.trace", keep=5) as trace, trace.step():
+        trace.log("parameters", ours)
+    with record(tmp_path / "none.trace") as trace, trace.step(images=ours["norm1.bias"]):
+        pass
+    for argv, said in (
+        ([a], "expected two files, A and B, got 1"),
+        ([a, str(tmp_path / "lost")], "no such file or folder"),
+        ([a, empty], "holds no arrays to match"),
+        ([a, str(tmp_path / "none.trace")], "holds no parameters; record them"),
+        (
+            [a, str(tmp_path / "kept.trace")],
+            "keeps a sample of attn.qkv.weight (36, 12), not all its values",
+        ),
+        ([a, a, "--table", str(tmp_path / "t.py")], "A has no patch_embed.proj.weight"),
+    ):
+        assert run("match", argv) == 2
+        error = capsys.readouterr().err
+        assert said in error
+        assert error.count("\n") == 1
+    assert not (tmp_path / "t.py").exists()
