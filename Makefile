@@ -6,7 +6,7 @@
 # make steps       train both twins 100 steps on digits: each step, and the whole run beside its shadows
 # make table       every dialect of checkpoints into every other, in a minute
 # make mutations   the verifier against every deliberate fault, once each, in a few minutes
-# make mutants     mutants of the core, and the nearest tests, which must fail for them; with SHARE a minute of them
+# make mutants     mutants of the core, and the nearest tests, which must fail for them; with SHARE the eight that are due
 # make environments   PyTorch and JAX in environments of their own, compared in a third
 # make versions    the oldest and the newest frameworks that pyproject.toml admits
 # make tomorrow    the newest of everything, candidates too: says what breaks, and never fails
@@ -14,10 +14,13 @@
 # make published   published checkpoints at their own sizes, there and back: a thirtieth a day, in a minute
 # make real-weights   a trained DINOv2-S out of an ONNX file, in every runtime; fetches the file and ONNX Runtime
 # make loops       the loops of docs/own_loop.md that need Lightning and accelerate, which it fetches
+# make exported    the quick tests from a read-only checkout in a path with a space, with what people export
 # make lint        ruff and pyright
+# make coverage    the suite, and which lines of the packages it runs; fetches pytest-cov
 # make notebooks   execute docs/notebooks and compare what they print, in a few minutes
 # make site        the pages as a web site, in build/site
-# make smoke       build a wheel and try it in a clean environment
+# make look        the same, and each page looked at in a headless browser, where there is one
+# make smoke       build the source archive and a wheel from it, and try that in a clean environment
 # make budgets     measure what each test file costs
 # make release     from a clean tree and a dated CHANGELOG: build the source archive and the wheel, and tag
 # Everything runs in a virtual environment of its own, .venv, made on first use.
@@ -34,7 +37,7 @@ export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
 # and so is what Python compiled, whatever the environment says: commands start many times
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test quick exhaustive family steps table mutations mutants environments versions tomorrow tpu published real-weights loops lint site notebooks smoke budgets release
+.PHONY: demo test quick exhaustive family steps table mutations mutants environments versions tomorrow tpu published real-weights loops exported coverage lint site look notebooks smoke budgets release
 
 demo: $(VENV)/ready
 	rm -rf runs/demo
@@ -64,7 +67,7 @@ mutations: $(VENV)/ready
 	$(RUN) -m evidence.mutation_score --quick $(if $(SHARE),--share $(SHARE))
 
 mutants: $(VENV)/ready
-	$(RUN) -m evidence.core_mutants $(if $(SHARE),--share $(SHARE) --seconds 60)
+	$(RUN) -m evidence.core_mutants $(if $(SHARE),--share rotating/60)
 
 environments:
 	NEWEST_PYTHON=$(NEWEST_PYTHON) ./tests/environments.sh .environments
@@ -110,6 +113,14 @@ loops: $(LOOPS)
 	PYTHONPATH=$(LOOPS) $(RUN) -c 'import accelerate, importlib.util; assert importlib.util.find_spec("lightning")'
 	PYTHONPATH=$(LOOPS) $(RUN) -m pytest -n 0 -rs tests/repository/test_own_loop.py
 
+# beside what is pinned for the tests, as it takes half as long again
+coverage: $(VENV)/ready
+	$(RUN) -m pip install --quiet pytest-cov==7.1.0 coverage==7.17.3
+	$(PYTEST) --cov --cov-report=term:skip-covered
+
+exported: $(VENV)/ready
+	./tests/as_exported.sh $(RUN) -n 0 -m "quick and not slow"
+
 lint: $(VENV)/ready
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
@@ -130,12 +141,15 @@ $(VENV)/ready: pyproject.toml constraints.txt
 site: $(VENV)/ready
 	$(VENV)/bin/mkdocs build --strict
 
+look: site
+	$(RUN) tools/look_at_site.py
+
 notebooks: $(VENV)/ready
 	$(RUN) tools/notebooks.py
 
-# a wheel, installed in a clean environment, used from another folder
+# the source archive, a wheel from it, installed in a clean environment, used from another folder
 smoke: $(VENV)/ready
-	rm -rf build dist && $(RUN) -m build --quiet --wheel
+	rm -rf build dist && $(RUN) -m build --quiet
 	./tests/smoke_wheel.sh dist/*.whl
 
 # refuses with a line what is not ready; uploads nothing

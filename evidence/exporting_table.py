@@ -1,8 +1,8 @@
 """Write docs/exporting_table.md: families x formats x types, each exported, read back and compared.
 
-``python -m evidence.exporting_table [--only FAMILY]`` exports two blocks of each family at their
-real width and image size, with drawn weights, and times the artefact beside both twins: some minutes
-of two cores. Rows that are not made anew stay.
+``python -m evidence.exporting_table [--only FAMILY] [--missing]`` exports two blocks of each family at
+their real width and image size, with drawn weights, and times the artefact beside both twins: some
+minutes of two cores. Rows that are not made anew stay; --missing makes only those that are not there.
 """
 
 import argparse
@@ -35,7 +35,11 @@ FAMILIES = {
     "DINOv3": "vit_small_patch16_dinov3",
     "SigLIP": "vit_base_patch16_siglip_224",
     "EVA-02": "eva02_tiny_patch14_224",
+    "CLIP": "vit_base_patch32_clip_224",
+    "CLIP, text": "",
 }
+TEXT = "CLIP, text"
+"""The family whose text tower is exported; its sizes are those of OpenAI's ViT-B/32."""
 CASES = (
     ("onnx", "float32"),
     ("stablehlo", "float32"),
@@ -43,6 +47,7 @@ CASES = (
     ("onnx", "float16"),
     ("stablehlo", "bfloat16"),
     ("torch-export", "bfloat16"),
+    ("onnx", "int8"),
 )
 TIMES = 9
 HEAD = """# What was exported
@@ -51,12 +56,14 @@ For those who want to know whether their model leaves unharmed. `python -m evide
 exports the first {depth} blocks of each family at their real width and image size, with drawn weights
 and `--input float32`, reads what was written in a process without its source, and compares it with both
 twins ([exporting.md](exporting.md); that pictures inside are PIL's is a test of its own).
+*CLIP, text* is the text tower, of texts of 77 tokens.
 
 *error* is the largest relative distance of an output to the float64 run on the same rounded weights,
-*twins* the largest of the twins' own, *limit* that output's. *ms* is the median of {times} turns, each
-of which ran all three on one image, on two cores that others used, too: order, not
-speed, and under a load of more than one per core not even that. ONNX Runtime
-does not compute in bfloat16 on a CPU; float16 takes its place. What has no row was not measured yet.
+*twins* the largest of the twins' own, *limit* that output's; int8 has none, its error is its cost.
+*ms* is the median of {times} turns, each of which ran all three on one image or text, on two cores that
+others used, too: order, not speed, and under a load of more than one per core not even that.
+ONNX Runtime does not compute in bfloat16 on a CPU; float16 takes its place. NaFlexViT is not there: its
+schema is not one of this project's.
 
 {where}
 
@@ -68,6 +75,28 @@ does not compute in bfloat16 on a CPU; float16 takes its place. What has no row 
 def config_of(family: str, depth: int = 2) -> ViTConfig:
     """The first blocks of a family's architecture, at its own size."""
     return preset(FAMILIES[family]).replace(depth=depth)
+
+
+def write_source(path: Path, family: str, depth: int = 2) -> Path:
+    """A checkpoint of drawn weights: a file, or transformers' folder of both towers."""
+    if family != TEXT:
+        write_drawn(path, config_of(family, depth))
+        return path
+    import torch
+
+    from parity.porting.verification.peers import import_timm
+
+    import_timm()  # declares the operators without which torchvision does not load on some machines
+    from transformers import CLIPConfig, CLIPModel
+
+    torch.manual_seed(0)
+    tower = {"num_hidden_layers": depth}
+    model = CLIPModel(CLIPConfig(text_config=dict(tower), vision_config=dict(tower)))
+    with torch.no_grad():
+        for value in model.parameters():  # half of them are zeros and ones
+            value.add_(0.02 * torch.randn_like(value))
+    model.save_pretrained(path.with_suffix(""))
+    return path.with_suffix("")
 
 
 def write_drawn(path: Path, cfg: ViTConfig) -> None:
@@ -103,18 +132,25 @@ def reader(path: Path, to: str) -> Callable[[np.ndarray], object]:
     return run
 
 
-def measured(cfg: ViTConfig, to: str, dtype: str, folder: Path, twins: list[Loaded]) -> dict:
+def measured(family: str, to: str, dtype: str, source: Path, twins: list[Loaded]) -> dict:
     """One row."""
     suffix = {"onnx": ".onnx", "stablehlo": ".stablehlo", "torch-export": ".pt2"}[to]
-    out = folder / f"out{suffix}"
-    own = folder / "own.safetensors"
-    done = parity.export(own, out, to=to, dtype=dtype, input="float32", force=True)
-    worst = max(done.compared, key=lambda each: each.error / each.limit)
-    shape = (1, *cfg.image_size, cfg.in_channels)
-    image = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    laid = image if to == "stablehlo" else np.ascontiguousarray(image.transpose(0, 3, 1, 2))
+    out = source.with_name(f"out{suffix}")
+    given = "tokens" if family == TEXT else "float32"
+    done = parity.export(source, out, to=to, dtype=dtype, input=given, force=True)
+    worst = max(done.compared, key=lambda each: each.error / (each.limit or 1))
+    random = np.random.default_rng(0)
+    if family == TEXT:
+        ids = random.integers(0, 49407, (1, 77), dtype=np.int32)
+        ids[0, 70:] = 49407
+        laid, ours = ids, [lambda twin=twin: twin.texts.embed(ids) for twin in twins]
+    else:
+        cfg = config_of(family)
+        image = random.standard_normal((1, *cfg.image_size, cfg.in_channels)).astype(np.float32)
+        laid = image if to == "stablehlo" else np.ascontiguousarray(image.transpose(0, 3, 1, 2))
+        ours = [lambda twin=twin: twin.of_batch(image) for twin in twins]
     answer = reader(out, to)
-    sides = [lambda: answer(laid), *(lambda twin=twin: twin.of_batch(image) for twin in twins)]
+    sides = [lambda: answer(laid), *ours]
     for side in sides:
         side()
     turns = []
@@ -145,10 +181,11 @@ def page(rows: dict[str, dict]) -> str:
         for to, dtype in CASES:
             if (row := rows.get(f"{family}/{to}/{dtype}")) is None:
                 continue
+            limit = "-" if row["limit"] is None else f"{row['limit']:.1e}"
             ms = " | ".join(f"{each:.0f}" for each in row["ms"])
             lines.append(
                 f"| {family} | {to} | {dtype} | {row['error']:.1e} | {row['twins']:.1e} |"
-                f" {row['limit']:.1e} | {row['MB']:.1f} | {ms} |\n"
+                f" {limit} | {row['MB']:.1f} | {ms} |\n"
             )
     return "".join(lines)
 
@@ -156,17 +193,16 @@ def page(rows: dict[str, dict]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", choices=FAMILIES, help="the rows of one family")
-    only = parser.parse_args().only
+    parser.add_argument("--missing", action="store_true", help="the rows that are not there yet")
+    told = parser.parse_args()
     rows = json.loads(KEPT.read_text()) if KEPT.is_file() else {}
-    for (to, dtype), family in itertools.product(CASES, [only] if only else FAMILIES):
-        cfg = config_of(family)
+    for (to, dtype), family in itertools.product(CASES, [told.only] if told.only else FAMILIES):
+        if told.missing and f"{family}/{to}/{dtype}" in rows:
+            continue
         with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            write_drawn(folder / "own.safetensors", cfg)
-            twins = [
-                parity.load(folder / "own.safetensors", framework=each) for each in ("jax", "torch")
-            ]
-            rows[f"{family}/{to}/{dtype}"] = measured(cfg, to, dtype, folder, twins)
+            source = write_source(Path(name, "own.safetensors"), family)
+            twins = [parity.load(source, framework=each) for each in ("jax", "torch")]
+            rows[f"{family}/{to}/{dtype}"] = measured(family, to, dtype, source, twins)
         print(family, to, dtype, rows[f"{family}/{to}/{dtype}"], flush=True)
         KEPT.write_text(json.dumps(rows, indent=1) + "\n")
         PAGE.write_text(page(rows))

@@ -7,12 +7,14 @@ python -m evidence.hostile --write docs/hostile.md
 from __future__ import annotations
 
 import argparse
+from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 
-from parity.porting.formats.budget import FLOOR, MOST_OBJECTS, MULTIPLE
+from parity.porting.formats.budget import MOST_OBJECTS
 from tests.support.hostile import FILES, MIB, in_a_child
 from tests.support.hostile_sets import REFUSED, opened_sets
+from vit_config.files.held import FLOOR, MULTIPLE
 
 MARK = "<!-- written by evidence/hostile.py -->\n"
 
@@ -36,7 +38,7 @@ def table() -> str:
         f"{name} {version(name)}" for name in ("numpy", "torch", "pillow", "pyarrow", "tensorstore")
     )
     lines += ["", f"{refused} of {len(FILES)} refused.", "", *_sets()]
-    return "\n".join([*lines, "", f"2026-11-25, {versions}.", ""])
+    return "\n".join([*lines, "", f"`python -m evidence.hostile`, {date.today()}, {versions}.", ""])
 
 
 def _sets() -> list[str]:

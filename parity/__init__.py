@@ -9,8 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from parity.api import check, create_model, diff, match
-    from parity.exporting.export import export
+    from parity.api import check, create_model, diff, export, match
     from parity.measure.traces import Trace, record
     from parity.porting.checkpoint import read_checkpoint
     from parity.porting.conversion import convert
@@ -46,8 +45,7 @@ __all__ = [
 ]
 
 _WHERE = {  # also `Prediction` and `pair`, which `__all__` does not promise
-    "parity.api": ("check", "create_model", "diff", "match"),
-    "parity.exporting.export": ("export",),
+    "parity.api": ("check", "create_model", "diff", "export", "match"),
     "parity.measure.traces": ("Trace", "record"),
     "parity.porting.checkpoint": ("read_checkpoint",),
     "parity.porting.conversion": ("convert",),

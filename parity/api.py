@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from vit_config import PRESETS, ConfigError, ViTConfig, preset
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from parity.exporting.export import Exported, To
+    from parity.exporting.subject import DType, Input
     from parity.porting.formats.base import Stored
+    from parity.porting.reading import Reading
     from parity.twins.check import Report
     from parity.verifier.match import Matched
     from parity.verifier.recordings.diagnosis import Diagnosis
@@ -97,6 +100,54 @@ def _drawn(twin: Any, framework: Framework, cfg: ViTConfig, seed: int, kernel: s
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return twin.ViT(cfg, kernel=kernel)
+
+
+def export(
+    source: Any,
+    out: str | Path,
+    *,
+    to: To,
+    input: Input = "uint8",
+    dtype: DType | None = None,
+    platforms: Sequence[str] = ("cpu", "cuda", "tpu"),
+    labels: Sequence[str] = (),
+    template: str = "{}",
+    force: bool = False,
+    **reading: Unpack[Reading],
+) -> Exported:
+    """Write a model as a program of another format, for any batch size.
+
+    A process that cannot import this project reads the program back and runs it on pictures; the outputs
+    are compared with both twins'. ``OUT.json`` describes the program: inputs and outputs, schema,
+    preprocessing, class names, licence, provenance, and its distance from the twins.
+
+    Args:
+        source: a checkpoint or a model in memory as `load` reads it, or a model of either twin.
+        out: the file to write.
+        to: ``stablehlo``, ``onnx`` or ``torch-export``.
+        input: ``uint8``, pictures (B, h, w, C) of any size, which the program resizes, crops and
+            normalises as the file says; ``float32``, images that the caller has prepared; ``tokens``,
+            ids (B, N) of texts: the text tower of a CLIP or a SigLIP is exported.
+        dtype: type of the weights and of the computation; by default the weights' own type. ``int8``:
+            an ONNX file is quantised by ONNX Runtime; what that costs is measured, and has no limit.
+        platforms: platforms that a StableHLO program is lowered for.
+        labels: classes in words, of a CLIP or a SigLIP: the logits are those of their texts.
+        template: text of each of these classes, with {} in its place.
+        force: replace existing files.
+        reading: options of `read_checkpoint` that state what the checkpoint leaves open.
+
+    Raises:
+        DifferentError: the program does not compute the same function; no file is kept. Its ``where``
+            are the lines in which `diff` says where and why.
+        ConfigError: no such format, input, type or platform, or the model does not fit the format.
+        InputError: `input` is ``uint8``, and the preprocessing is unknown; or there is no text tower.
+        MissingFileError, WeightsError: see `read_checkpoint`; or the program cannot be read back.
+    """
+    from parity.exporting.export import export as written
+    from parity.verifier.exported import explain
+
+    return written(source, out, to=to, input=input, dtype=dtype, platforms=platforms, labels=labels,
+                   template=template, force=force, explain=explain, **reading)  # fmt: skip
 
 
 def check(subject: str | Path | ViTConfig, **options: Any) -> Report:

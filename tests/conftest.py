@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 from parity.measure.compiling import quickly
@@ -27,9 +28,12 @@ for name in (
 os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count=8 {quickly()}"
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest-xdist runs one process per core
 os.environ["JAX_PLATFORMS"] = "cpu"
+ROOT = Path(__file__).parent.parent
+CACHE = ROOT / ".cache" if os.access(ROOT, os.W_OK) else Path(tempfile.gettempdir()) / "vit-parity-tests"
 # one folder of compiled programs for all workers, all commands and the next run
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".cache" / "jax"))
-os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parent.parent / ".cache")  # indexes of data sets
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE / "jax"))
+os.environ["XDG_CACHE_HOME"] = str(CACHE)  # indexes of data sets
+os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(CACHE / "hypothesis")
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 

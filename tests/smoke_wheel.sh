@@ -5,6 +5,10 @@ wheel=$(realpath "$1")
 constraints=$(realpath "$(dirname "$0")/../constraints.txt")
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
+if unzip -Z1 "$wheel" | grep -E "^(tests|evidence|tools|docs)/"; then
+    echo "the wheel has files of the checkout" >&2
+    exit 1
+fi
 cd "$folder"
 "${PYTHON:-python3}" -m venv clean
 clean/bin/pip install --quiet --constraint "$constraints" "$wheel[all]"

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PositiveInt, ValidationError
 
 from vit_config.errors import ConfigError, MissingFileError
-from vit_config.files.foreign import LONGEST_JSON, LONGEST_TOML, parse_json, parse_toml, read_text
+from vit_config.files.foreign import (
+    LONGEST_JSON,
+    LONGEST_TOML,
+    parse_json,
+    parse_toml,
+    read_text,
+    without_repeats,
+)
 
 
 def as_pair(value: Any) -> Any:
@@ -72,7 +78,7 @@ class Schema(BaseModel, frozen=True):
             ConfigError: the text is not JSON, or has an unknown field, a wrong type or a contradiction.
         """
         try:
-            fields = parse_json(text, pairs=_without_repeats)
+            fields = parse_json(text, pairs=without_repeats)
         except json.JSONDecodeError as error:
             raise ConfigError(f"{where}: not valid JSON at line {error.lineno}: {error.msg}") from None
         except ConfigError:
@@ -125,14 +131,6 @@ class Schema(BaseModel, frozen=True):
             return cls(**fields)
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from None
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object; a key given twice is a mistake, not an override."""
-    often = Counter(key for key, _ in pairs)
-    if repeated := sorted(key for key, count in often.items() if count > 1):
-        raise ConfigError(f"{', '.join(repeated)}: given more than once; keep one")
-    return dict(pairs)
 
 
 def _one_line(schema: type[Schema], error: ValidationError) -> str:

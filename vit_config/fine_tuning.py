@@ -25,7 +25,7 @@ grades, such as 0 to 4."""
 class Images(NamedTuple):
     """A training set, as far as it is known before it is opened for training."""
 
-    count: int | None = None
+    count: int | None = None  # pyright: ignore[reportIncompatibleMethodOverride]
     class_names: tuple[str, ...] | None = None
 
 

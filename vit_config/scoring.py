@@ -29,7 +29,7 @@ class Score(NamedTuple):
     """Mean cross entropy."""
     correct: int
     """Images that are right; of those with several labels, with all of them."""
-    count: int
+    count: int  # pyright: ignore[reportIncompatibleMethodOverride]
 
     @property
     def accuracy(self) -> float:

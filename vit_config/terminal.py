@@ -11,6 +11,8 @@ import signal
 import sys
 import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TextIO
 
 _ACTS = re.compile(
@@ -37,6 +39,21 @@ def say(*lines: object, file: TextIO | None = None, flush: bool = False) -> None
 def complain(*lines: object) -> None:
     """Print each text as exactly one line of standard error."""
     say(*lines, file=sys.stderr)
+
+
+@contextmanager
+def any_letters() -> Iterator[None]:
+    r"""Let standard output spell out, as ``\xe9``, the letters that its encoding lacks, as standard
+    error does: a name in a file may have any."""
+    out: Any = sys.stdout
+    if getattr(out, "errors", None) != "strict" or not hasattr(out, "reconfigure"):
+        yield
+        return
+    out.reconfigure(errors="backslashreplace")
+    try:
+        yield
+    finally:
+        out.reconfigure(errors="strict")
 
 
 def keep_pil_silent() -> None:

@@ -8,9 +8,15 @@ from typing import Any, cast
 
 import jax
 
-_OPTIONS = {"cpu": {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_REDUCE"}}
+_OPTIONS = {
+    "cpu": {
+        "xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_REDUCE",
+        "xla_disable_hlo_passes": "cse_barrier_expander",
+    }
+}
 """Options by platform. On a CPU, YNNPACK keeps only the sums, and Eigen multiplies matrices: that
-takes a fifth less time for a Vision Transformer's (docs/performance.md)."""
+takes a fifth less time for a Vision Transformer's. The pass that is left out would remove the barriers
+of `vit_jax.rules`; a step would keep half as much again (docs/performance.md)."""
 
 
 @cache

@@ -39,7 +39,7 @@ class PatchDropout(Dropout):
         super().__init__(rate)
         self.num_prefix_tokens = num_prefix_tokens
 
-    def __call__(
+    def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, x: jax.Array, *, rngs: nnx.Rngs | None = None
     ) -> tuple[jax.Array, jax.Array | None]:
         """Map tokens (B, P + N, D) to (B, P + n, D) and the indices (B, n) of the kept patches.

@@ -10,7 +10,9 @@ import jax
 
 # the options of glibc's mallopt, from its malloc.h
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
-_NEVER = 2**31 - 1
+_NEVER = -1  # an int that glibc takes for the largest size; 2**31 - 1 would be 2 GiB
+_COMPILED = "/jax/core/compile/backend_compile_duration"
+_LONG = 1.0  # seconds
 
 
 def keep_freed_memory() -> bool:
@@ -39,7 +41,14 @@ def keep_freed_memory() -> bool:
     if not all(mallopt(option, value) == 1 for option, value in options):
         return False
     jax.config.update("jax_cpu_enable_async_dispatch", False)
+    jax.monitoring.register_event_duration_secs_listener(_return_freed_memory)
     return True
+
+
+def _return_freed_memory(event: str, seconds: float, **_: object) -> None:
+    """Give the system back what a long compilation has freed, in the heaps of all threads."""
+    if event == _COMPILED and seconds > _LONG:
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _cpu_alone() -> bool:

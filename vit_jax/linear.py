@@ -33,7 +33,7 @@ class Linear(nnx.Linear):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, kernel_init=_NOT_DRAWN, **kwargs)
 
-    def __call__(self, inputs: jax.Array) -> jax.Array:
+    def __call__(self, inputs: jax.Array) -> jax.Array:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Map (..., inputs) to (..., outputs), where outputs may be several axes of the weight."""
         x = inputs.reshape(-1, inputs.shape[-1])  # (tokens, inputs)
         y = project(x, self.kernel[...], self.precision)
@@ -47,7 +47,7 @@ class Conv(nnx.Conv):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, kernel_init=_NOT_DRAWN, **kwargs)
 
-    def __call__(self, inputs: jax.Array) -> jax.Array:
+    def __call__(self, inputs: jax.Array) -> jax.Array:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Map (B, H, W, C) to (B, gh, gw, outputs)."""
         strides: Any = self.strides
         padding: Any = self.padding

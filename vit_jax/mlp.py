@@ -8,9 +8,10 @@ from vit_config import ViTConfig
 from vit_jax.drop import Dropout
 from vit_jax.linear import Linear
 from vit_jax.norm import make_norm
+from vit_jax.rules import gelu
 
 ACTIVATIONS = {
-    "gelu": lambda x: jax.nn.gelu(x, approximate=False),  # arXiv 1606.08415, with erf
+    "gelu": gelu,  # with erf
     "gelu_tanh": lambda x: jax.nn.gelu(x, approximate=True),
     "quick_gelu": lambda x: x * jax.nn.sigmoid(1.702 * x),
     "silu": jax.nn.silu,

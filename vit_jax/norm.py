@@ -11,7 +11,7 @@ from vit_jax.rules import normalise
 class LayerNorm(nnx.LayerNorm):
     """LayerNorm that computes in at least float32, with a closed-form derivative."""
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: jax.Array) -> jax.Array:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Normalise the last axis."""
         y = normalise(x, self.epsilon)
         scale, bias = (part[...].astype(y.dtype) for part in (self.scale, self.bias))  # type: ignore[index]
@@ -21,7 +21,7 @@ class LayerNorm(nnx.LayerNorm):
 class RMSNorm(nnx.RMSNorm):
     """RMSNorm that computes in at least float32, with a closed-form derivative."""
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: jax.Array) -> jax.Array:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Normalise the last axis."""
         y = normalise(x, self.epsilon, centred=False)
         scale = self.scale[...].astype(y.dtype)  # type: ignore[index]

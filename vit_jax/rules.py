@@ -5,7 +5,7 @@ forward mode and derivatives of any order work. Inside `automatic_derivatives` t
 differentiated step by step, which checks the closed forms.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -31,7 +31,8 @@ def normalise(x: jax.Array, epsilon: float, *, centred: bool = True) -> jax.Arra
     to be zero, as in RMSNorm (arXiv 1910.07467, equation 4).
 
     The derivative along t is (t - mean t - y mean(y t)) / s, without mean t if not centred. This map is
-    symmetric, so the gradient has the same form.
+    symmetric, so the gradient has the same form. It is divided by s first: else a CPU keeps 1 / s for
+    each of the D columns.
 
     x is used several times, and its gradients would join those of the residual stream one by one. XLA's
     CPU backend then computes the stream again in every block: a step costs the square of the depth. A
@@ -55,22 +56,78 @@ def _normalise(x: jax.Array, epsilon: float, centred: bool) -> jax.Array:
 @_normalise.defjvp
 def _(epsilon: float, centred: bool, primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
     (x,), (t,) = primals, tangents
-    y, inverse = _normalised(x, epsilon, centred)
+    y, inverse = _normalised(x, epsilon, centred, held=True)
     t = t.astype(y.dtype)
     along = _mean(y * t) * y
-    return y, (t - _mean(t) - along if centred else t - along) * inverse
+    (t,) = _held(t - _mean(t) - along if centred else t - along)
+    return y, t * inverse
 
 
-def _normalised(x: jax.Array, epsilon: float, centred: bool) -> tuple[jax.Array, jax.Array]:
+def _normalised(
+    x: jax.Array, epsilon: float, centred: bool, *, held: bool = False
+) -> tuple[jax.Array, jax.Array]:
     """Return the result (..., D) and 1 / s (..., 1)."""
     x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     x = x - _mean(x) if centred else x
     inverse = jax.lax.rsqrt(_mean(x * x) + epsilon)
+    if held:
+        (inverse,) = _held(inverse)
     return x * inverse, inverse
 
 
 def _mean(x: jax.Array) -> jax.Array:
     return x.mean(axis=-1, keepdims=True)  # (..., 1)
+
+
+def _held(*values: jax.Array) -> Sequence[jax.Array]:
+    """Return the values; in a derivative, a CPU stores each once, and computes none of them again
+    where it is read (with `vit_jax.compiling.compiler_options`)."""
+    barrier = lambda *values: jax.lax.optimization_barrier(values)  # noqa: E731
+    return jax.lax.platform_dependent(*values, cpu=barrier, default=lambda *values: values)
+
+
+def gelu(x: jax.Array) -> jax.Array:
+    """Compute y = x P(x), P the distribution function of a standard normal (arXiv 1606.08415).
+
+    The derivative is P(x) + x p(x) with the density p. A CPU takes P(x) from y / x, so that the
+    backward pass keeps x and y alone, and computes no error function.
+
+    Args:
+        x: (...).
+
+    Returns:
+        (...).
+    """
+    return (_gelu.fun if _automatic.value else _gelu)(x)
+
+
+@jax.custom_jvp
+def _gelu(x: jax.Array) -> jax.Array:
+    return jax.nn.gelu(x, approximate=False)
+
+
+@_gelu.defjvp
+def _(primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
+    (x,), (t,) = primals, tangents
+    x, y = _held(x, _gelu(x))
+    return y, (_share(x, y) + x * _density(x)) * t
+
+
+@jax.custom_jvp
+def _share(x: jax.Array, y: jax.Array) -> jax.Array:
+    """Return P(x), given y = x P(x)."""
+    limits = jnp.finfo(x.dtype)
+    small = jnp.abs(x) < limits.tiny / limits.eps  # y has lost digits
+    return jnp.where(small, 0.5, y / jnp.where(small, 1.0, x))
+
+
+@_share.defjvp
+def _(primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
+    return _share(*primals), _density(primals[0]) * tangents[0]
+
+
+def _density(x: jax.Array) -> jax.Array:
+    return jnp.exp(-0.5 * x * x) * (0.5 / jnp.pi) ** 0.5
 
 
 def softmax_product(logits: jax.Array, v: jax.Array) -> jax.Array:

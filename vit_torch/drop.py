@@ -39,7 +39,7 @@ class PatchDropout(Dropout):
         super().__init__(rate)
         self.num_prefix_tokens = num_prefix_tokens
 
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Map tokens (B, P + N, D) to (B, P + n, D) and the indices (B, n) of the kept patches.
 
         n is N (1 - rate), rounded down, at least 1; outside training mode all are kept and the indices

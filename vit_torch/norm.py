@@ -14,7 +14,7 @@ class LayerNorm(nn.LayerNorm):
     times the error of flax, which computes in float32).
     """
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Normalise the last axis."""
         wide = torch.promote_types(x.dtype, torch.float32)
         weight, bias = self.weight.to(wide), self.bias.to(wide)

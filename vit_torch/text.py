@@ -49,7 +49,8 @@ class TextPool(nn.Module):
             return x[:, 0 if self.kind == "first" else -1]
         marks = ids if self.kind == "largest" else (ids == self.eos_id).to(torch.int32)
         place = marks.argmax(dim=1)  # the first of equal ones
-        return torch.take_along_dim(x, place[:, None, None], dim=1)[:, 0]
+        place = place[:, None, None].expand(-1, 1, x.shape[2])  # torch.export fixes B of take_along_dim
+        return torch.gather(x, 1, place)[:, 0]
 
 
 class TextTower(nn.Module):

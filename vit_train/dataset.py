@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,15 +42,29 @@ class ImageDataset:
         return replace(self, image_shape=shape, **changed)
 
 
+MOST_CLASSES = 2**16
+"""Most classes of a set with fewer images than classes; each takes a row of the model's head."""
+
+
+def check_classes(spec: str, classes: int, images: int) -> None:
+    """Check the number of a set's classes. DataError: there is none, or far more than images."""
+    if not 1 <= classes <= max(MOST_CLASSES, images):
+        raise DataError(
+            f"{spec}: {classes} classes of {images} images; correct the highest label, or the number of"
+            " classes that the set says"
+        )
+
+
 def named_classes(spec: str, names: Sequence[str]) -> tuple[str, ...]:
     """Check and return the names of a set's classes, in the order of their labels.
 
     Raises:
-        DataError: two classes have one name, one has none, or one has a name that no weights file
-            can hold.
+        DataError: two classes have one name, however its letters and spaces are written, one has none,
+            or one has a name that no weights file can hold.
     """
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice or "" in names:
+    seen = [unicodedata.normalize("NFC", name).strip() for name in names]
+    twice = [name for name, count in Counter(seen).items() if count > 1]
+    if twice or "" in seen:
         what = f"two classes are called {twice[0]!r}" if twice else "a class has no name"
         raise DataError(f"{spec}: {what}; give each a name of its own")
     for name in names:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from tensorboard.compat.proto.event_pb2 import (  # generated, without types
 from tensorboard.compat.proto.summary_pb2 import (
     Summary,  # pyright: ignore[reportAttributeAccessIssue]
 )
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 from vit_config import CheckpointError, MissingFileError
 from vit_config.files.foreign import parse_json
@@ -44,10 +46,15 @@ class RunLog:
             ]
             write_atomically(path, "".join(json.dumps(event) + "\n" for event in kept).encode())
         self._file = path.open("a")
-        self._board = EventFileWriter(str(run_dir / "tensorboard"))
+        board = run_dir / "tensorboard"
+        board.mkdir(parents=True, exist_ok=True)
+        # not tensorboard's EventFileWriter, whose thread prints what goes wrong in it
+        name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
+        self._board = RecordWriter((board / name).open("ab"))
+        self._show(file_version="brain.Event:2")
         if start_step:  # tells TensorBoard to forget the same lines
             again = SessionLog(status=SessionLog.SessionStatus.START)
-            self._board.add_event(Event(wall_time=time.time(), step=start_step + 1, session_log=again))
+            self._show(step=start_step + 1, session_log=again)
 
     def __enter__(self) -> RunLog:
         return self
@@ -71,7 +78,11 @@ class RunLog:
             if isinstance(value, int | float)
         ]
         if scalars:
-            self._board.add_event(Event(wall_time=now, step=step, summary=Summary(value=scalars)))
+            self._show(wall_time=now, step=step, summary=Summary(value=scalars))
+
+    def _show(self, **event: Any) -> None:
+        self._board.write(Event(**{"wall_time": time.time(), **event}).SerializeToString())
+        self._board.flush()
 
     def close(self) -> None:
         """Write out events still in memory."""

@@ -70,7 +70,7 @@ def curves(events: Sequence[dict[str, Any]]) -> Figure:
 
 
 def confusion(counts: np.ndarray, names: Sequence[str]) -> Figure:
-    """Plot a confusion matrix, as shares of each class.
+    """Plot a confusion matrix, as shares of each class, with its numbers of images.
 
     Args:
         counts: (K, K), true classes in rows and predicted ones in columns.
@@ -85,6 +85,12 @@ def confusion(counts: np.ndarray, names: Sequence[str]) -> Figure:
     if len(names) <= NAMED:
         axes.set_xticks(range(len(names)), names, rotation=90)
         axes.set_yticks(range(len(names)), names)
+        for row, column in zip(*np.nonzero(counts), strict=True):
+            colour = "white" if shares[row, column] > 0.5 else "black"
+            size = min(10, 150 / len(names))
+            axes.text(
+                column, row, int(counts[row, column]), ha="center", va="center", color=colour, size=size
+            )
     axes.set_xlabel("taken for")
     axes.set_ylabel("class")
     return figure

@@ -7,7 +7,7 @@ from datetime import timedelta
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 LINES = 10
 """Lines that a run prints if there is no terminal for a bar."""
@@ -21,7 +21,9 @@ ADVICE = (
 )
 """Advice for that case, if the run goes on for longer than `LONG`."""
 LONG = 60.0
-"""Seconds after which waiting deserves advice."""
+"""Seconds after which waiting deserves advice, and left after which the first steps deserve a line."""
+EARLY = 3
+"""Steps after which the time left is known: the first compiles, and two may be on their way."""
 
 
 class TrainingBar:
@@ -29,21 +31,21 @@ class TrainingBar:
 
     def __init__(self, console: Console, *, start_step: int, total_steps: int, steps_per_epoch: int):
         self._console, self._total, self._per_epoch = console, total_steps, steps_per_epoch
-        self._next_line = self._begin = start_step
+        self._next_line = start_step
         self._seen = self._advised = False
         self._started = self._moved = time.perf_counter()
+        self._first: tuple[int, float] | None = None
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
             TextColumn("{task.fields[numbers]}"),
             TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
+            TextColumn("left {task.fields[left]}"),
             console=console,
             disable=not console.is_terminal,
         )
         self._task = self._progress.add_task(
-            "starting", total=total_steps, completed=start_step, numbers=""
+            "starting", total=total_steps, completed=start_step, numbers="", left="-:--:--"
         )
 
     def __enter__(self) -> TrainingBar:
@@ -79,20 +81,36 @@ class TrainingBar:
             f"loss {means['loss']:.4f}  accuracy {means['accuracy']:.3f}"
             f"  {means['images_per_second']:,.0f} images/s{waiting}"
         )
-        self._progress.update(self._task, completed=step, description=where, numbers=numbers)
+        left = self._left(step)
+        self._progress.update(
+            self._task, completed=step, description=where, numbers=numbers, left=left or "-:--:--"
+        )
         if not self._console.is_terminal and (step >= self._next_line or step == self._total):
             self._next_line = step + self._total // LINES
             taken = time.perf_counter() - self._started
-            left = timedelta(seconds=round(taken / (step - self._begin) * (self._total - step)))
-            still = f"  left {left}" if step < self._total else ""
+            still = f"  left {left}" if left is not None and step < self._total else ""
             self._console.print(f"{where}  {numbers}  {taken:.0f} s{still}", highlight=False)
 
     def advance(self, step: int) -> None:
-        """Move the bar on, between two updates of the numbers."""
+        """Move the bar on, between two updates of the numbers; called after every step."""
         now = time.perf_counter()
+        if self._first is None:
+            self._first = step, now
+        elif step == self._first[0] + EARLY and not self._console.is_terminal:
+            left = self._left(step)
+            if left is not None and left.total_seconds() > LONG:
+                self.note(f"step {step} of {self._total}  left {left}")
         if now - self._moved >= REDRAWN and self._console.is_terminal:
             self._moved = now
-            self._progress.update(self._task, completed=step)
+            left = self._left(step)
+            self._progress.update(self._task, completed=step, left=left or "-:--:--")
+
+    def _left(self, step: int) -> timedelta | None:
+        """Estimate the time left by that since the first step, which compiles; None if it is unknown."""
+        if self._first is None or step <= self._first[0]:
+            return None
+        taken = time.perf_counter() - self._first[1]
+        return timedelta(seconds=round(taken / (step - self._first[0]) * (self._total - step)))
 
     def note(self, text: str) -> None:
         """Print a line above the bar; any thread may call this."""

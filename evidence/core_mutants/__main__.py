@@ -1,21 +1,26 @@
 """Mutants of the core, drawn from its syntax trees: which of them do the nearest tests let live?
 
     python -m evidence.core_mutants [--mutants 500] [--seed 0] [--only WORD] [--share K/N] [--seconds S]
+    python -m evidence.core_mutants --results *.jsonl --write docs/core_mutants.md
 
 A mutant is one other operator, comparison, number or condition, or one argument left out, in a copy of
 the repository. They are drawn evenly from the files of the core; each is judged by the tests that run
-its line. Exit status 0 if at least 97 % are killed or equal; of a share, which is few of them, half.
+its line. What is judged is a line of JSON in a file of results: a command that is given one goes on from
+there, and shares that many processes judged are put together. Exit status 0 if at least 97 % are killed
+or equal; of a share, which is few of them, half.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,25 +63,25 @@ def main() -> int:
     parser.add_argument("--mutants", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="of files whose name or group has this in it")
-    parser.add_argument("--share", default="all", help="K/N or rotating/N: a part of the groups")
-    parser.add_argument("--seconds", type=float, help="of the processor, after which no other is begun")
-    parser.add_argument("--results", type=Path, help="keep them there, and go on from what is there")
-    parser.add_argument("--write", type=Path, help="write the page about them")
+    parser.add_argument("--share", default="all", help="K/N or rotating/N: a slice, of few groups")
+    parser.add_argument("--seconds", type=float, help="after which no other is begun")
+    parser.add_argument("--results", type=Path, nargs="+", help="go on from them; write to the first")
+    parser.add_argument("--write", type=Path, help="only write the page about the results")
     arguments = parser.parse_args()
     share = parse(arguments.share)
-    groups = share.of(list(GROUPS)) if share != ALL else list(GROUPS)
     jobs = [
         (group, job)
         for group, job in drawn(arguments.mutants, arguments.seed)
-        if group in groups and (arguments.only in job.file or arguments.only in group)
+        if arguments.only in job.file or arguments.only in group
     ]
+    first, last = (len(jobs) * each // share.parts for each in (share.index, share.index + 1))
+    jobs = jobs[first:last]
     with tempfile.TemporaryDirectory() as folder:
-        results = arguments.results or Path(folder) / "results.jsonl"
-        results.touch()
+        results = arguments.results or [Path(folder) / "results.jsonl"]
         known = _read(results)
         todo = [(group, job) for group, job in jobs if key(job) not in known]
         if todo and not arguments.write:
-            _run(Path(folder) / "copy", todo, results, arguments.seconds)
+            _run(Path(folder) / "copy", todo, results[0], arguments.seconds)
         known = _read(results)
     found = [(group, job, known.get(key(job))) for group, job in jobs]
     judged = [(group, job, outcome) for group, job, outcome in found if outcome]
@@ -85,7 +90,7 @@ def main() -> int:
         print(f"alive {job.file}:{job.mutant.line} {job.mutant.change}")
     print(f"{len(judged) - len(alive)} of {len(judged)} killed or equal")
     if arguments.write:
-        arguments.write.write_text(page(judged, key, arguments.seed), encoding="utf-8")
+        arguments.write.write_text(page(judged, key, arguments.seed, len(jobs)), encoding="utf-8")
     least = 0.97 if share == ALL else 0.5
     return 0 if len(judged) - len(alive) >= least * len(judged) else 1
 
@@ -95,7 +100,9 @@ def _run(copy: Path, jobs: list[tuple[str, Job]], results: Path, seconds: float 
     results = results.absolute()
     shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "build", "runs", "__pycache__"))
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
-    os.environ["PYTHONPATH"] = str(copy)
+    given = os.environ.get("PYTHONPATH")  # without ROOT, whose packages are those of the copy
+    others = [each for each in (given or "").split(os.pathsep) if each and Path(each).resolve() != ROOT]
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(copy), *others])
     sys.path.insert(0, str(copy))
     os.chdir(copy)
     for name in [each for each in sys.modules if each.partition(".")[0] in ("tests", "evidence")]:
@@ -107,16 +114,16 @@ def _run(copy: Path, jobs: list[tuple[str, Job]], results: Path, seconds: float 
         if not outcome.by:
             print(f"no test fails: {job.file}:{job.mutant.line} {job.mutant.change}", file=sys.stderr)
 
-    names = dict.fromkeys(group for group, _ in jobs)
-    if seconds is not None:
-        seconds /= len(names)
-    for name in names:
+    end = math.inf if seconds is None else time.monotonic() + seconds
+    for name in dict.fromkeys(group for group, _ in jobs):
         own = [job for group, job in jobs if group == name]
-        Session(copy, {job.file for job in own}, GROUPS[name].tests, told, seconds).judge(own)
+        Session(copy, {job.file for job in own}, GROUPS[name].tests, told, end).judge(own)
 
 
-def _read(results: Path) -> dict[tuple[str, ...], Outcome]:
-    lines = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
+def _read(results: list[Path]) -> dict[tuple[str, ...], Outcome]:
+    """What is known of each mutant, by its key; a later file and line counts."""
+    texts = [each.read_text(encoding="utf-8") for each in results if each.exists()]
+    lines = [json.loads(line) for text in texts for line in text.splitlines()]
     return {tuple(each[:3]): Outcome(*each[3:]) for each in lines}
 
 

@@ -26,5 +26,31 @@ EQUAL: dict[tuple[str, str, str], str] = {
         "NUM_THREADS = min(16, os.cpu_count() or 1)",
         "os.cpu_count() or 1 → os.cpu_count() and 1 at 22",
     ): "no batch depends on the number of threads",
+    (
+        "vit_config/numerics/resample.py",
+        "return np.concatenate([prefix, patches.reshape(-1, new_size).T])",
+        "1 → 2 at 48",
+    ): "numpy takes any negative length for the one that it finds",
+    (
+        "vit_config/numerics/resample.py",
+        "rows, columns = (axis_matrix(rule, old, new)"
+        " for old, new in zip(old_grid, new_grid, strict=True))",
+        "zip(old_grid, new_grid, strict=True) → zip(old_grid, new_grid) at 61",
+    ): "both grids have two axes",
+    (
+        "vit_config/numerics/resample.py",
+        "taps = np.arange(-2, old + 2)",
+        "2 → 3 at 27",
+    ): "one more pixel beyond the edge has no weight",
+    (
+        "parity/porting/dialects/table.py",
+        "yield dict(zip(letters, values, strict=True))",
+        "True → False at 39",
+    ): "a product has a value for each letter",
+    (
+        "vit_jax/drop.py",
+        "kept = jnp.argsort(scores, axis=1)[:, : max(1, int(N * self.kept))]  # (B, n)",
+        "jnp.argsort(scores, axis=1) → jnp.argsort(scores) at 7",
+    ): "the second axis is the last",
 }
 """File, line, change and its column: why the two compute the same."""

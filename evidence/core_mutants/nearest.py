@@ -23,8 +23,8 @@ def _twins(names: str) -> tuple[str, ...]:
 
 LAYERS = tuple(f"twins/test_{each}.py" for each in ("widths", "numerics", "reference_paper"))
 TABLES = tuple(
-    f"parity/porting/dialects/test_dialect_{each}.py"
-    for each in ("core", "layout", "plugin", "timm_files")
+    f"parity/porting/dialects/test_{each}.py"
+    for each in ("dialect_core", "dialect_layout", "dialect_plugin", "dialect_timm_files", "unsure")
 )
 FORMATS = "parity/porting/formats/test_"
 GROUPS = {

@@ -14,7 +14,7 @@ from evidence.core_mutants.session import Job, Outcome
 Judged = list[tuple[str, Job, Outcome]]
 
 
-def page(judged: Judged, key: Callable[[Job], tuple[str, str, str]], seed: int) -> str:
+def page(judged: Judged, key: Callable[[Job], tuple[str, str, str]], seed: int, drawn: int) -> str:
     """All of them in Markdown."""
     versions = ", ".join(f"{each} {version(each)}" for each in ("jax", "flax", "torch", "numpy"))
     equal = [job for _, job, outcome in judged if not outcome.by and key(job) in EQUAL]
@@ -35,6 +35,7 @@ def page(judged: Judged, key: Callable[[Job], tuple[str, str, str]], seed: int) 
         f" {len(equal)} equal, together {(killed + len(equal)) / max(len(judged), 1):.1%}; {len(alive)}"
         " survive.",
         "",
+        *_left(drawn - len(judged)),
         "| group | files | mutants | killed | equal | survive | CPU seconds a mutant |",
         "|---|---|---|---|---|---|---|",
     ]
@@ -58,6 +59,16 @@ def page(judged: Judged, key: Callable[[Job], tuple[str, str, str]], seed: int) 
             where, why = f"{job.file}:{job.mutant.line}", EQUAL[key(job)]
             lines.append(f"| `{where}` | `{_cell(job.mutant.change)}` | {why} |")
     return "\n".join(lines) + "\n"
+
+
+def _left(count: int) -> list[str]:
+    if not count:
+        return []
+    return [
+        f"{count} more are drawn and not judged yet. Those that no test notices take longest, so that"
+        " they are more often among these.",
+        "",
+    ]
 
 
 def _cell(text: str) -> str:

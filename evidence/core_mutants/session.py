@@ -32,8 +32,6 @@ from evidence.core_mutants.draw import Mutant, telling
 
 SLOWER, SLACK = 5.0, 20.0
 """A mutant is ended, and killed, after this many times its tests' CPU seconds, and these on top."""
-LEAST = 5
-"""Mutants that are judged however long the tests took without any."""
 _BROKEN = 70
 PATIENCE = 30.0
 """Seconds that a process may take for one of the processor's, where others use the machine."""
@@ -62,7 +60,7 @@ class Session:
     """The tests of a group, which judge mutants of the files in `copy`.
 
     Args:
-        seconds: of the processor, after which no other mutant is begun, but for `LEAST`.
+        end: by the monotonic clock, when no other mutant is begun.
     """
 
     def __init__(
@@ -71,36 +69,40 @@ class Session:
         files: Iterable[str],
         tests: Iterable[str],
         told: Told,
-        seconds: float | None = None,
+        end: float = math.inf,
     ) -> None:
         self.copy, self._files = copy, tuple(files)
         self._tests, self._told = [f"tests/{each}" for each in tests], told
         self._known: dict[str, _Test] = {}
-        self._turn, self._left = 0, math.inf if seconds is None else seconds
+        self._turn, self._end = 0, end
 
     @property
     def spent(self) -> bool:
         """Whether its time is over."""
-        return self._left <= 0
+        return time.monotonic() > self._end
 
     def judge(self, jobs: list[Job]) -> None:
         """Run the tests against each mutant, and tell what becomes of it.
 
         Raises:
-            SystemExit: the tests fail without a mutant.
+            SystemExit: no tests can be run.
         """
 
         def work() -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            argv = ["-n", "0", "-x", "-q", "-p", "no:cacheprovider", *self._tests]
+            argv = ["-n", "0", "-q", "-p", "no:cacheprovider", *self._tests]
             return int(pytest.main(argv, [_Loop(self, jobs), _Failures(self.copy)]))
 
         if code := _forked(work).code:
             raise SystemExit(f"{', '.join(self._tests)}: pytest ends with status {code}")
 
     def measure(self, session: pytest.Session) -> None:
-        """Run every test without a mutant; note what each costs and which lines of the core it runs."""
-        measured = self.copy / "measured.json"
+        """Run every test without a mutant; note what each costs and which lines of the core it runs.
+
+        One that fails judges nobody, and its name is printed.
+        """
+        measured, elsewhere = self.copy / "measured.json", self.copy / "sitecustomize.py"
+        elsewhere.write_text("import builtins\nbuiltins._reached = lambda *_: None\n")  # for commands
 
         def work() -> int:
             lines = _Lines()
@@ -111,22 +113,23 @@ class Session:
                 path.write_text(ast.unparse(tree))  # for what is imported late
                 _replace(path, tree)
             builtins._reached = lines.reached  # type: ignore[attr-defined]
-            failed = _run(session, session.items)
+            _run(session, session.items, most=0)
             measured.write_text(json.dumps(lines.found))
-            return failed
+            return 0
 
         sources = {name: (self.copy / name).read_text() for name in self._files}
         status = _forked(work)
         for name, source in sources.items():
             (self.copy / name).write_text(source)
-        self._left -= status.seconds
+        (self.copy / "failed").unlink(missing_ok=True)
+        elsewhere.unlink()
         if status.code:
-            print(f"{_failed(self.copy)} fails without any mutant", file=sys.stderr, flush=True)
-            os._exit(1)
+            os._exit(status.code)
         self._known = {name: _Test(*each) for name, each in json.loads(measured.read_text()).items()}
 
-    def of_job(self, job: Job, run: Callable[[list[str]], int]) -> None:
-        """Judge one mutant by the tests that reach its line, and if none fails by all of their files."""
+    def of_job(self, job: Job, run: Callable[[list[str], bool], int]) -> None:
+        """Judge one mutant by the tests that reach its line. If none fails: by all of their files, in an
+        interpreter of its own, where what is made at import has the mutant as well."""
         path = self.copy / job.file
         source, stat = path.read_text(), path.stat()
         self._turn += 1
@@ -134,9 +137,9 @@ class Session:
         os.utime(path, (stat.st_atime, stat.st_mtime + self._turn))  # no compiled file passes for it
         spent, by = 0.0, ""
         try:
-            for chosen in self._chosen(job):
+            for anew, chosen in self._chosen(job):
                 limit = SLACK + SLOWER * sum(self._known[each].seconds for each in chosen)
-                status = _forked(lambda chosen=chosen: run(chosen), limit)
+                status = _forked(lambda chosen=chosen, anew=anew: run(chosen, anew), limit)
                 spent += status.seconds
                 if status.code == _BROKEN:
                     raise SystemExit(f"{job.file}:{job.mutant.line}: could not be judged")
@@ -146,25 +149,24 @@ class Session:
         finally:
             path.write_text(source)
             os.utime(path, (stat.st_atime, stat.st_mtime))
-        self._left -= spent
         self._told(job, Outcome(by, round(spent, 2)))
 
-    def _chosen(self, job: Job) -> list[list[str]]:
-        """The tests for a mutant, cheap files first; and those to be run where none of them fails."""
-        anywhere = not job.mutant.function
+    def _chosen(self, job: Job) -> Iterable[tuple[bool, list[str]]]:
+        """The tests that run a mutant's line, cheap files first; and then, in an interpreter of its own,
+        all of their files, or of the group where none is known to run it."""
         reach = {
             name
             for name, test in self._known.items()
-            if anywhere or not job.mutant.lines.isdisjoint(test.lines.get(job.file, ()))
+            if not job.mutant.lines.isdisjoint(test.lines.get(job.file, ()))
         }
         costs: defaultdict[str, float] = defaultdict(float)
         for name in reach:
             costs[_file(name)] += self._known[name].seconds
+        near = [name for name in self._known if _file(name) in costs] or list(self._known)
         order = {name: (costs[_file(name)], _file(name), at) for at, name in enumerate(self._known)}
-        near = [name for name in self._known if _file(name) in costs]
-        rest = [name for name in near if name not in reach]
-        rounds = [sorted(reach, key=order.__getitem__), sorted(rest, key=order.__getitem__)]
-        return [each for each in rounds if each]
+        if reach and job.mutant.function:
+            yield False, sorted(reach, key=order.__getitem__)
+        yield True, sorted(near, key=order.__getitem__)
 
 
 class _Test(NamedTuple):
@@ -187,19 +189,20 @@ class _Loop:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Judge every mutant by a fork of this process."""
+        session.testsfailed = 0  # a file that cannot be imported
         items = {item.nodeid: item for item in session.items}
         self._owner.measure(session)
-        for at, job in enumerate(self._jobs):
-            if self._owner.spent and at >= LEAST:
+        for job in self._jobs:
+            if self._owner.spent:
                 break
 
-            def run(chosen: list[str], job: Job = job) -> int:
+            def run(chosen: list[str], anew: bool, job: Job = job) -> int:
                 import jax
 
                 # programs of mutants are of no use to anybody
                 jax.config.update("jax_persistent_cache_min_compile_time_secs", 1e9)
                 mutant, path = job.mutant, self._owner.copy / job.file
-                if not mutant.function or not _replace(path, mutant.tree, mutant.function):
+                if anew or not _replace(path, mutant.tree, mutant.function):
                     argv = [sys.executable, "-m", "pytest", "-n0", "-xq", "-p", "no:cacheprovider"]
                     os.execv(sys.executable, [*argv, *chosen])
                 return _run(session, [items[name] for name in chosen])
@@ -209,7 +212,7 @@ class _Loop:
 
 
 class _Failures:
-    """Notes the first test that fails."""
+    """Notes the first test that fails, and prints the files that cannot be imported."""
 
     def __init__(self, copy: Path) -> None:
         self._path = copy / "failed"
@@ -219,6 +222,11 @@ class _Failures:
         if report.failed and not self._path.exists():
             self._path.write_text(report.nodeid)
 
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Print its name."""
+        if report.failed:
+            print(f"{report.nodeid} cannot be imported", file=sys.stderr, flush=True)
+
 
 class _Lines:
     """Seconds and lines of every test."""
@@ -226,10 +234,17 @@ class _Lines:
     def __init__(self) -> None:
         self.found: dict[str, tuple[float, dict[str, list[int]]]] = {}
         self._lines: defaultdict[str, set[int]] = defaultdict(set)
+        self._failed: set[str] = set()
 
     def reached(self, name: str, line: int) -> None:
         """A test runs a line of a file."""
         self._lines[name].add(line)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take out one that fails."""
+        if report.failed:
+            print(f"{report.nodeid} fails without any mutant", file=sys.stderr, flush=True)
+            self._failed.add(report.nodeid)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item):
@@ -241,12 +256,13 @@ class _Lines:
         finally:
             spent = round(time.process_time() - start, 3)
             lines = {name: sorted(each) for name, each in self._lines.items()}
-            self.found[item.nodeid] = spent, lines
+            if item.nodeid not in self._failed:
+                self.found[item.nodeid] = spent, lines
 
 
-def _run(session: pytest.Session, items: list[pytest.Item]) -> int:
-    """How many of some tests fail, up to the first."""
-    session.items = items
+def _run(session: pytest.Session, items: list[pytest.Item], most: int = 1) -> int:
+    """How many of some tests fail, up to so many; 0 is all."""
+    session.items, session.config.option.maxfail = items, most
     with contextlib.suppress(session.Failed, session.Interrupted):
         run_items(session)
     return session.testsfailed
@@ -256,22 +272,28 @@ def _replace(path: Path, tree: ast.Module, function: str | None = None) -> bool:
     """Whether the functions of a file, or the one, could be given the code of another tree."""
     if not any(getattr(each, "__file__", None) == str(path) for each in list(sys.modules.values())):
         return True  # imported when it is needed, from the file
-    new = {code.co_qualname: code for code in _codes(compile(tree, str(path), "exec"))}
+    codes = [*_codes(compile(tree, str(path), "exec"))]
+    new = {_place(code): code for code in codes if code.co_name != "<lambda>"}
     gc.unfreeze()
     found = [
         each
         for each in gc.get_objects()
         if type(each) is types.FunctionType
         and each.__code__.co_filename == str(path)
-        and (
-            each.__code__.co_qualname in new
-            if function is None
-            else each.__code__.co_qualname == function
-        )
+        and function in (None, each.__code__.co_qualname)
+        and _place(each.__code__) in new
     ]
-    for each in found:
-        each.__code__ = new[each.__code__.co_qualname]
+    try:
+        for each in found:
+            each.__code__ = new[_place(each.__code__)]
+    except ValueError:  # the mutant takes no part in a variable outside of it
+        return False
     return bool(found)
+
+
+def _place(code: types.CodeType) -> tuple[str, int]:
+    """The name and the first line of a function; one name may have several, as a property does."""
+    return code.co_qualname, code.co_firstlineno
 
 
 def _codes(code: types.CodeType) -> Iterable[types.CodeType]:

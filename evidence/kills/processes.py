@@ -56,8 +56,8 @@ hosts.DEAD_AFTER = {DEAD_AFTER}
 hosts.jax.distributed.initialize = partial(
     hosts.jax.distributed.initialize, initialization_timeout={MEET_IN}
 )
-import train
-sys.exit(train.main(sys.argv[1:]))
+from parity.cli.train import main
+sys.exit(main(sys.argv[1:]))
 """
 TOO_SLOW = (
     "Gloo connectFullMesh failed",

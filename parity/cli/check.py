@@ -12,9 +12,8 @@ import tyro
 
 from parity.cli.support.checking import Checking
 from parity.cli.support.command_line import parse
-from parity.cli.support.reading import shown_as
+from parity.cli.support.reading import parse_fields, shown_as
 from vit_config import ConfigError
-from vit_config.files.foreign import parse_json
 from vit_config.terminal import say
 
 if TYPE_CHECKING:
@@ -34,6 +33,8 @@ class Check(Checking):
     pretrained: Annotated[tuple[str, ...], shown_as("TAG ...")] = ()
     """Pretrained weights to check: names of timm's such as vit_base_patch16_224.augreg_in21k, or
     hf-hub:ORG/NAME; they are downloaded from the Hub unless its cache has them."""
+    fields: Annotated[tuple[str, ...], shown_as("FIELD=VALUE ...", name="set")] = ()
+    """Fields of the schema in which a preset is changed in both twins, such as depth=2 norm=rmsnorm."""
     batch_size: Annotated[int, shown_as("N", "2")] = 2
     """Images in the batch."""
     seed: int = 0
@@ -42,8 +43,8 @@ class Check(Checking):
     """Draw a preset's learned positions from N(OFFSET, 2^2): norms then see inputs of that mean. Only
     float64 has room for it, and is then the default of --dtype."""
     wrong: Annotated[str | None, shown_as("FIELD=VALUE")] = None
-    """Build the PyTorch twin of a preset with another value of a schema field (as JSON, or a bare word),
-    and watch the check fail."""
+    """Build the PyTorch twin of a preset with another value of a schema field, and watch the check
+    fail."""
     svg: Annotated[Path | None, shown_as("FILE")] = None
     """Also draw the report as an SVG picture."""
     against: Annotated[Path | None, shown_as("FILE.json")] = None
@@ -153,25 +154,29 @@ def _asked(arguments: Check, subject: str) -> dict[str, Any]:
         "fault": arguments.fault,
     }
     if not _is_file(subject):
-        asked |= {"token_offset": arguments.token_offset, "wrong": _wrong(arguments.wrong)}
+        wrong = parse_fields([arguments.wrong], "--wrong") if arguments.wrong else None
+        asked |= {"token_offset": arguments.token_offset, "wrong": wrong}
     return asked
 
 
 def _sealed(arguments: Check, report: Report) -> dict[str, Any]:
     from parity.twins.against import sealed
 
-    file = report.subject if _is_file(report.subject) else None
-    return sealed(report, _asked(arguments, report.subject), file)
+    (subject,) = arguments.subjects
+    return sealed(report, _asked(arguments, subject), subject if _is_file(subject) else None)
 
 
 def _check(arguments: Check, subject: str) -> Report:
-    from parity.twins.check import check_preset, check_weights
+    from parity.twins.check import check_config, check_weights
+    from vit_config import preset
 
     asked = _asked(arguments, subject)
     if not _is_file(subject):
-        return check_preset(subject, **asked)
-    if arguments.token_offset or arguments.wrong:
+        cfg = preset(subject).replace(**parse_fields(arguments.fields))
+        return check_config(cfg, subject=" ".join((subject, *arguments.fields)), **asked)
+    if arguments.token_offset or arguments.wrong or arguments.fields:
         flag = f"--wrong {arguments.wrong}" if arguments.wrong else "--token-offset"
+        flag = f"--set {' '.join(arguments.fields)}" if arguments.fields else flag
         raise ConfigError(
             f"{flag} goes with a preset, but {subject} is a checkpoint, whose weights and schema are"
             " checked as they are; leave it out"
@@ -185,16 +190,3 @@ def _is_file(subject: str) -> bool:
     from vit_config import PRESETS
 
     return subject not in PRESETS and is_path(subject)
-
-
-def _wrong(text: str | None) -> dict[str, Any] | None:
-    """Parse FIELD=VALUE as a change to a schema."""
-    if text is None:
-        return None
-    field, equals, value = text.partition("=")
-    if not equals:
-        raise ConfigError(f"--wrong {text}: expected FIELD=VALUE, such as act=gelu_tanh")
-    try:
-        return {field: parse_json(value)}
-    except ValueError:
-        return {field: value}

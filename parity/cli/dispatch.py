@@ -12,12 +12,11 @@ from contextlib import suppress
 
 from parity.cli.support.advice import command_at_hand, here
 from vit_config.errors import USER_ERRORS, one_line
-from vit_config.terminal import complain, keep_pil_silent, let_interrupts_through, say
+from vit_config.terminal import any_letters, complain, keep_pil_silent, let_interrupts_through, say
 
 COMMANDS = {
     "check": "show that the twins are the same function, for a preset or a weights file",
     "check-steps": "show that the twins train alike, step by step and as whole runs",
-    "faults": "list the deliberate mistakes that the checks must catch",
     "diff": "find whether two programs are the same, forward and backward, and why not",
     "causes": "list the causes that diff can name, each with an example",
     "match": "find which parameter of one file or trace is which of another",
@@ -30,8 +29,9 @@ COMMANDS = {
     "preflight": "compile a run for TPUs that are not there: does it fit, what bounds it?",
     "eval": "evaluate a model on a data set: accuracy, classes, calibration",
     "predict": "predict the classes of images",
+    "embed": "write the features of images",
     "plot": "draw a training run: curves, positions, attention",
-    "list": "list the models: parameters, FLOPs, input size",
+    "list": "list the models, the dialects, or the deliberate mistakes that checks must catch",
     "inspect": "show what a preset or checkpoint consists of, layer by layer",
 }
 INTERRUPTED = 130
@@ -106,7 +106,7 @@ def in_one_line(main: Callable[[], int], prog: str) -> int:
     usual = sys.unraisablehook
     let_interrupts_through()
     try:
-        with command_at_hand():
+        with any_letters(), command_at_hand():
             return _in_one_line(main, prog)
     finally:
         sys.unraisablehook = usual

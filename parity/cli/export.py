@@ -29,13 +29,20 @@ class Arguments:
     to: Literal["stablehlo", "onnx", "torch-export"]
     """Format: StableHLO by jax.export of the JAX twin; ONNX and torch.export of the PyTorch twin."""
     reading: Annotated[Reading, tyro.conf.arg(name="")] = field(default_factory=Reading)
-    input: Literal["uint8", "float32"] = "uint8"
+    input: Literal["uint8", "float32", "tokens"] = "uint8"
     """Input of the program. uint8: pictures (B, h, w, C) of any size, resized, cropped and normalised
-    inside as the file says; float32: images that the caller has prepared as OUT.json says."""
+    inside as the file says; float32: images that the caller has prepared as OUT.json says; tokens: ids
+    of texts, for the text tower of a CLIP or a SigLIP."""
     dtype: Annotated[
-        Literal["float32", "float16", "bfloat16"] | None, shown_as("TYPE", "the type that the file has")
+        Literal["float32", "float16", "bfloat16", "int8"] | None,
+        shown_as("TYPE", "the type that the file has"),
     ] = None
-    """Type of weights and computation: float32, float16 or bfloat16. Outputs are float32."""
+    """Type of weights and computation: float32, float16, bfloat16 or, of ONNX, int8: ONNX Runtime then
+    quantises the products, and what that costs is measured. Outputs are float32."""
+    labels: Annotated[str | None, shown_as("A,B,...")] = None
+    """Classes in words, of a CLIP or a SigLIP: the logits are those of their texts."""
+    template: str = "{}"
+    """Text of each of these classes, with {} in its place, such as "a photo of {}"."""
     platforms: Annotated[str, shown_as("NAME,...")] = "cpu,cuda,tpu"
     """Platforms that StableHLO is lowered for."""
     step: Annotated[int | None, shown_as("N", "the weights it ended with, else the newest or best")] = (
@@ -50,7 +57,9 @@ def main(argv: list[str], prog: str = "parity export") -> int:
     """Run the command, which the user calls `prog`."""
     arguments = parse(Arguments, runs_here(argv), prog=prog)
 
+    from parity.cli.predict import labels_of
     from parity.exporting.export import DifferentError, export
+    from parity.verifier.exported import explain
 
     with weights_of(arguments.source, arguments.step) as weights:
         try:
@@ -61,18 +70,24 @@ def main(argv: list[str], prog: str = "parity export") -> int:
                 input=arguments.input,
                 dtype=arguments.dtype,
                 platforms=[each.strip() for each in arguments.platforms.split(",")],
+                labels=labels_of(arguments.labels, arguments.template),
+                template=arguments.template,
                 force=arguments.force,
+                explain=explain,
                 **arguments.reading.options(),
             )
         except DifferentError as error:
             complain(f"{prog}: {error}")
+            say(*error.where.splitlines())
             return 1
     shape = ", ".join(map(str, done.about["input"]["shape"]))
     size = done.path.stat().st_size
-    say(f"{done.path}  {arguments.to}, {size:,} bytes, images ({shape}) {done.about['input']['dtype']}")
+    what = "texts" if arguments.input == "tokens" else "images"
+    say(f"{done.path}  {arguments.to}, {size:,} bytes, {what} ({shape}) {done.about['input']['dtype']}")
     for each in done.compared:
         shape = ", ".join(map(str, done.about["outputs"][each.output]["shape"]))
+        lost = "" if each.limit is not None else f"; {each.origin}"
         twins = ", ".join(f"{twin} {error:.1e}" for twin, error in each.twins.items())
-        say(f"  {each.output} ({shape})  {each.error:.1e} from float64; twins: {twins}")
+        say(f"  {each.output} ({shape})  {each.error:.1e} from float64; twins: {twins}{lost}")
     say(f"{done.beside}  what is told of it")
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -30,6 +31,9 @@ class Inspect:
     reading: Annotated[Reading, tyro.conf.arg(name="")] = field(default_factory=Reading)
     skip_values: tyro.conf.FlagCreatePairsOff[bool] = False
     """Do not look for anomalies in a checkpoint's values."""
+    health: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Only look for anomalies: values that are not finite, zero and stuck channels, copies of blocks,
+    far rows of a position table, a head that was never trained. Exit status 1 if there are any."""
     depth: int = 3
     """Levels of the tree to show below the model."""
     batch_size: int = 1
@@ -64,6 +68,8 @@ def main(argv: list[str], prog: str = "parity inspect") -> int:
         raise ConfigError(f"--depth {arguments.depth}: must not be negative")
     if not 1 <= arguments.batch_size <= MAX_BATCH:
         raise ConfigError(f"--batch-size {arguments.batch_size}: must be 1 to {MAX_BATCH}")
+    if arguments.health:
+        return _health(arguments, prog)
     size = parse_size(arguments.image_size)
     subject = read_subject(arguments.subject, arguments.reading, values=not arguments.skip_values)
     parts = anatomy(subject.config, batch_size=arguments.batch_size, image_size=size)
@@ -75,3 +81,24 @@ def main(argv: list[str], prog: str = "parity inspect") -> int:
     if arguments.json:
         write_json(arguments.json, to_dict(subject, parts))
     return 0
+
+
+def _health(arguments: Inspect, prog: str) -> int:
+    """Print a line for each anomaly of a checkpoint's values."""
+    from parity.cli.support.inspected import read_subject
+    from parity.measure.shown import write_json
+    from vit_config.terminal import say
+
+    if arguments.skip_values:
+        raise ConfigError("--health looks at the values; leave --skip-values out")
+    subject = read_subject(arguments.subject, arguments.reading, values=True)
+    if subject.checkpoint is None or subject.anomalies is None:
+        raise ConfigError(f"{subject.name} is a preset; {prog} --health goes with a checkpoint")
+    say(*subject.anomalies)
+    held = subject.checkpoint.arrays.values()
+    count, values = len(subject.anomalies), sum(math.prod(each.shape) for each in held)
+    what = "nothing is odd" if not count else "1 is odd" if count == 1 else f"{count} are odd"
+    say(f"{len(held)} tensors, {values:,} values: {what}")
+    if arguments.json:
+        write_json(arguments.json, {"anomalies": list(subject.anomalies)})
+    return 1 if count else 0

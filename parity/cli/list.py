@@ -34,6 +34,9 @@ class ListModels:
     """Also write the result as JSON to this file."""
     dialects: tyro.conf.FlagCreatePairsOff[bool] = False
     """List instead the dialects that checkpoints are converted from and to."""
+    faults: tyro.conf.FlagCreatePairsOff[bool] = False
+    """List instead the deliberate mistakes that `parity check --fault` and `parity check-steps --fault`
+    make in one twin; mistakes in training steps go with the latter only."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +65,10 @@ def main(argv: list[str], prog: str = "parity list") -> int:
 
     if arguments.json:
         check_writable(arguments.json)
-    if arguments.dialects:
-        if arguments.patterns or arguments.json:
-            raise ConfigError("--dialects: goes alone")
-        _print_dialects()
+    if arguments.dialects or arguments.faults:
+        if arguments.patterns or arguments.json or (arguments.dialects and arguments.faults):
+            raise ConfigError(f"--{'dialects' if arguments.dialects else 'faults'}: goes alone")
+        (_print_dialects if arguments.dialects else _print_faults)()
         return 0
     rows = [_row(name) for name in matching(arguments.patterns)]
     _print(rows)
@@ -182,3 +185,22 @@ def _many(count: int, what: str) -> str:
 
 def _giga(flops: int) -> str:
     return f"{flops / 1e9:,.2f}" if flops >= 1e8 else f"{flops / 1e9:.5f}"
+
+
+def _print_faults() -> None:
+    from rich.table import Table
+
+    from parity.faults import FAULTS
+    from parity.faults.step_table import STEP_FAULTS
+    from parity.faults.twin import FRAMEWORKS
+    from parity.measure.tables import show_table
+    from vit_config.screen import screen
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    for overflow in ("ellipsis", "ellipsis", "fold"):
+        table.add_column("", overflow=overflow)
+    for name, fault in FAULTS.items():
+        table.add_row(name, FRAMEWORKS[fault.twin], fault.summary)
+    for name, step_fault in STEP_FAULTS.items():
+        table.add_row(name, "check-steps", step_fault.summary)
+    show_table(table, screen(160, highlight=False))

@@ -4,37 +4,58 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from parity.cli.support.run_url import runs_here
+from parity.cli.support.run_weights import weights_of
 from vit_config import ConfigError, InputError, MissingFileError
 from vit_config.terminal import complain, say
 
+if TYPE_CHECKING:
+    import numpy as np
+    from rich.console import Console
+
+    from parity.porting.loaded import Loaded
+    from vit_config import Preprocess
+    from vit_train.plots import Figure
+
 USAGE = """usage: {prog} RUN
+       {prog} RUN|CHECKPOINT --image FILE ...
 
 Draw the training run in the folder RUN. Written into it:
 
   curves.png               loss, accuracy and learning rate
   positions.png            the position table, beside the fixed sine-cosine one
   position_similarity.png  cosine similarity of each patch's position with every other
-  attention.png            where each block looks, on some test images
+  attention.png            where each block looks: test images that it takes for another class, then
+                           others, of each class one
 
-The last three need the weights that a finished run has exported."""
-NUM_IMAGES = 4
+The last three need the weights that a finished run has exported.
+
+With --image: where each block looks on images of your own, with the class that the model gives them;
+written into the current folder, as attention_FILE.png."""
+NUM_IMAGES = 8
+BATCH = 64
 
 
 def main(argv: list[str], prog: str = "parity plot") -> int:
     """Run the command, which the user calls `prog`.
 
     Raises:
-        ConfigError: not exactly one argument.
-        MissingFileError: no such folder, or no log in it.
+        ConfigError: not exactly one argument, or --image without a file.
+        MissingFileError: no such folder or image, or no log in the folder.
     """
     if argv and argv[0] in ("-h", "--help"):
         say(*USAGE.format(prog=prog).splitlines())
         return 0
     argv = runs_here(argv)
-    if len(argv) != 1 or argv[0].startswith("-"):
-        raise ConfigError("expected one argument, the folder of a training run")
+    photos = argv[2:] if argv[1:2] == ["--image"] else None
+    if not argv or argv[0].startswith("-") or (len(argv) > 1 and not photos):
+        raise ConfigError("expected one argument, the folder of a training run, or --image FILE ... too")
+    if photos:
+        with weights_of(argv[0]) as weights:
+            say(*draw_photos(weights, photos))
+        return 0
     from parity.porting.trained import IMAGES, WEIGHTS
 
     run_dir = Path(argv[0])
@@ -47,7 +68,19 @@ def main(argv: list[str], prog: str = "parity plot") -> int:
         complain(f"{run_dir}: no {WEIGHTS} yet, so only the curves are drawn")
     for path in written:
         say(path)
+    from vit_config.screen import screen
+
+    show_curve(run_dir, screen())
     return 0
+
+
+def show_curve(run_dir: Path, console: Console) -> None:
+    """Draw the training loss at a terminal."""
+    from vit_train.curve_text import loss_curve
+    from vit_train.log import read_log
+
+    for line in loss_curve(read_log(run_dir)) if console.is_terminal else ():
+        console.print(line, highlight=False, markup=False)
 
 
 def draw_curves(run_dir: Path) -> Path:
@@ -76,7 +109,6 @@ def draw_model(weights: Path, images: Path) -> list[Path]:
     from parity.porting.files import load
     from vit_config.numerics.tables import fixed_position_table, sincos1d
     from vit_config.scoring import check_labelled_images, read_labelled_images
-    from vit_jax.functional import get_params, make_apply
     from vit_train import plots
 
     written: dict[str, plots.Figure] = {}
@@ -96,30 +128,86 @@ def draw_model(weights: Path, images: Path) -> list[Path]:
             )
         data = read_labelled_images(images)
         preprocess = check_labelled_images(cfg, loaded.preprocess, data)
-        shown = data.images[:NUM_IMAGES]
-        apply = jax.jit(partial(make_apply(cfg), return_attention=True))
-        output = apply(
-            get_params(model),
-            preprocess.normalise(shown).astype(model.patch_embed.proj.kernel[...].dtype),
-        )
         names = preprocess.class_names or [str(label) for label in range(cfg.num_classes)]
-        logits, labels = np.asarray(output.logits), data.labels[:NUM_IMAGES]
+        ready = (data.images[begin : begin + BATCH] for begin in range(0, len(data.images), BATCH))
+        logits = np.concatenate([loaded.of_batch(preprocess.normalise(each)) for each in ready])
         answers = [[row.argmax()] for row in logits]
+        labels = [[each] if np.ndim(each) == 0 else np.flatnonzero(each) for each in data.labels]
         if preprocess.several_labels:
             answers = [np.flatnonzero(row > 0) for row in logits]
-        labels = [[each] if np.ndim(each) == 0 else np.flatnonzero(each) for each in labels]
-        written["attention.png"] = plots.attention_maps(
-            shown,
-            [np.asarray(weights) for weights in output.attention],
-            prefix=cfg.num_prefix_tokens,
-            grid=cfg.grid,
-            by_class_token=cfg.class_token,
-            titles=[
-                f"is {', '.join(names[i] for i in label)}\nsays {', '.join(names[i] for i in answer)}"
-                for label, answer in zip(labels, answers, strict=True)
-            ],
+            chosen = range(len(labels))[:NUM_IMAGES]
+        else:
+            chosen = one_of_each(data.labels, logits.argmax(axis=-1))[:NUM_IMAGES]
+        told = [[", ".join(names[k] for k in each[i]) for each in (labels, answers)] for i in chosen]
+        written["attention.png"] = _attention(
+            loaded,
+            data.images[list(chosen)],
+            preprocess,
+            [f"is {label}\nsays {answer}" for label, answer in told],
         )
     folder = weights.parent
     for name, figure in written.items():
         plots.save_png(figure, folder / name)
     return [folder / name for name in written]
+
+
+def one_of_each(labels: np.ndarray, predicted: np.ndarray) -> list[int]:
+    """Return one image of each class: first those classes of which one is taken for another, by it."""
+    import numpy as np
+
+    wrong = labels != predicted
+    order = [*np.flatnonzero(wrong), *np.flatnonzero(~wrong)]
+    first: dict[int, int] = {}
+    for each in order:
+        first.setdefault(int(labels[each]), int(each))
+    return list(first.values())
+
+
+def draw_photos(weights: str, photos: list[str]) -> list[Path]:
+    """Draw where a model looks on a user's own images, a file each in the current folder.
+
+    Raises:
+        InputError, MissingFileError, WeightsError, ConfigError: an image, or the model, cannot be used.
+    """
+    import jax
+
+    from parity.cli.eval import stated_preprocess
+    from parity.porting.files import load
+    from vit_config.images.pixels import prepare
+    from vit_train import plots
+
+    written = []
+    with jax.enable_x64(True):
+        loaded = load(weights, framework="jax")
+        preprocess = stated_preprocess(loaded)
+        for photo in photos:
+            pixels = prepare(photo, loaded.config.image_size, preprocess)[None]
+            title = Path(photo).name
+            if loaded.has_classes:
+                best = loaded.most_probable(loaded.of_batch(preprocess.normalise(pixels)), 1)[0][0]
+                title = f"{title}\nsays {best.label}\n{best.probability:.0%}"
+            path = Path(f"attention_{Path(photo).stem}.png")
+            plots.save_png(_attention(loaded, pixels, preprocess, [title]), path)
+            written.append(path)
+    return written
+
+
+def _attention(loaded: Loaded, pixels: np.ndarray, preprocess: Preprocess, titles: list[str]) -> Figure:
+    """Draw where a model looks on prepared pixels (B, H, W, C) uint8."""
+    import jax
+    import numpy as np
+
+    from vit_jax.functional import get_params, make_apply
+    from vit_train import plots
+
+    cfg, model = loaded.config, loaded.model
+    apply = jax.jit(partial(make_apply(cfg), return_attention=True))
+    images = preprocess.normalise(pixels).astype(model.patch_embed.proj.kernel[...].dtype)
+    return plots.attention_maps(
+        pixels,
+        [np.asarray(weights) for weights in apply(get_params(model), images).attention],
+        prefix=cfg.num_prefix_tokens,
+        grid=cfg.grid,
+        by_class_token=cfg.class_token,
+        titles=titles,
+    )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
@@ -18,6 +19,11 @@ from parity.cli.support.run_weights import weights_of
 from vit_config.errors import ConfigError, InputError, MissingFileError, one_line
 from vit_config.terminal import complain
 from vit_train.frameworks import Framework
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from parity.porting.loaded import Loaded, Prediction
 
 
 @dataclass(frozen=True)
@@ -59,32 +65,66 @@ def main(argv: list[str], prog: str = "parity predict") -> int:
     """
     arguments = parse(Arguments, runs_here(argv), prog=prog)
 
-    import numpy as np
-
-    from parity.cli.support.answers import Answers, names_of
     from parity.porting.files import load
-    from parity.porting.loaded import BATCH, ranked
-    from vit_config.images.pixels import prepare
+    from parity.porting.loaded import ranked
 
-    k, labels = arguments.k, labels_of(arguments)
+    k, labels = arguments.k, labels_of(arguments.labels, arguments.template)
     with weights_of(arguments.source, arguments.step) as weights:
         loaded = load(weights, framework=arguments.framework or installed())
-    embedded = None
+    classes = loaded.most_probable
     if labels:
         loaded.check_k(k)
         k = min(k, len(labels))
         embedded = loaded.texts.embed([arguments.template.replace("{}", each) for each in labels])
+
+        def classes(logits: np.ndarray, k: int) -> list[list[Prediction]]:
+            return ranked(loaded.texts.compare(logits, embedded).probabilities, labels, k)
+
     elif loaded.has_classes or arguments.features is None:
         loaded.check_predicts(k)
     else:
         k = 0
-    preprocess = stated_preprocess(loaded)
-    found = list(images_of(names_of(arguments.images, sys.stdin)))
     files = {"as_json": arguments.json, "as_csv": arguments.csv, "features": arguments.features}
-    answered = refused = 0
+    return answer(loaded, arguments.images, prog=prog, k=k, classes=classes, files=files)
+
+
+def answer(
+    loaded: Loaded,
+    given: tuple[str, ...],
+    *,
+    prog: str,
+    k: int,
+    classes: Callable[[np.ndarray, int], list[list[Prediction]]],
+    files: dict[str, Path | None],
+    embedded: bool = False,
+) -> int:
+    """Answer images batch by batch, as their names come in; what cannot be used is named and left out.
+
+    Args:
+        given: files, folders, or - for names from standard input.
+        k: classes to name for each image; with 0 none are.
+        classes: returns the k classes of each image, given logits (B, classes).
+        files: the files to write, as `Answers` takes them.
+        embedded: whether features are the outputs, to be compared with texts, not what the head sees.
+
+    Returns:
+        0; 1 if some images could not be used, 2 if none could.
+    """
+    import numpy as np
+
+    from parity.cli.support.answers import Answers, names_of
+    from parity.porting.loaded import BATCH
+    from vit_config.images.pixels import prepare
+
+    preprocess = stated_preprocess(loaded)
+    coming, total = images_of(names_of(given, sys.stdin)), None
+    if "-" not in given:
+        found = list(coming)
+        coming, total = iter(found), len(found)
+    done = answered = refused = 0
     with Answers(prog, k=k, **files) as answers:
-        for begin in range(0, len(found), BATCH):
-            some, ready = found[begin : begin + BATCH], []
+        while some := list(islice(coming, BATCH)):
+            ready = []
             for path, error in some:
                 try:
                     if error is not None:
@@ -96,36 +136,33 @@ def main(argv: list[str], prog: str = "parity predict") -> int:
             if ready:
                 batch = np.stack([pixels for _, pixels in ready])
                 logits, pooled = loaded.seen_in_batch(preprocess.normalise(batch))
-                if embedded is not None:
-                    likely = loaded.texts.compare(logits, embedded).probabilities
-                    classes = ranked(likely, labels, k)
-                else:
-                    classes = loaded.most_probable(logits, k)
+                named = classes(logits, k) if k else [[]] * len(ready)
                 for number, (path, _) in enumerate(ready):
-                    answers.add(path, classes[number], pooled[number])
+                    answers.add(path, named[number], (logits if embedded else pooled)[number])
                 answered += len(ready)
-            answers.tell(begin + len(some), len(found))
+            done += len(some)
+            answers.tell(done, total)
     if refused and answered:
         what = "1 image was" if refused == 1 else f"{refused} images were"
         complain(f"{prog}: {what} passed over, {answered} answered")
     return (1 if answered else 2) if refused else 0
 
 
-def labels_of(arguments: Arguments) -> list[str]:
-    """Return the classes in words that are asked for; none if the model's own are.
+def labels_of(told: str | None, template: str) -> list[str]:
+    """Return the classes in words that --labels and --template ask for; none if the model's own are.
 
     Raises:
         ConfigError: an empty one, one given twice, or a template that has no place for it.
     """
-    if arguments.labels is None:
-        if arguments.template != "{}":
-            raise ConfigError(f"--template {arguments.template!r} is of --labels; give both")
+    if told is None:
+        if template != "{}":
+            raise ConfigError(f"--template {template!r} is of --labels; give both")
         return []
-    labels = [each.strip() for each in arguments.labels.split(",")]
+    labels = [each.strip() for each in told.split(",")]
     if not all(labels) or len(set(labels)) != len(labels):
-        raise ConfigError(f"--labels {arguments.labels!r}: one is empty or given twice")
-    if "{}" not in arguments.template:
-        raise ConfigError(f"--template {arguments.template!r}: has no {{}}, where each label goes")
+        raise ConfigError(f"--labels {told!r}: one is empty or given twice")
+    if "{}" not in template:
+        raise ConfigError(f"--template {template!r}: has no {{}}, where each label goes")
     return labels
 
 
@@ -138,8 +175,7 @@ def images_of(names: Iterable[str]) -> Iterator[tuple[str, MissingFileError | No
         if not (folder := Path(name)).is_dir():
             yield name, None
             continue
-        found = [str(folder / inside / file) for inside, file in files_below(folder)]
-        found = [path for path in found if path.lower().endswith(SUFFIXES)]
+        found = [str(folder / inside / file) for inside, file in files_below(folder, SUFFIXES)]
         yield from ((path, None) for path in found)
         if not found:
             endings = ", ".join(SUFFIXES)

@@ -1,4 +1,4 @@
-"""``parity train``: train either twin; the same as ``train.py``, in the installed package."""
+"""``parity train``, and ``train.py``: train either twin, export it, score it in both frameworks."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from parity.cli.support.train_options import parse
 
 
 def main(argv: list[str], prog: str = "parity train") -> int:
-    """Run the command, which the user calls `prog`.
+    """Train, or go on where the run's folder ends; `prog` is what the user calls the command.
 
     Returns:
         0; 1 if the twins differ; 130 if the run was interrupted.
     """
+    # what: a model, a recipe and a data set, by flags, a preset or a file
     request = parse(argv, prog=prog)
     if request.framework == "torch":
         from vit_torch.train.run import make_trainer, numerics
@@ -27,17 +28,21 @@ def main(argv: list[str], prog: str = "parity train") -> int:
     from vit_train.task import make_task
     from vit_train.trainer import Trainer
 
-    # one process, or one of several, of which the first prints for all
+    # alone, or as one of several processes, of which the first speaks for all
     with request.together() as leads, numerics(request.job.recipe):
         console = after_training.make_console(quiet=not leads)
         if request.dry_run:
             return dry_run(request, make_trainer, console)
+        # the data, and the weights to start from, opened and seen to fit the model
         task = make_task(request.job, request.data_dir, **request.options)
+        # the model, its optimiser and one step, compiled for the devices
         trainer: Trainer[Any, Any, Any] = make_trainer(task, **request.spread)
+        # the loop: from the newest checkpoint, or from the start
         trained = conduct(task, trainer, request.run_dir, console, request.home)
     if not leads:
         return after_training.status(request, trained)
     if trained.test is None:
         return after_training.say_stopped(request, trained, console, [prog, *argv])
+    # the weights go home: one file, scored by both twins, and the two compared
     weights, images = after_training.export_run(request, trained, console)
     return after_training.score_and_compare(request, trained, weights, images, console)

@@ -14,7 +14,7 @@ from parity.measure.error import relative_error
 from parity.measure.policies import own_float64
 from parity.measure.tolerance import LIMITS, epsilon
 from parity.porting.files import twin_of
-from vit_config import ViTOutput
+from vit_config import TextConfig
 from vit_config.images.pixels import prepare
 
 TWINS = ("jax", "torch")
@@ -30,14 +30,14 @@ class Compared:
     """Relative distance to the twins' float64 run on the same rounded weights."""
     twins: dict[str, float]
     """The same distance of each twin's own run in the program's type."""
-    limit: float
-    """Largest error that passes; see `parity.measure.policies.own_float64`."""
+    limit: float | None
+    """Largest error that passes; see `parity.measure.policies.own_float64`. None: what int8 costs."""
     origin: str
 
     @property
     def passed(self) -> bool:
         """Whether the error is within its limit."""
-        return self.error <= self.limit
+        return self.limit is None or self.error <= self.limit
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields as JSON values."""
@@ -45,11 +45,19 @@ class Compared:
 
 
 def pictures(subject: Subject) -> list[np.ndarray]:
-    """Draw batches of two pictures and of one, of other sizes and proportions: (B, h, w, C) uint8."""
+    """Draw batches of two pictures and of one, of other sizes and proportions: (B, h, w, C) uint8; of a
+    text tower, texts (B, N) int32, each with the token that ends it somewhere."""
+    if isinstance(cfg := subject.config, TextConfig):
+        random, length = np.random.default_rng(0), subject.length
+        ids = random.integers(0, cfg.vocab_size, (3, length), dtype=np.int32)
+        ids[range(3), random.integers(1, length, 3)] = (
+            cfg.vocab_size - 1 if cfg.eos_id is None else cfg.eos_id
+        )
+        return [ids[:2], ids[2:]]
     height, width = subject.image_size
     sizes = ((2, height * 4 // 3 + 1, width * 2 + 3), (1, height + 7, max(width * 2 // 3, 1)))
     random = np.random.default_rng(0)
-    channels = subject.config.in_channels
+    channels = cfg.in_channels
     return [random.integers(0, 256, (*each, channels), dtype=np.uint8) for each in sizes]
 
 
@@ -57,7 +65,10 @@ def prepared(subject: Subject, batch: np.ndarray) -> np.ndarray:
     """Return pictures resized and cropped by PIL, and normalised: (B, H, W, C) float32.
 
     Where the preprocessing is unknown, draw images of the model's own size from a normal distribution.
+    Token ids stay as they are.
     """
+    if isinstance(subject.config, TextConfig):
+        return batch
     if (told := subject.metadata.pixels) is not None:
         return told.normalise(np.stack([prepare(each, subject.image_size, told) for each in batch]))
     random = np.random.default_rng(len(batch))
@@ -76,7 +87,7 @@ def compare(
     """
     every = np.concatenate(images)
     dtype = next(iter(subject.arrays.values())).dtype
-    rounded = every.astype(dtype)
+    rounded = every if every.dtype.kind == "i" else every.astype(dtype)
     twins = [each for each in TWINS if find_spec(each)]
     exact = _run(twins[-1], subject, rounded, np.dtype(np.float64))
     own = {twin: _run(twin, subject, rounded, dtype) for twin in twins}
@@ -86,6 +97,9 @@ def compare(
         value = np.concatenate([each[name] for each in found])
         error = relative_error(value, exact[name])
         by_twin = {twin: relative_error(each[name], exact[name]) for twin, each in own.items()}
+        if subject.int8:
+            results.append(Compared(name, error, by_twin, None, "dynamic quantisation to int8"))
+            continue
         limit = own_float64(
             [error, *by_twin.values()],
             bound=limits["modules" if name == "tokens" else "output"],
@@ -99,30 +113,24 @@ def compare(
 def _run(twin: str, subject: Subject, images: np.ndarray, dtype: np.dtype) -> dict[str, np.ndarray]:
     """Return one twin's outputs of (B, H, W, C) images, computed in `dtype`, as float64."""
     arrays = {name: each.astype(dtype) for name, each in subject.arrays.items()}
-    images = images.astype(dtype)
+    images = images if images.dtype.kind == "i" else images.astype(dtype)
     if twin == "jax":
         import jax
 
         with jax.enable_x64(dtype == np.float64):
-            model = twin_of(twin).from_arrays(subject.config, arrays)
+            model = subject.model(twin_of(twin), arrays)
             given = jax.device_put(images)
             return _named(subject, jax.jit(lambda images: model(images))(given), np.asarray)
     import torch
 
     from vit_torch.weights import from_numpy, to_numpy
 
-    model = twin_of(twin).from_arrays(subject.config, arrays)
+    model = subject.model(twin_of(twin), arrays)
     with torch.no_grad():
-        return _named(subject, model(from_numpy(images.transpose(0, 3, 1, 2))), to_numpy)
+        given = from_numpy(images if images.ndim == 2 else images.transpose(0, 3, 1, 2))
+        return _named(subject, model(given), to_numpy)
 
 
-def _named(
-    subject: Subject, found: ViTOutput, to_numpy: Callable[[Any], np.ndarray]
-) -> dict[str, np.ndarray]:
-    parts = [to_numpy(each).astype(np.float64) for each in (found.prefix_tokens, found.patch_tokens)]
-    every = {
-        "logits": to_numpy(found.logits).astype(np.float64),
-        "pooled": to_numpy(found.pooled).astype(np.float64),
-        "tokens": np.concatenate(parts, axis=1),
-    }
-    return {name: every[name] for name in subject.outputs}
+def _named(subject: Subject, found: Any, to_numpy: Callable[[Any], np.ndarray]) -> dict[str, np.ndarray]:
+    values = (to_numpy(each).astype(np.float64) if hasattr(each, "shape") else None for each in found)
+    return subject.named(np, type(found)(*values))

@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, Unpack
 
 import numpy as np
 
 from parity.exporting.compare import Compared, compare, pictures, prepared
-from parity.exporting.formats import FORMATS, PLATFORMS, Format
+from parity.exporting.formats import FORMATS, Format, quantised
 from parity.exporting.programs import example
 from parity.exporting.replay import replay
 from parity.exporting.subject import DType, Input, Subject, subject_of
 from parity.porting.provenance import versions
 from parity.porting.reading import Reading
-from vit_config import ConfigError, WeightsError
+from vit_config import ConfigError, TextConfig, WeightsError
 from vit_config.files.atomic import atomic_file, check_writable
 
 To = Literal["stablehlo", "onnx", "torch-export"]
 
 
+Explain = Callable[[Subject, Format, Path], str]
+"""Function that says where a program parts from its twin, given the model and the program's file."""
+
+
 class DifferentError(WeightsError):
     """The exported program computes another function than the twins; no file is kept."""
 
-    def __init__(self, message: str, compared: tuple[Compared, ...]) -> None:
+    def __init__(self, message: str, compared: tuple[Compared, ...], where: str) -> None:
         super().__init__(message)
         self.compared = compared
+        self.where = where
+        """Where the program parts from its twin and why, in lines; empty where nobody looked."""
 
 
 @dataclass(frozen=True)
@@ -47,55 +54,52 @@ def export(
     out: str | Path,
     *,
     to: To,
-    input: Input = "uint8",
-    dtype: DType | None = None,
-    platforms: Sequence[str] = PLATFORMS,
-    force: bool = False,
+    input: Input,
+    dtype: DType | None,
+    platforms: Sequence[str],
+    labels: Sequence[str],
+    template: str,
+    force: bool,
+    explain: Explain,
     **reading: Unpack[Reading],
 ) -> Exported:
-    """Write a model as a program of another format, for any batch size.
-
-    A process that cannot import this project reads the program back and runs it on pictures; the outputs
-    are compared with both twins'. ``OUT.json`` describes the program: inputs and outputs, schema,
-    preprocessing, class names, licence, provenance, and its distance from the twins.
+    """Write a model as a program of another format; `parity.export` says what each argument is.
 
     Args:
-        source: a checkpoint as `load` reads it, or a model of either twin.
-        out: the file to write.
-        to: ``stablehlo``, ``onnx`` or ``torch-export``.
-        input: ``uint8``, pictures (B, h, w, C) of any size, which the program resizes, crops and
-            normalises as the file says; ``float32``, images that the caller has prepared.
-        dtype: type of the weights and of the computation; by default the weights' own type.
-        platforms: platforms that a StableHLO program is lowered for.
-        force: replace existing files.
-        reading: options of `read_checkpoint` that state what the checkpoint leaves open.
-
-    Raises:
-        DifferentError: the program does not compute the same function; no file is kept.
-        ConfigError: no such format, input, type or platform, or the model does not fit the format.
-        InputError: `input` is ``uint8``, and the preprocessing is unknown.
-        MissingFileError, WeightsError: see `read_checkpoint`; or the program cannot be read back.
+        explain: called with the program before it is deleted, if it is another function than the twins.
     """
     if to not in FORMATS:
         raise ConfigError(f"to = {to!r}: expected one of {', '.join(FORMATS)}")
     form, out = FORMATS[to], Path(out)
     beside = out.with_name(f"{out.name}.json")
     check_writable(out)
-    subject = subject_of(source, input=input, dtype=dtype, **reading)
+    subject = subject_of(source, input=input, dtype=dtype, labels=labels, template=template, **reading)
+    if subject.int8 and to != "onnx":
+        raise ConfigError("dtype = int8 (--dtype int8) is ONNX Runtime's; give to = onnx (--to onnx)")
     about = describe(subject, form, platforms)
     compared: tuple[Compared, ...] = ()
 
-    with atomic_file(beside, force=force) as description:
+    def measured(path: Path, subject: Subject) -> None:
+        nonlocal compared
+        compared = compared_with_twins(subject, form, path)
+        if not all(each.passed for each in compared):
+            raise DifferentError(_refusal(out, compared), compared, explain(subject, form, path))
+
+    with TemporaryDirectory(prefix="parity-") as folder, atomic_file(beside, force=force) as description:
 
         def check(path: Path) -> None:
-            nonlocal compared
-            compared = compared_with_twins(subject, form, path)
-            _refuse(out, compared)
+            measured(path, subject)
             about["compared"] = [each.to_dict() for each in compared]
             description.write(json.dumps(about, indent=1).encode())
 
+        program = form.write(subject, dict(about), platforms)
+        if subject.int8:  # what is quantised is first shown to be the twins' function
+            exact = Path(folder, f"float32{form.suffix}")
+            exact.write_bytes(program)
+            measured(exact, replace(subject, int8=False))
+            program = quantised(exact)
         with atomic_file(out, force=force, check=check) as file:
-            file.write(form.write(subject, dict(about), platforms))
+            file.write(program)
     return Exported(out, beside, about, compared)
 
 
@@ -112,47 +116,49 @@ def compared_with_twins(subject: Subject, form: Format, path: Path) -> tuple[Com
 
 
 def laid_out(images: np.ndarray, form: Format) -> np.ndarray:
-    """Return prepared images (B, H, W, C) in the layout of a format."""
-    return images if form.layout == "NHWC" else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+    """Return prepared images (B, H, W, C) in the layout of a format; token ids (B, N) have none."""
+    return (
+        images
+        if form.layout == "NHWC" or images.ndim == 2
+        else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+    )
 
 
 def describe(subject: Subject, form: Format, platforms: Sequence[str]) -> dict[str, Any]:
     """Return the description of a program, as JSON values."""
     shape, dtype = example(subject, form.layout)
     names = iter("Bhw")
-    inside = subject.inside is not None
+    inside, text = subject.inside is not None, isinstance(subject.config, TextConfig)
     told = subject.metadata
     return {
         "format": form.name,
         "input": {
             "name": "images",
             "shape": [next(names) if length is None else length for length in shape],
-            "layout": "NHWC" if inside else form.layout,
+            "layout": "BN" if text else "NHWC" if inside else form.layout,
             "dtype": dtype,
             "preprocessing": "inside" if inside else "left to the caller",
+            **({"fill": {"id": fill.pad, "left": fill.left}} if (fill := subject.tokens) else {}),
         },
         "outputs": {
             name: {"shape": each, "dtype": "float32"} for name, each in subject.shapes().items()
         },
-        "dtype": subject.dtype,
+        "dtype": "int8" if subject.int8 else subject.dtype,
         **({"platforms": list(platforms)} if form.name == "stablehlo" else {}),
         "schema": json.loads(subject.config.to_json()),
         "preprocess": told.pixels and json.loads(told.pixels.to_json()),
-        "class_names": told.class_names,
+        "class_names": subject.labels.names if subject.labels else told.class_names,
+        **({"texts": subject.labels.texts} if subject.labels else {}),
         "license": told.license,
         "provenance": subject.provenance,
         "versions": versions(),
     }
 
 
-def _refuse(out: Path, compared: Sequence[Compared]) -> None:
-    failed = [each for each in compared if not each.passed]
-    if not failed:
-        return
-    worst = max(failed, key=lambda each: each.error / each.limit)
+def _refusal(out: Path, compared: Sequence[Compared]) -> str:
+    worst = max(compared, key=lambda each: each.error / (each.limit or np.inf))
     twins = ", ".join(f"{twin} {error:.1e}" for twin, error in worst.twins.items())
-    raise DifferentError(
+    return (
         f"{out}: not written, for {worst.output} would be {worst.error:.1e} from the twins' float64 run"
-        f" where the twins are {twins}; at most {worst.limit:.1e} is rounding ({worst.origin})",
-        tuple(compared),
+        f" where the twins are {twins}; at most {worst.limit:.1e} is rounding ({worst.origin})"
     )

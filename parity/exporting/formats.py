@@ -9,14 +9,13 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from parity.exporting.programs import example, jax_program, torch_program
 from parity.exporting.subject import Subject
 from vit_config import ConfigError
 
-PLATFORMS = ("cpu", "cuda", "tpu")
-"""Platforms that a StableHLO program is lowered for by default."""
 AXES = ("batch", "height", "width")
 """Names of the axes of dynamic length: the first three of uint8 pictures."""
 ABOUT = "vit.about"
@@ -105,6 +104,22 @@ def onnx(subject: Subject, about: Mapping[str, Any], platforms: Sequence[str]) -
     del model.graph.value_info[:]  # it names the axes as the exporter did
     onnx.helper.set_model_props(model, {ABOUT: json.dumps(about)})
     return model.SerializeToString()
+
+
+def quantised(path: Path) -> bytes:
+    """Quantise an ONNX file by ONNX Runtime: weights of products to int8, rows of what they multiply to
+    8 bits when it runs."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    out = path.with_name("int8.onnx")
+    logger = logging.getLogger()
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # it advises to prepare the graph first, which changes it
+    try:
+        quantize_dynamic(path, out, per_channel=True, weight_type=QuantType.QInt8)
+    finally:
+        logger.setLevel(level)
+    return out.read_bytes()
 
 
 def _traced(subject: Subject) -> Any:

@@ -1,7 +1,8 @@
-"""The function that each framework traces for an export: from images to named outputs.
+"""The function that each framework traces for an export: from images or token ids to named outputs.
 
 A program that includes preprocessing takes images (B, h, w, C) uint8. Any other takes images resized and
-normalised, in its framework's own layout: (B, H, W, C) of JAX, (B, C, H, W) of PyTorch.
+normalised, in its framework's own layout: (B, H, W, C) of JAX, (B, C, H, W) of PyTorch. A text tower's
+takes token ids (B, N) int32.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 from parity.exporting.pixels import fit, normalise
 from parity.exporting.subject import Subject
+from vit_config import TextConfig
 
 
 def jax_program(subject: Subject) -> Callable[[Any], dict[str, Any]]:
@@ -20,10 +22,12 @@ def jax_program(subject: Subject) -> Callable[[Any], dict[str, Any]]:
 
     import vit_jax
 
-    model = vit_jax.from_arrays(subject.config, subject.arrays)
+    model = subject.model(vit_jax, subject.arrays)
     dtype = jnp.dtype(subject.dtype)
 
     def program(images: jax.Array) -> dict[str, jax.Array]:
+        if subject.input == "tokens":
+            return _wide(jnp, subject, model(images))
         if (preprocess := subject.inside) is not None:
             with jax.enable_x64(
                 True
@@ -31,12 +35,7 @@ def jax_program(subject: Subject) -> Callable[[Any], dict[str, Any]]:
                 pixels = jnp.moveaxis(images, 3, 1).astype(jnp.float64)  # (B, C, h, w)
                 pixels = fit(jnp, pixels, subject.image_size, preprocess).astype(jnp.float32)
             images = jnp.moveaxis(normalise(jnp, pixels, preprocess), 1, 3)  # (B, H, W, C)
-        found = model(images.astype(dtype))
-        assert found.prefix_tokens is not None
-        assert found.patch_tokens is not None
-        tokens = jnp.concatenate([found.prefix_tokens, found.patch_tokens], axis=1)
-        every = {"logits": found.logits, "pooled": found.pooled, "tokens": tokens}
-        return {name: every[name].astype(jnp.float32) for name in subject.outputs}
+        return _wide(jnp, subject, model(images.astype(dtype)))
 
     return program
 
@@ -50,27 +49,38 @@ def torch_program(subject: Subject) -> Any:
     class Program(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.model = vit_torch.from_arrays(subject.config, subject.arrays).requires_grad_(False)
+            self.model = subject.model(vit_torch, subject.arrays).requires_grad_(False)
 
         def forward(self, images: torch.Tensor) -> dict[str, torch.Tensor]:
+            if subject.input == "tokens":
+                return _wide(torch, subject, self.model(images.to(torch.int64)))
             if (preprocess := subject.inside) is not None:
                 pixels = images.permute(0, 3, 1, 2).to(torch.float64)  # (B, C, h, w)
                 pixels = fit(torch, pixels, subject.image_size, preprocess).to(torch.float32)
                 images = normalise(torch, pixels, preprocess)  # (B, C, H, W)
-            found = self.model(images.to(getattr(torch, subject.dtype)))
-            tokens = torch.cat([found.prefix_tokens, found.patch_tokens], dim=1)
-            every = {"logits": found.logits, "pooled": found.pooled, "tokens": tokens}
-            return {name: every[name].to(torch.float32) for name in subject.outputs}
+            return _wide(torch, subject, self.model(images.to(getattr(torch, subject.dtype))))
 
     return Program().eval()
 
 
+def _wide(xp: Any, subject: Subject, found: Any) -> dict[str, Any]:
+    """Return a model's outputs by their names, in float32."""
+    wide = (each if each is None or isinstance(each, tuple) else _float32(xp, each) for each in found)
+    return subject.named(xp, type(found)(*wide))
+
+
+def _float32(xp: Any, value: Any) -> Any:
+    return value.astype(xp.float32) if hasattr(value, "astype") else value.to(xp.float32)
+
+
 def example(subject: Subject, layout: str) -> tuple[tuple[int | None, ...], str]:
-    """Return the shape of a program's images, with None for each dynamic length, and their type.
+    """Return the shape of a program's input, with None for each dynamic length, and their type.
 
     Args:
         layout: ``NHWC`` or ``NCHW``, the layout of prepared images.
     """
+    if isinstance(subject.config, TextConfig):
+        return (None, subject.length), "int32"
     channels, size = subject.config.in_channels, subject.image_size
     if subject.inside is not None:
         return (None, None, None, channels), "uint8"

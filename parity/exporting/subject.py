@@ -1,43 +1,76 @@
-"""The model to export: its schema and weights, its metadata and provenance."""
+"""The model to export: its schema and weights, its metadata and provenance, its inputs and outputs."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, get_args
+from importlib.util import find_spec
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from parity.exporting.pixels import FILTERS
-from parity.porting.checkpoint import read_checkpoint
+from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.dialects.rewrites import State
 from parity.porting.files import twin_of
 from parity.porting.formats.base import Stored
 from parity.porting.metadata import Metadata
-from parity.porting.opened import Opened
-from parity.porting.provenance import digest_of, to_json, versions
+from parity.porting.provenance import digest_of_source, to_json, versions
+from parity.porting.text.read import read_text
+from parity.porting.text.texts import load_texts
+from parity.porting.text.tokens import Tokens, read_tokens
 from parity.porting.transform import as_type
-from vit_config import ConfigError, InputError, Preprocess, ViTConfig
+from vit_config import ConfigError, InputError, Preprocess, TextConfig, ViTConfig
 
-Input = Literal["uint8", "float32"]
-"""Input of a program: pictures of any size, or images that are resized and normalised already."""
-DType = Literal["float32", "float16", "bfloat16"]
-"""Type of the weights and of the computation; outputs are float32."""
+Input = Literal["uint8", "float32", "tokens"]
+"""Input of a program: pictures of any size, images that are resized and normalised already, or token
+ids of texts."""
+DType = Literal["float32", "float16", "bfloat16", "int8"]
+"""Type of the weights and of the computation; outputs are float32. int8: the products of ONNX Runtime's
+dynamic quantisation, all else in float32."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Classes in words, as the last layer of an image tower that has a text tower beside it."""
+
+    names: tuple[str, ...]
+    texts: tuple[str, ...]
+    directions: np.ndarray
+    """(E, T) float32: the texts' embeddings at length 1, times the factor of cosines."""
+    bias: float
+    """What is added to each logit."""
+
+    def logits(self, xp: Any, images: Any) -> Any:
+        """Compare embeddings of images (B, E), in float32 or float64, with the texts: (B, T).
+
+        Args:
+            xp: `numpy`, `jax.numpy` or `torch`.
+        """
+        length = xp.sqrt((images * images).sum(-1))[:, None]
+        return images / length @ xp.asarray(self.directions, dtype=images.dtype) + self.bias
 
 
 @dataclass(frozen=True)
 class Subject:
     """A model to export, and the kind of images that its program takes."""
 
-    config: ViTConfig
+    config: ViTConfig | TextConfig
     arrays: dict[str, np.ndarray]
     """Parameters by the twins' names, all of one type."""
     dtype: str
+    """Type in which the twins compute it."""
     metadata: Metadata
     provenance: list[Any]
     """Hops of the weights, oldest first, as JSON values."""
     input: Input
+    labels: Labels | None = None
+    tokens: Tokens | None = None
+    """How the tokenizer beside a text tower brings texts to one length, where there is one."""
+    int8: bool = False
+    """Whether ONNX Runtime quantises the products of the float32 program."""
 
     @property
     def inside(self) -> Preprocess | None:
@@ -47,79 +80,163 @@ class Subject:
     @property
     def image_size(self) -> tuple[int, int]:
         """Height and width of the images that the model itself sees."""
+        assert isinstance(self.config, ViTConfig)
         told = self.metadata.pixels
         return (told and told.image_size) or self.config.image_size
 
     @property
+    def length(self) -> int:
+        """Number of tokens of each text."""
+        assert isinstance(self.config, TextConfig)
+        return self.tokens.length if self.tokens else self.config.context_length
+
+    @property
     def outputs(self) -> tuple[str, ...]:
         """Names of the outputs; no logits where they would equal the pooled output."""
-        own = self.config.num_classes or self.config.head_hidden
-        return ("logits", "pooled", "tokens") if own else ("pooled", "tokens")
+        return tuple(self.shapes())
 
     def shapes(self) -> dict[str, list[Any]]:
         """Return the shape of each output; B is the batch size."""
-        cfg, (height, width) = self.config, self.image_size
-        rows, columns = cfg.grid_of(height, width)
+        cfg = self.config
+        if isinstance(cfg, TextConfig):
+            D, E = cfg.hidden_size, cfg.projection_dim or cfg.hidden_size
+            return {"embeddings": ["B", E], "pooled": ["B", D], "tokens": ["B", self.length, D]}
+        rows, columns = cfg.grid_of(*self.image_size)
         every: dict[str, list[Any]] = {
-            "logits": ["B", cfg.num_logits],
+            "logits": ["B", len(self.labels.names) if self.labels else cfg.num_logits],
             "pooled": ["B", cfg.head_inputs],
             "tokens": ["B", cfg.num_prefix_tokens + rows * columns, cfg.hidden_size],
         }
+        if not (self.labels or cfg.num_classes or cfg.head_hidden):
+            del every["logits"]
+        return every
+
+    def model(self, twin: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+        """Build the model in one twin, `vit_jax` or `vit_torch`."""
+        text = isinstance(self.config, TextConfig)
+        return (twin.text_from_arrays if text else twin.from_arrays)(self.config, arrays)
+
+    def named(self, xp: Any, found: Any) -> dict[str, Any]:
+        """Return what a model's call returned as the program's outputs, by their names.
+
+        Args:
+            xp: `numpy`, `jax.numpy` or `torch`, whose arrays they are; float32 or float64 with `labels`.
+        """
+        if isinstance(self.config, TextConfig):
+            return {name: getattr(found, name) for name in self.outputs}
+        tokens = xp.concatenate([found.prefix_tokens, found.patch_tokens], axis=1)
+        every = {"logits": found.logits, "pooled": found.pooled, "tokens": tokens}
+        if self.labels:
+            every["logits"] = self.labels.logits(xp, found.logits)
         return {name: every[name] for name in self.outputs}
 
 
-def subject_of(source: Any, *, input: Input, dtype: str | None, **reading: Any) -> Subject:
-    """Prepare a checkpoint, or a model of either twin, for export.
+def subject_of(
+    source: Any,
+    *,
+    input: Input,
+    dtype: str | None = None,
+    labels: Sequence[str] = (),
+    template: str = "{}",
+    **reading: Any,
+) -> Subject:
+    """Prepare a checkpoint, or a model in memory, for export.
 
     Raises:
         ConfigError: an unknown type or kind of input, or a checkpoint that cannot be read as stated.
-        InputError: `input` is ``uint8``, and the preprocessing is unknown.
+        InputError: `input` is ``uint8``, and the preprocessing is unknown; or there is no text tower.
         MissingFileError, WeightsError: see `read_checkpoint`.
     """
     _among("input", input, get_args(Input))
     if dtype is not None:
         _among("dtype", dtype, get_args(DType))
-    if isinstance(source, str | Path | Opened):
-        checkpoint = read_checkpoint(source, **reading)
-        where, cfg, stored = checkpoint.path, checkpoint.config, checkpoint.arrays
-        metadata = checkpoint.metadata
-        hops = [*checkpoint.hops, checkpoint.hop(digest_of(checkpoint.container.files))]
-        provenance = json.loads(to_json(hops))
-    else:
-        if not hasattr(source, "cfg") or reading:
-            raise ConfigError(f"{type(source).__qualname__}: give a checkpoint, or a model of vit_jax or"
-                              " vit_torch without what is said of files")  # fmt: skip
-        framework = type(source).__module__.partition(".")[0].removeprefix("vit_")
-        where, cfg = type(source).__qualname__, source.cfg
-        arrays = twin_of(framework).to_arrays(source)
-        stored = {name: Stored.of(each) for name, each in arrays.items()}
-        metadata = Metadata.of(source.about.preprocess)
-        provenance = json.loads(source.about.provenance)
-    if input == "uint8" and metadata.pixels is None:
+    found = _read(source, input, labels, template, reading)
+    if input == "uint8" and found.metadata.pixels is None:
         raise InputError(
-            f"{where}: nobody says how images are prepared, so it cannot be a part of the program;"
+            f"{found.where}: nobody says how images are prepared, so it cannot be a part of the program;"
             " state it with preprocess (--preprocess FILE), or leave it to the caller with"
             " input = float32 (--input float32)"
         )
-    if input == "uint8" and metadata.pixels and metadata.pixels.pixel_type != "uint8":
+    told = found.metadata.pixels
+    if input == "uint8" and told and told.pixel_type != "uint8":
         raise InputError(
-            f"{where}: pixels are {metadata.pixels.pixel_type}, and a program with preprocessing takes"
-            " uint8; leave it to the caller with input = float32 (--input float32)"
+            f"{found.where}: pixels are {told.pixel_type}, and a program with preprocessing takes uint8;"
+            " leave it to the caller with input = float32 (--input float32)"
         )
-    if input == "uint8" and metadata.pixels and metadata.pixels.interpolation not in FILTERS:
+    if input == "uint8" and told and told.interpolation not in FILTERS:
         raise ConfigError(
-            f"{where}: interpolation = {metadata.pixels.interpolation!r} cannot be a part of a program,"
-            f" only {', '.join(FILTERS)}; leave it to the caller with input = float32 (--input float32)"
+            f"{found.where}: interpolation = {told.interpolation!r} cannot be a part of a program, only"
+            f" {', '.join(FILTERS)}; leave it to the caller with input = float32 (--input float32)"
         )
-    have = str(next(iter(stored.values())).dtype)
-    kept = dtype or have
+    have = str(next(iter(found.arrays.values())).dtype)
+    kept = ("float32" if dtype == "int8" else dtype) or have
     if kept not in get_args(DType):
-        raise ConfigError(f"{where}: the weights are {have}; give dtype = float32 (--dtype float32)")
-    state = as_type(State(cfg, stored, ()), kept)
+        raise ConfigError(
+            f"{found.where}: the weights are {have}; give dtype = float32 (--dtype float32)"
+        )
+    state = as_type(State(found.config, found.arrays, ()), kept)  # type: ignore[arg-type]
+    hops = list(found.provenance)
     if state.said:
-        provenance.append({"done": list(state.said), "versions": versions()})
+        hops.append({"done": list(state.said), "versions": versions()})
     loaded = {name: each.load() for name, each in state.arrays.items()}
-    return Subject(cfg, loaded, kept, metadata, provenance, input)
+    return Subject(
+        found.config, loaded, kept, found.metadata, hops, input, found.labels, found.tokens,
+        int8=dtype == "int8",
+    )  # fmt: skip
+
+
+class _Read(NamedTuple):
+    where: Any
+    config: ViTConfig | TextConfig
+    arrays: dict[str, Stored]
+    metadata: Metadata
+    provenance: list[Any]
+    labels: Labels | None = None
+    tokens: Tokens | None = None
+
+
+def _read(
+    source: Any, input: Input, labels: Sequence[str], template: str, reading: dict[str, Any]
+) -> _Read:
+    """Read a checkpoint, its text tower, or a twin's model."""
+    framework = type(source).__module__.partition(".")[0].removeprefix("vit_")
+    if framework in ("jax", "torch"):
+        if reading or labels or input == "tokens":
+            raise ConfigError(
+                f"{type(source).__qualname__}: a twin's model is exported as it is; give its checkpoint"
+                " for texts, or with what is said of files"
+            )
+        stored = {n: Stored.of(each) for n, each in twin_of(framework).to_arrays(source).items()}
+        told = json.loads(source.about.provenance)
+        metadata = Metadata.of(source.about.preprocess)
+        return _Read(type(source).__qualname__, source.cfg, stored, metadata, told)
+    checkpoint = read_checkpoint(source, **reading)
+    where, metadata = checkpoint.path, checkpoint.metadata
+    hops = [*checkpoint.hops, checkpoint.hop(digest_of_source(checkpoint.container))]
+    told = json.loads(to_json(hops))
+    if input == "tokens":
+        if labels:
+            raise ConfigError("labels go with images, and input = tokens (--input tokens) is of texts")
+        text = read_text(checkpoint)
+        tokens = None
+        with suppress(InputError):  # no tokenizer beside it: ids are what the caller has
+            tokens = read_tokens(checkpoint.path, text.config)
+        return _Read(where, text.config, text.arrays, metadata, told, tokens=tokens)
+    compared = _labels(checkpoint, labels, template) if labels else None
+    return _Read(where, checkpoint.config, checkpoint.arrays, metadata, told, compared)
+
+
+def _labels(checkpoint: Checkpoint, names: Sequence[str], template: str) -> Labels:
+    """Embed classes in words by the text tower beside an image tower."""
+    told = [template.replace("{}", each) for each in names]
+    framework = "torch" if find_spec("torch") else "jax"
+    texts = load_texts(checkpoint, framework=framework)
+    embedded = texts.embed(told).astype(np.float64)
+    held = twin_of(framework).to_arrays(texts.model)
+    scale = np.exp(np.float64(held["logit_scale"])) if "logit_scale" in held else 1.0
+    directions = (scale * embedded / np.linalg.norm(embedded, axis=1, keepdims=True)).T
+    bias = float(held["logit_bias"]) if "logit_bias" in held else 0.0
+    return Labels(tuple(names), tuple(told), directions.astype(np.float32), bias)
 
 
 def _among(name: str, value: str, known: tuple[str, ...]) -> None:

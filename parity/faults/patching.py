@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 from parity.faults.registry import Fault, check_needs, parse
-from parity.faults.twin import Here, Twin, twin
+from parity.faults.twin import Here, Twin, TwinName
 from vit_config import ConfigError, ViTConfig
 
 
@@ -83,3 +83,14 @@ def _patched(fault: Fault, wrong: Twin, kinds: Mapping[str, type]) -> Iterator[N
         outermost = enter(getattr(wrong.model, wrong.call))
         stack.enter_context(mock.patch.object(wrong.model, wrong.call, outermost))
         yield
+
+
+def twin(name: TwinName) -> Twin:
+    """Return the twin of that name, after importing its framework."""
+    if name == "jax":
+        from parity.faults.twin_jax import JaxTwin
+
+        return JaxTwin()
+    from parity.faults.twin_torch import TorchTwin
+
+    return TorchTwin()

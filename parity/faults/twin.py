@@ -106,14 +106,3 @@ class Here:
     def sibling(self, name: str) -> Any:
         """Return the module of that name beside this one."""
         return self.modules[f"{self.path.rpartition('.')[0]}.{name}"]
-
-
-def twin(name: TwinName) -> Twin:
-    """Return the twin of that name, after importing its framework."""
-    if name == "jax":
-        from parity.faults.twin_jax import JaxTwin
-
-        return JaxTwin()
-    from parity.faults.twin_torch import TorchTwin
-
-    return TorchTwin()

@@ -73,5 +73,11 @@ def redraw(
 def random_batch(cfg: ViTConfig, size: int, seed: int) -> Batch:
     """Draw standard normal images and random labels."""
     stream = np.random.default_rng([seed, 1])
-    images = stream.standard_normal((size, *cfg.image_size, cfg.in_channels))
+    images = random_images((size, *cfg.image_size, cfg.in_channels), stream)
     return Batch(images, stream.integers(0, cfg.num_logits, size))
+
+
+def random_images(shape: tuple[int, ...], stream: np.random.Generator | int) -> np.ndarray:
+    """Draw the images of `random_batch`, (B, H, W, C), given their random stream or its seed."""
+    drawn = np.random.default_rng([stream, 1]) if isinstance(stream, int) else stream
+    return drawn.standard_normal(shape)

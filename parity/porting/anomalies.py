@@ -1,8 +1,8 @@
-"""Search for oddities in weights: reads every value once."""
+"""Values that are not finite: counted, and refused."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,27 +14,6 @@ from vit_config.files.stored import Extent
 
 MANY = 6
 """Most tensors that an error message names."""
-
-
-def anomalies(arrays: Mapping[str, Stored]) -> Iterator[str]:
-    """Yield a sentence for each oddity of a model's tensors, by the twins' names.
-
-    Values that are not finite; a head, or any matrix, that is all zero; a matrix whose rows are all the
-    same. Reads one tensor at a time.
-
-    Raises:
-        WeightsError: a tensor that cannot be read.
-    """
-    for name, stored in arrays.items():
-        values = stored.load()
-        if said := not_finite(values):
-            yield f"{name}: {said}"
-        elif name.startswith("head") and name.endswith("weight") and not values.any():
-            yield f"{name}: all zero, so the logits are the same for every image; train the head first"
-        elif values.ndim > 1 and values.size > 1 and not values.any():
-            yield f"{name}: all zero"
-        elif values.ndim > 1 and len(values) > 1 and bool(np.all(values == values[:1])):
-            yield f"{name}: every row is the same"
 
 
 def not_finite(values: np.ndarray) -> str:

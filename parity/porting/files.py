@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.dialects.rewrites import State
 from parity.porting.loaded import Loaded
+from parity.porting.on_mesh import spread
 from parity.porting.opened import Opened
 from parity.porting.provenance import digest_of_source, to_json
 from parity.porting.reading import Reading
@@ -23,6 +24,9 @@ from vit_config.errors import naming
 from vit_config.pretrained import About
 from vit_train.frameworks import Framework
 
+if TYPE_CHECKING:
+    from jax.sharding import Mesh
+
 DType = Literal["float64", "float32", "float16", "bfloat16"]
 
 
@@ -32,6 +36,7 @@ def load(
     framework: Framework,
     kernel: str = "auto",
     dtype: DType | None = None,
+    mesh: Mesh | None = None,
     **reading: Unpack[Reading],
 ) -> Loaded:
     """Read a checkpoint of any dialect into one twin; the other framework is not imported.
@@ -42,6 +47,7 @@ def load(
             model of timm, transformers, torchvision or open_clip in memory; or a state dict.
         kernel: how attention is computed, one of the twin's `kernels.KERNELS`.
         dtype: type of the parameters and of the computation; by default the weights' own type.
+        mesh: of JAX, devices to split each parameter over, see `parity.porting.on_mesh.spread`.
         reading: options of `read_checkpoint` that state what the checkpoint leaves open.
 
     Raises:
@@ -51,6 +57,10 @@ def load(
         ConfigError: a field that has to be stated was not, or a stated value is not valid.
     """
     twin = twin_of(framework)
+    if mesh is not None and framework != "jax":
+        raise ConfigError(
+            f'framework = {framework!r} takes no mesh; give framework = "jax", or leave it'
+        )
     checkpoint = read_checkpoint(source, **reading)
     with naming(checkpoint.path), ThreadPoolExecutor(1) as beside:
         digest = beside.submit(digest_of_source, checkpoint.container)  # reads the whole file meanwhile
@@ -58,6 +68,8 @@ def load(
         state = state if dtype is None else as_type(state, dtype)
         arrays = {name: stored.load() for name, stored in state.arrays.items()}
         model = twin.from_arrays(checkpoint.config, arrays, kernel=kernel)
+    if mesh is not None:
+        spread(model, mesh)
     hops = (*checkpoint.hops, checkpoint.hop(digest.result(), state.said))
     model.about = About(checkpoint.preprocess, to_json(hops))
     return Loaded(

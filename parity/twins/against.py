@@ -50,7 +50,7 @@ def read_sealed(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise MissingFileError(f"{path}: no such file; give one that parity check --json wrote")
     try:
-        content = parse_json(read_text(path))
+        content = parse_json(read_text(path), pairs=_without_repeats)
     except (ValueError, RecursionError) as error:
         raise WeightsError(f"{path}: not valid JSON ({' '.join(str(error).split())})") from None
     if not isinstance(content, dict) or SEAL not in content or "arguments" not in content:
@@ -134,6 +134,14 @@ def changed(kept: dict[str, Any], today: Report) -> Iterator[str]:
         before, now = kept["environment"].get(name), today.environment.get(name)
         if before != now:
             yield f"{name} {before} then, {now} today"
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Build a dict; refuse a repeated key, whose value may differ between a reader and the seal."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is given twice")
+    return found
 
 
 def _digest(source: str) -> str:

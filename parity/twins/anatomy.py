@@ -56,7 +56,7 @@ class Run(NamedTuple):
     first: Part
     last: str
     """Path of the last module."""
-    count: int
+    count: int  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 def anatomy(

@@ -75,7 +75,7 @@ def pair(
 
 
 @overload
-def to_torch(model: vit_jax.TextTower) -> vit_torch.TextTower: ...
+def to_torch(model: vit_jax.TextTower) -> vit_torch.TextTower: ...  # pyright: ignore[reportOverlappingOverload]
 @overload
 def to_torch(model: Any) -> vit_torch.ViT: ...
 def to_torch(model: Any) -> Any:
@@ -103,7 +103,7 @@ def to_torch(model: Any) -> Any:
 
 
 @overload
-def to_jax(model: vit_torch.TextTower) -> vit_jax.TextTower: ...
+def to_jax(model: vit_torch.TextTower) -> vit_jax.TextTower: ...  # pyright: ignore[reportOverlappingOverload]
 @overload
 def to_jax(model: Any) -> vit_jax.ViT: ...
 def to_jax(model: Any) -> Any:

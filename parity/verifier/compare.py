@@ -78,6 +78,11 @@ def _in_float64(
     found = Compared(*names, forward)
     if forward.verdict == "DIFFERENT" or not backward or gradients or _is_step(of_a) or _is_step(of_b):
         return found, given
+    why = next(
+        (each.forward_only for each in given if isinstance(each, Given) and each.forward_only), ""
+    )
+    if why:
+        return replace(found, no_backward=why), given
     if forward.notes:  # the rounding would reach every gradient and hide faults there
         return replace(found, no_backward=ROUNDED), given
     say("recording the backward passes")

@@ -145,7 +145,7 @@ def test_the_jax_twin_runs_in_bfloat16():
     make_side("vit_jax", "digits", 3, "bfloat16").forward()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive  # both are compiled, in processes of their own
 def test_both_twins_are_timed(tmp_path, capfd):
     file = tmp_path / "bench.json"
     sides = ["--peak", "1e13", "--sides", "vit_torch", "vit_jax"]

@@ -12,15 +12,14 @@ def test_the_page_is_of_its_rows():
     told = [tuple(line.strip("| ").split(" | ")[:3]) for line in lines if line.count("|") == 11][2:]
     assert {"/".join(each) for each in told} == set(rows)
     assert rows.keys() <= {f"{f}/{to}/{dtype}" for f in table.FAMILIES for to, dtype in table.CASES}
-    assert all(row["error"] <= row["limit"] for row in rows.values())
+    assert all(row["limit"] is None or row["error"] <= row["limit"] for row in rows.values())
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("family", table.FAMILIES)
 @pytest.mark.parametrize(("to", "dtype"), table.CASES)
 def test_every_family_leaves_unharmed(tmp_path, family, to, dtype):
-    table.write_drawn(tmp_path / "own.safetensors", table.config_of(family, depth=1))
-    done = parity.export(
-        tmp_path / "own.safetensors", tmp_path / "out", to=to, dtype=dtype, input="float32"
-    )
+    source = table.write_source(tmp_path / "own.safetensors", family, depth=1)
+    given = "tokens" if family == table.TEXT else "float32"
+    done = parity.export(source, tmp_path / "out", to=to, dtype=dtype, input=given)
     assert all(each.passed for each in done.compared)

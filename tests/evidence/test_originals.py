@@ -9,6 +9,7 @@ from evidence.originals.check import ORIGINALS, check_recipe
 from evidence.originals.timm import Timm
 from parity.cli.support.job_file import base_job
 from tests.support.refusals import one_line
+from tests.support.share import rarely
 from vit_config import ConfigError
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -18,7 +19,9 @@ def job(name):
     return base_job(None, RECIPES / f"{name}.toml")
 
 
-@pytest.mark.parametrize("name", ["vit_s16_i1k", "deit3_s", "mae_b16_finetune"])
+@pytest.mark.parametrize(
+    "name", rarely(("vit_s16_i1k", "deit3_s", "mae_b16_finetune"), ("vit_s16_i1k",))
+)
 def test_a_recipe_is_its_original(name):
     rows = check_recipe(name, job(name))
     assert [row.twin for row in rows] == ["JAX", "PyTorch"]

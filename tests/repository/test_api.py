@@ -58,6 +58,7 @@ def test_a_model_is_loaded_in_the_type_that_is_asked_for(framework, tmp_path):
         parity.load(path, framework=framework, dtype="int8")
 
 
+@pytest.mark.exhaustive  # a checker of types reads all of numpy and pydantic first
 def test_a_users_file_is_checked_by_its_types(tmp_path):
     """Its two mistakes are reported, and nothing else."""
     (tmp_path / "user.py").write_text(

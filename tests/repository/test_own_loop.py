@@ -18,7 +18,7 @@ import parity
 from parity.porting.verification.peers import import_timm
 from tests.support.convert_cases import arrays_of
 from tests.support.tiny import TINY
-from vit_config import InputError, Preprocess, write_weights
+from vit_config import ConfigError, InputError, Preprocess, write_weights
 from vit_config.errors import UnstatedError
 
 import_timm()  # declares the operators without which torchvision does not load on some machines
@@ -103,6 +103,27 @@ def test_images_on_a_mesh_as_jax_makes_it_get_a_sentence(start):
         jax.eval_shape(model.logits, images)
     whole = jax.device_put(IMAGES, NamedSharding(mesh, P()))
     assert jax.eval_shape(model.logits, whole).shape == (16, 5)
+
+
+def test_a_model_is_loaded_onto_a_mesh_as_jax_makes_it(start):
+    mesh = jax.make_mesh((4, 2), ("data", "model"))  # explicit axes
+    loaded = parity.load("start.safetensors", framework="jax", mesh=mesh)
+    kernel = loaded.model.blocks[0].mlp.fc1.kernel[...]
+    assert len(kernel.sharding.device_set) == 8
+    assert kernel.addressable_shards[0].data.size == kernel.size // 8
+    whole = parity.load("start.safetensors", framework="jax")
+    np.testing.assert_allclose(loaded.of_batch(IMAGES), whole.of_batch(IMAGES), rtol=1e-5, atol=1e-6)
+    with pytest.raises(ConfigError, match="takes no mesh"):
+        parity.load("start.safetensors", framework="torch", mesh=mesh)
+
+
+def test_blocks_are_seen_over_a_jit(start):
+    model = parity.load("start.safetensors", framework="jax").model
+    wanted = model.forward_intermediates(IMAGES, indices=[0], norm=True)
+    by_nnx = nnx.jit(lambda model, x: model.forward_intermediates(x, indices=[0], norm=True))
+    by_jax = jax.jit(model.forward_intermediates, static_argnames=("indices", "norm"))
+    for found in (by_nnx(model, IMAGES), by_jax(IMAGES, indices=(0,), norm=True)):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found, wanted)
 
 
 def test_torch(start):

@@ -9,6 +9,7 @@ import io
 import json
 import pickle
 import resource
+import shutil
 import struct
 import subprocess
 import sys
@@ -67,7 +68,7 @@ def _array(descr: str, count: int, data: bytes) -> bytes:
     )
 
 
-def _expanded(folder: Path) -> Path:
+def _expanded(folder: Path, count: int = 40, of: str = "t") -> Path:
     def tensor(name: str) -> bytes:
         stored = (
             b"(" + text("storage") + named("torch.FloatStorage") + text("0") + text("cpu") + b"K\x01tQ"
@@ -78,8 +79,52 @@ def _expanded(folder: Path) -> Path:
             b"(" + stored + b"K\x00" + shape + b"\x85K\x00\x85\x89" + hooks + b"tR"
         )  # fmt: skip
 
-    body = b"}(" + b"".join(tensor(f"t{number}") for number in range(40)) + b"u"
+    body = b"}(" + b"".join(tensor(f"{of}{number}") for number in range(count)) + b"u"
     return _torch(folder, body, **{"data/0": bytes(4)})
+
+
+def _shards(folder: Path) -> Path:
+    """Each within the least that a file may make."""
+    for number in range(9):
+        _expanded(folder, 1, f"s{number}.").rename(folder / f"{number}.bin")
+    places = {f"s{number}.0": f"{number}.bin" for number in range(9)}
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": places}))
+    return folder
+
+
+def _members(folder: Path) -> Path:
+    """A table of contents of 400,000 members, all of them the same."""
+    name = b"%07d.npy"
+    head = struct.pack("<4sHHHHHIIIHH", b"PK\3\4", 20, 0, 0, 0, 33, 0, 0, 0, 11, 0) + name % 0
+    entry = struct.pack(
+        "<4sHHHHHHIIIHHHHHII", b"PK\1\2", *(20, 20, 0, 0, 0, 33, 0, 0, 0), 11, *([0] * 6)
+    )
+    table = b"".join(entry + name % number for number in range(400_000))
+    begin, end = len(head), len(head) + len(table)
+    zip64 = struct.pack("<4sQHHIIQQQQ", b"PK\6\6", 44, 45, 45, 0, 0, 400_000, 400_000, len(table), begin)
+    found = struct.pack("<4sIQI", b"PK\6\7", 0, end, 1)
+    last = struct.pack("<4sHHHHIIH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
+    (folder / "a.npz").write_bytes(head + table + zip64 + found + last)
+    return folder / "a.npz"
+
+
+def _holes(folder: Path) -> Path:
+    """A header that announces a tensor, and a file of that size whose bytes are not on the disk."""
+    size = 2**30
+    about = {"w": {"dtype": "F32", "shape": [size // 4], "data_offsets": [0, size]}}
+    path = _header(folder, json.dumps(about).encode())
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size + size)
+    return path
+
+
+def _entries(folder: Path) -> Path:
+    """Two configs of a million entries each, and one more."""
+    _beside(
+        folder, "config.json", b"{" + b",".join(b'"%d":0' % each for each in range(1_000_003)) + b"}"
+    )
+    shutil.copy(folder / "config.json", folder / "trainer_state.json")
+    return folder
 
 
 def _joined(folder: Path) -> Path:
@@ -145,6 +190,10 @@ def _zarr(folder: Path, shape: int, chunk: int) -> Path:
 
 FILES: dict[str, Callable[[Path], Path]] = {
     "tensors of one number each": _expanded,
+    "shards of one such tensor each": _shards,
+    "400,000 members of no bytes": _members,
+    "a tensor of holes": _holes,
+    "two configs of a million entries": _entries,
     "a path of one long text again and again": _joined,
     "one array converted again and again": _copies,
     "an array of text named again and again": _texts,

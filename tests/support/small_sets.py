@@ -41,12 +41,12 @@ def write_mnist5k(site: Path, count: int = 20) -> Path:
 
 
 def black_png(side: int, rows: int) -> bytes:
-    """A black square, of which there are so many rows."""
+    """A black square, or what is higher, of which so many rows are there."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
-    head = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0))
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", side, max(side, rows), 1, 0, 0, 0, 0))
     packed = zlib.compress(bytes(rows * (1 + -(-side // 8))), 1)
     return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", packed) + chunk(b"IEND", b"")
 
@@ -125,6 +125,17 @@ def name_classes(folder: Path, names: bytes) -> None:
     (folder / "classes.txt").write_bytes(names)
 
 
+def a_name_with_holes(folder: Path) -> str:
+    """A name of a member, of 8 GiB."""
+    spec = in_tar(folder, {})
+    member = tarfile.TarInfo("c.cls")
+    member.type, member.size = tarfile.GNUTYPE_LONGNAME, 8 * GIB - 512
+    with_holes(folder / "train-1.tar", 8 * GIB + 1024)
+    with (folder / "train-1.tar").open("r+b") as file:
+        file.write(member.tobuf(tarfile.GNU_FORMAT))
+    return spec
+
+
 def a_label_with_holes(folder: Path) -> str:
     """A label in a sparse member."""
     spec = in_tar(folder, {})
@@ -170,15 +181,34 @@ def in_arrow(
     return f"hf:{folder}"
 
 
+def of_nothing(folder: Path) -> str:
+    """A hundred million rows of an Arrow set in which no column has any bytes."""
+    import pyarrow as pa
+
+    def change(made: Path) -> None:
+        nothing = pa.nulls(10**8)
+        table = pa.table({"image": nothing, "label": nothing})
+        with pa.ipc.new_stream(str(made / "train" / "0.arrow"), table.schema) as out:
+            out.write_table(table)
+
+    return in_arrow(folder, change=change)
+
+
 def says(file: str, content: bytes | str) -> Build:
     """Such content of a file of an Arrow set."""
     raw = content if isinstance(content, bytes) else content.encode()
     return lambda folder: in_arrow(folder, change=lambda made: (made / file).write_bytes(raw))
 
 
-def features(said: dict[str, Any]) -> Build:
-    """Such features of an Arrow set."""
-    return says("test/dataset_info.json", json.dumps({"features": said}))
+def features(said: dict[str, Any], *splits: str) -> Build:
+    """Such features of an Arrow set, or of some of its splits."""
+    text = json.dumps({"features": said})
+
+    def change(made: Path) -> None:
+        for split in splits or ("train", "test"):
+            (made / split / "dataset_info.json").write_text(text)
+
+    return lambda folder: in_arrow(folder, change=change)
 
 
 def a_row(image: Any, label: Any = 0) -> Build:

@@ -22,7 +22,6 @@ class Bucket(LocalFileSystem):
 fsspec.register_implementation("bucket", Bucket, clobber=True)
 
 if __name__ == "__main__":
-    import train
-    from parity.cli.dispatch import in_one_line
+    from parity.cli.dispatch import run
 
-    sys.exit(in_one_line(lambda: train.main(sys.argv[1:]), "train"))
+    sys.exit(run("train", sys.argv[1:], prog="train"))

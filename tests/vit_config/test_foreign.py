@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import sys
 
 import pytest
 
@@ -10,7 +11,7 @@ from vit_config import Preprocess, ViTConfig
 from vit_config.errors import ConfigError, about, one_line
 from vit_config.files.foreign import check_ordinary, parse_json, parse_toml, read_text
 from vit_config.screen import Screen, screen
-from vit_config.terminal import complain, harmless, say
+from vit_config.terminal import any_letters, complain, harmless, say
 
 pytestmark = pytest.mark.quick
 ACTS = "\x1b[31m\x07\r\x08\x9b\x7f\u202e\u2066\u2028\udcff"
@@ -25,6 +26,18 @@ def test_what_acts_on_a_terminal_is_spelled_out(capsys):
     out, err = capsys.readouterr()
     assert out == f"a parity convert: fine\n{SPELLED.replace(chr(92) + 'u2028', '')}\n"
     assert err == "b c \n"
+
+
+def test_an_output_of_few_letters_takes_any(monkeypatch):
+    raw = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    with any_letters():
+        say("caf\u00e9 \U0001f415")
+    assert sys.stdout.errors == "strict"
+    with any_letters():
+        screen(60).print("\u00e9", end="")
+    sys.stdout.flush()
+    assert raw.getvalue() == rb"caf\xe9 \U0001f415" + b"\n" + rb"\xe9"
 
 
 def test_messages_are_one_harmless_line():

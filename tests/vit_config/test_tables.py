@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from tests.support.tiny import TINY
+from vit_config.numerics.rope import frequencies
 from vit_config.numerics.tables import fixed_position_table, sincos1d, sincos2d, sincos2d_simple
+from vit_config.rope import Rope
 
 pytestmark = [pytest.mark.versions, pytest.mark.quick]
 
@@ -34,6 +36,12 @@ def test_sincos2d(make, last):
                 omega = 10000 ** -(k / last)
                 expected = [f(v * omega) for v in (x, y) for f in (math.sin, math.cos)]
                 np.testing.assert_allclose(table[y * COLUMNS + x, k :: D // 4], expected, atol=1e-15)
+
+
+@pytest.mark.parametrize(("kind", "factor"), [("axial", 1.0), ("centered", 2 * math.pi)])
+def test_frequencies(kind, factor):
+    found = frequencies(Rope(kind=kind, theta=50.0), 12)
+    assert found == pytest.approx([factor * 50 ** (-4 * i / 12) for i in range(3)], rel=1e-15)
 
 
 def test_tables_of_schemas():

@@ -31,7 +31,7 @@ def wait_for(found, both, seconds=300):
         time.sleep(0.2)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive  # a minute of CPU time
 def test_two_processes_are_killed_and_go_on_from_what_is_there(tmp_path, monkeypatch, capsys):
     data_dir, there = tmp_path / "data", tmp_path / "there"
     write_tiny_set(data_dir)

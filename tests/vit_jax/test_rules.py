@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.tiny import variant
 from vit_config import Recipe
-from vit_jax.rules import automatic_derivatives, normalise, project, softmax_product
+from vit_jax.rules import automatic_derivatives, gelu, normalise, project, softmax_product
 from vit_jax.step import init_state, make_train_step
 
 EPSILON = 1e-6
@@ -151,6 +151,37 @@ def test_every_derivative_of_softmax_times_values():
         for other in (automatic, orders(plain, at, along)):
             errors = largest_errors(closed, other)
             assert max(errors.values()) < 1e-13, errors
+
+
+def around_zero(dtype):
+    """Numbers (4, 61) of both signs from none to many, and those whose quotients have no digits left."""
+    limits = jnp.finfo(dtype)
+    edges = [0.0, float(limits.tiny), 3 * float(limits.tiny), 1e-20, 40.0, 1e4]
+    stream = np.random.default_rng(0)
+    drawn = np.concatenate([stream.normal(0, s, 58) for s in (1e-6, 1.0, 3.0, 6.0)])
+    return jnp.asarray(np.concatenate([edges, np.negative(edges), drawn]).reshape(4, -1), dtype)
+
+
+def test_every_derivative_of_gelu():
+    with jax.enable_x64(True):
+        x = around_zero(jnp.float64)
+        v, t, u = (draw(2, *x.shape)[0], *draw(2, *x.shape)[:2])
+        closed, automatic = both(lambda: orders(lambda x, v: gelu(x) * v, (x, v), (t, u)))
+        errors = largest_errors(closed, automatic)
+        assert max(errors.values()) < 1e-13, errors
+        slopes, truths = both(lambda: jax.vmap(jax.vmap(jax.grad(gelu)))(x))
+        np.testing.assert_allclose(slopes, truths, rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_derivative_of_gelu_loses_no_digits_against_automatic_differentiation(dtype):
+    x = around_zero(dtype)
+    slope = jax.jit(jax.vmap(jax.vmap(jax.grad(gelu))))
+    closed, automatic = both(lambda: slope(x))
+    with jax.enable_x64(True), automatic_derivatives():
+        exact = slope(jnp.asarray(np.asarray(x, np.float64)))
+    assert closed.dtype == automatic.dtype == jnp.dtype(dtype)
+    assert error(closed, exact) < 1.2 * error(automatic, exact)
 
 
 def test_every_derivative_of_a_projection_that_narrows():

@@ -83,7 +83,9 @@ def alone():
     [
         pytest.param({"parallel": "jit"}, id="jit", marks=pytest.mark.exhaustive),
         pytest.param({"parallel": "jit", "sharding": "full"}, id="jit-full", marks=pytest.mark.slow),
-        pytest.param({"parallel": "pmap"}, id="pmap", marks=pytest.mark.slow),
+        pytest.param(
+            {"parallel": "pmap"}, id="pmap", marks=pytest.mark.exhaustive
+        ),  # test_train_mesh.py has it,
     ],
 )
 def test_eight_devices_train_as_one_does(alone, how):

@@ -26,6 +26,8 @@ from vit_train.records import Records
 pytestmark = pytest.mark.quick
 
 COLOUR = Preprocess(mean=(0.2, 0.3, 0.4), std=(0.5, 0.6, 0.7))
+DRAWN = [100, 101, 2, 10, 107, 5, 6, 111, 9, 108, 4, 103]
+"""Images in their order; those that are mirrored begin with 100."""
 CHANGES = Augment(shift=0.2, rotate=30.0, scale=0.1, flip=True)
 
 
@@ -115,6 +117,16 @@ def test_augmentation_belongs_to_the_record_and_the_epoch(rectangles):
     assert images(4) == images(6)
     first, second = images(4)
     assert len(first | second) == 48
+
+
+def test_draws_stay_what_they_are(rectangles):
+    """A run goes on with another version of this program."""
+    images = [{"image": np.array([[[i], [100 + i]]], np.uint8), "label": 0} for i in range(12)]
+    source = Records(images, where="numbers", num_classes=1, image_shape=(1, 2, 1))
+    dataset = dataclasses.replace(rectangles, train=source)
+    recipe = Recipe(epochs=1, batch_size=12, seed=3, augment=Augment(flip=True))
+    (batch,) = batches_of(dataset, recipe, Preprocess(mean=(0.0,), std=(1.0,)), (1, 2))
+    assert np.round(255 * batch["image"][:, 0, 0, 0]).astype(int).tolist() == DRAWN
 
 
 def test_each_batch_is_mixed_by_a_draw_of_its_own(rectangles):

@@ -137,7 +137,30 @@ def test_missing_and_damaged_files(prepared, tmp_path):
     shard.unlink()
     refusal(MissingFileError, lambda: open_dataset(SPEC, tmp_path), str(shard))
     (prepared / "dataset_info.json").write_text("{")
-    refusal(DataError, lambda: open_dataset(SPEC, tmp_path), str(tmp_path), "damaged")
+    refusal(DataError, lambda: open_dataset(SPEC, tmp_path), str(tmp_path), "prepare the set again")
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "said"),
+    [
+        ("features.json", '"numClasses": "3"', '"numClasses": "4"', "3 names of classes"),
+        ("features.json", '"numClasses": "3"', '"numClasses": "999999999"', "999999999 classes of 66"),
+        ("dataset_info.json", '"47"', '"999999999999"', "cannot hold"),
+        ("dataset_info.json", '"47"', '"-3"', "fewer than no records"),
+        ("dataset_info.json", "{DATASET}", "{NOTHING}", "NOTHING"),
+    ],
+)
+def test_a_set_that_says_what_it_has_not(prepared, tmp_path, file, old, new, said):
+    told = (prepared / file).read_text()
+    assert old in told
+    (prepared / file).write_text(told.replace(old, new, 1))
+    refusal(DataError, lambda: open_dataset(SPEC, tmp_path), said)
+
+
+def test_a_file_of_a_set_that_is_none(prepared, tmp_path):
+    (prepared / "label.labels.txt").unlink()
+    (prepared / "label.labels.txt").symlink_to("/dev/zero")
+    refusal(DataError, lambda: open_dataset(SPEC, tmp_path), "label.labels.txt", "device")
 
 
 def test_an_image_that_does_not_decode(tmp_path):

@@ -138,6 +138,16 @@ def test_a_folder_that_is_not_a_set_is_one_line(root, spoil, error, said):
     assert "\n" not in str(caught.value)
 
 
+def test_a_link_to_another_place_is_not_followed_for_ever(root, tmp_path, monkeypatch):
+    for number in range(12):
+        (tmp_path / "elsewhere" / f"{number}").mkdir(parents=True)
+    (root / "train" / "red" / "more").symlink_to(tmp_path / "elsewhere")
+    opened(root)
+    monkeypatch.setattr("vit_train.sources.place.MOST_FOLDERS", 9)
+    with pytest.raises(DataError, match="a link leads out of the set"):
+        opened(root)
+
+
 def test_a_damaged_image_is_named_and_ends_the_run_or_is_replaced(root):
     recipe = Recipe(epochs=1, batch_size=39)
     bad = root / "train" / "green" / "03.JPG"

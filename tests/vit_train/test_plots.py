@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from parity.cli.plot import one_of_each
 from vit_config.numerics.tables import sincos2d
 from vit_train import plots
 
@@ -44,6 +45,17 @@ def test_curves_follow_the_log():
     }
     assert loss.get_lines()[0].get_ydata().tolist() == [3.0, 1.0, 0.375]
     assert len(rate.get_lines()) == 1
+
+
+def test_the_images_shown_are_one_of_each_class_wrong_ones_first():
+    labels, predicted = np.array([0, 1, 0, 2, 1, 2]), np.array([0, 1, 0, 1, 0, 2])
+    assert one_of_each(labels, predicted) == [3, 4, 0]
+
+
+def test_a_confusion_matrix_has_its_numbers():
+    figure = plots.confusion(np.array([[7, 0, 1], [0, 9, 0], [2, 0, 3]]), "abc")
+    written = [(*each.get_position(), each.get_text()) for each in figure.axes[0].texts]
+    assert written == [(0, 0, "7"), (2, 0, "1"), (1, 1, "9"), (0, 2, "2"), (2, 2, "3")]
 
 
 def test_a_position_table_is_drawn_row_by_row():

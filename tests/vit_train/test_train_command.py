@@ -9,7 +9,9 @@ import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import parity
 import parity.porting.trained
@@ -410,6 +412,16 @@ def test_plot_draws_the_run(capsys, interrupted):
     assert capsys.readouterr().out.split() == [str(run_dir / f"{name}.png") for name in names]
     for name in names:
         assert (run_dir / f"{name}.png").read_bytes()[:4] == PNG
+
+
+def test_plot_draws_a_photo_of_ones_own(capsys, interrupted, tmp_path, monkeypatch):
+    run_dir, *_ = interrupted
+    monkeypatch.chdir(tmp_path)
+    Image.fromarray(np.arange(30 * 20, dtype=np.uint8).reshape(30, 20)).save("mine.png")
+    assert run("plot", [str(run_dir.absolute()), "--image", "mine.png"]) == 0
+    assert capsys.readouterr().out == "attention_mine.png\n"
+    assert Path("attention_mine.png").read_bytes()[:4] == PNG
+    assert run("plot", [str(run_dir.absolute()), "--image"]) == 2
 
 
 def test_plot_refuses_what_is_no_run(capsys, tmp_path):

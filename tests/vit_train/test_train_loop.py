@@ -113,6 +113,23 @@ def test_a_run_that_waits_for_data_is_told_once_what_to_do(long, monkeypatch):
         assert (advised, shown) == ([False, True, False, False], [False, False, True, True])
 
 
+@pytest.mark.parametrize("seconds", [2.0, 30.0])
+def test_the_time_left_is_told_after_the_first_steps_and_leaves_compiling_out(seconds, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(vit_train.progress.time, "perf_counter", lambda: now[0])
+    said = io.StringIO()
+    console = Console(file=said, width=200)
+    with TrainingBar(console, start_step=10, total_steps=20, steps_per_epoch=5) as bar:
+        now[0] = 1000.0  # compiled
+        for step in range(11, 16):
+            bar.advance(step)
+            now[0] += seconds
+        bar.update(15, {"loss": 1.0, "accuracy": 0.5, "images_per_second": 7.0})
+    *early, line = said.getvalue().splitlines()
+    assert early == (["step 14 of 20  left 0:03:00"] if seconds == 30 else [])
+    assert line.endswith(f"left 0:0{'3:08' if seconds == 30 else '0:12'}")
+
+
 def test_a_loss_that_is_not_finite_names_its_step():
     with pytest.raises(TrainingError, match=r"^step 3: the loss is nan "):
         run(iter([{}] * 6), steps=program(lambda step: float("nan") if step == 3 else 1.0))

@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from vit_config.job import Job, default_job
 from vit_jax.train.checkpoint import Checkpoints
 from vit_jax.train.run import train
 from vit_jax.train.sharding import make_program
-from vit_train.log import read_log
+from vit_train.log import RunLog, read_log
 from vit_train.manifest import Manifest, claim, locked, make_manifest
 
 CFG = ViTConfig(
@@ -104,6 +105,14 @@ def test_tensorboard_reads_the_events(whole):
     drawn = {event.step: event.value for event in board.Scalars("train/loss")}
     assert drawn == pytest.approx(losses(run_dir), rel=1e-6)
     assert "tensorflow" not in sys.modules
+
+
+def test_a_log_whose_folder_is_gone_says_nothing(tmp_path, capfd):
+    (tmp_path / "run").mkdir()
+    with RunLog(tmp_path / "run", start_step=0) as log:
+        shutil.rmtree(tmp_path / "run")
+        log.write("train", 1, loss=1.0)
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("stop_at", [7, 10])

@@ -6,7 +6,6 @@ Such a file is eight bytes of length, a header of JSON, and the tensors' bytes.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vit_config.errors import WeightsError
-from vit_config.files.foreign import parse_json
+from vit_config.files.foreign import parse_json, without_repeats
+from vit_config.files.held import held, most_of
 from vit_config.files.stored import Extent, Stored, checked_shape, counts, guarded
 
 LONGEST_HEADER = 100_000_000
@@ -61,7 +61,12 @@ def read_file_header(path: Path) -> FileHeader:
             contradicts itself.
     """
     with guarded(path, "safetensors file"):
-        size = path.stat().st_size
+        size, there = path.stat().st_size, held(path)
+        if size > most_of(there):
+            raise WeightsError(
+                f"{path}: only {there} of its {size} bytes are on the disk, the others are holes; let"
+                " the download end, or do not trust it"
+            )
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > min(LONGEST_HEADER, size - 8):
@@ -70,7 +75,7 @@ def read_file_header(path: Path) -> FileHeader:
                     f" claims {length} (at most {LONGEST_HEADER}); copy it again"
                 )
             text = file.read(length).decode()
-        content = parse_json(text, pairs=_no_duplicates)
+        content = parse_json(text, pairs=without_repeats)
         if not isinstance(content, dict):
             raise ValueError("the header is not a JSON object")
         metadata = content.pop("__metadata__", {})
@@ -104,14 +109,6 @@ def described(header: FileHeader, path: Path) -> dict[str, Stored]:
         return Stored(entry.shape, entry.dtype, load)
 
     return {name: one(name, entry) for name, entry in header.entries.items()}
-
-
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content = dict(pairs)
-    if len(content) != len(pairs):
-        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"{twice} appears twice in the header")
-    return content
 
 
 def _entry(path: Path, name: str, value: Mapping[str, Any], start: int) -> Entry:

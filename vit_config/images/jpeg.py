@@ -15,8 +15,8 @@ except ImportError:
 
 SCALES = (8, 4, 2)
 """libjpeg's divisors of both sides, for which it leaves out high frequencies of each 8x8 block."""
-MAX_PIXELS = 2**26
-"""Pixels above which PIL decides whether an image is an attack."""
+MAX_PIXELS = 2**25
+"""Pixels above which the file is opened by PIL, and its size counts."""
 
 
 def decode_jpeg(encoded: bytes, channels: int, least: int | None = None) -> np.ndarray | None:

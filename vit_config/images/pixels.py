@@ -43,12 +43,15 @@ _FORMATS = (
     *("ICO", "PCX", "SGI", "TGA"),
 )
 """Formats whose pixels are in the file; for EPS PIL would start Ghostscript, an interpreter."""
-MOST_PIXELS = 2**26
-"""Pixels that even the smallest file may have, and that an image may be resized to."""
+MOST_PIXELS = 2**25
+"""Pixels that even the smallest file may have, and that an image may be resized to. Unpacked, opened
+and converted they take 0.6 GB."""
+ROW = 16
+"""Pixels that a row takes the memory of, in addition to its own, for PIL points to each."""
 PIXELS_A_BYTE = 16
 """Pixels for each byte of a file that may have more than `MOST_PIXELS`; photographs have five."""
 LONGEST_FILE = 2**28
-"""Most bytes of a file with an image; one pixel of `MOST_PIXELS` takes four, unpacked."""
+"""Most bytes of a file with an image; one pixel of 2^26 takes four, unpacked."""
 
 
 class DamagedImageError(InputError):
@@ -142,7 +145,7 @@ def _read(source: IO[bytes], nbytes: int, channels: int, least: int | None = Non
         with Image.open(source, formats=[each for each in _FORMATS if each in Image.OPEN]) as file:
             if (scale := scale_for(file.size, least)) > 1 and file.format in ("JPEG", "MPO"):
                 file.draft(None, (file.width // scale, file.height // scale))
-            if file.width * file.height > (most := max(MOST_PIXELS, PIXELS_A_BYTE * nbytes)):
+            if (file.width + ROW) * file.height > (most := max(MOST_PIXELS, PIXELS_A_BYTE * nbytes)):
                 raise InputError(
                     f"{file.width} x {file.height} pixels in {nbytes} bytes; at most {most} are read"
                 )

@@ -26,7 +26,7 @@ _TRIPS = re.compile(r'"?known_trip_count"?[:=]\s*\{\s*"?n"?:\s*"?(\d+)')
 class Transfers(NamedTuple):
     """All transfers of one kind in one execution."""
 
-    count: int
+    count: int  # pyright: ignore[reportIncompatibleMethodOverride]
     nbytes: int
     """Bytes of the results on one device."""
 

@@ -100,7 +100,8 @@ def _saved(spec: str, path: Place) -> tuple[dict[str, Any], dict[str, Any]]:
         listed = _entry(file, said, "_data_files", list[dict[str, Any]])
         names = [_entry(f"{file}, _data_files", each, "filename", str) for each in listed]
         file = folder / "dataset_info.json"
-        features = _entry(file, read_json(file), "features", dict[str, Any])
+        said = _entry(file, read_json(file), "features", dict[str, Any])
+        features = _same(features, said, file)
         rows[split] = (ArrowRows, [below(path, split, name) for name in names])
     return features, rows
 
@@ -114,8 +115,36 @@ def _parquet(path: Place) -> tuple[dict[str, Any], dict[str, Any]]:
         if found := re.search(r"train|validation|valid|val|test", name.lower()):
             split = {"valid": "validation", "val": "validation"}.get(found[0], found[0])
             rows.setdefault(split, (ParquetRows, []))[1].append(file)
-            features = features or _described(file)
+            features = _same(features, _described(file), file)
     return features, rows
+
+
+def _same(features: dict[str, Any], others: dict[str, Any], file: Place) -> dict[str, Any]:
+    """Return the features of all files, of which some may describe none.
+
+    Raises:
+        DataError: this file has other columns than those before, or gives a class another number.
+    """
+    if not features or not others:
+        return features or others
+    before, now = map(_known, (features, others))
+    if differ := [name for name in {**before, **now} if before.get(name) != now.get(name)]:
+        said, other = (str(each.get(differ[0]))[:80] for each in (now, before))
+        raise DataError(
+            f"{file}: describes column {differ[0]!r} as {said}, the files before it as {other}; write"
+            " all by one `datasets.Features`"
+        )
+    return features
+
+
+def _known(features: dict[str, Any]) -> dict[str, Any]:
+    """Return what features say of the columns with images and labels: their types, and the classes."""
+    dicts = {name: each for name, each in features.items() if isinstance(each, dict)}
+    return {
+        name: (each["_type"], each.get("names"))
+        for name, each in dicts.items()
+        if each.get("_type") in ("Image", "ClassLabel")
+    }
 
 
 def _described(file: Place) -> dict[str, Any]:

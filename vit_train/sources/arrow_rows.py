@@ -14,17 +14,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from vit_config.errors import DataError
+from vit_config.files.held import most_of
 from vit_config.images.pixels import LONGEST_FILE
-from vit_train.sources.place import Place, below, check_here, open_ordinary, read_all, size_of
+from vit_train.sources.place import Place, below, check_here, on_disk, open_ordinary, read_all
 
 KEPT_BYTES = 2**30
 """Bytes of Parquet row groups that are kept in memory."""
-FLOOR, MULTIPLE = 2**26, 8
-"""Memory that a file may take: so many bytes, and so many times its own size."""
 ROW = 16
 """Least bytes of a row in memory."""
 AT_ONCE = 64
-"""Rows of Parquet that are read before their memory is checked."""
+"""Most rows of Parquet that are read before their memory is checked; each may have all bytes of its
+group's dictionary."""
 
 
 class Rows(Sequence[Any], ABC):
@@ -61,7 +61,7 @@ class Rows(Sequence[Any], ABC):
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
 
-    def __getitem__(self, index: Any) -> dict[str, Any]:
+    def __getitem__(self, index: Any) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         number = int(np.searchsorted(self._ends, index, side="right"))
         row = index - int(self._ends[number]) + self.lengths[number]
         try:
@@ -126,8 +126,8 @@ def _holds_images(kind: pa.DataType) -> bool:
 
 def _check_made(file: Place, nbytes: int) -> None:
     """Refuse a file that takes too much memory for its size. OSError: it does."""
-    size = size_of(file)
-    if nbytes > FLOOR + MULTIPLE * size:
+    size = on_disk(file)
+    if nbytes > most_of(size):
         raise OSError(f"{file}: its {size} bytes would make {nbytes}; do not trust it")
 
 
@@ -149,6 +149,7 @@ class ArrowRows(Rows):
         with pa.ipc.open_stream(source) as stream:
             self.checked(path, stream.schema)
             table = stream.read_all().select([self.image, self.label])
+        _check_made(path, ROW * table.num_rows)  # a column of nothing has any number of rows
         table.validate(full=True)  # offsets that point elsewhere would be followed
         return table
 
@@ -230,12 +231,13 @@ class ParquetRows(Rows):
         largest = max(size for *_, size in self._groups)
 
         def read(number: int) -> pa.Table:
-            path, group, rows, _ = self._groups[number]
+            path, group, rows, nbytes = self._groups[number]
             made: list[pa.RecordBatch] = []
             with open_ordinary(path) as opened:
                 file = pq.ParquetFile(opened, page_checksum_verification=True)
                 of_both = {"row_groups": [group], "columns": [self.image, self.label]}
-                for batch in file.iter_batches(batch_size=AT_ONCE, **of_both):
+                at_once = max(1, min(AT_ONCE, most_of(on_disk(path)) // max(nbytes, 1)))
+                for batch in file.iter_batches(batch_size=at_once, **of_both):
                     made.append(batch)
                     _check_made(path, sum(each.nbytes for each in made))
             table = pa.Table.from_batches(made)

@@ -33,7 +33,7 @@ class ImageFiles(Sequence[Any]):
     def __len__(self) -> int:
         return len(self.files)
 
-    def __getitem__(self, index: Any) -> dict[str, Any]:
+    def __getitem__(self, index: Any) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         path, label = self.files[index]
         return {"image": read_all(self.root / path, LONGEST_FILE), "label": label}
 
@@ -123,9 +123,8 @@ def _files_of(spec: str, root: Place, folder: Place, names: tuple[str, ...]) -> 
 def _images(root: Any, folder: Any) -> Iterator[str]:
     """Yield the images below a folder by their paths from `root`, in torchvision's order."""
     start = PurePosixPath(folder.relative_to(root))
-    for inside, name in files_below(folder):
-        if name.lower().endswith(SUFFIXES):
-            yield (start / inside / name).as_posix()
+    for inside, name in files_below(folder, SUFFIXES):
+        yield (start / inside / name).as_posix()
 
 
 def _records(

@@ -13,8 +13,11 @@ from typing import IO, Any
 
 from vit_config.errors import DataError
 from vit_config.files.foreign import LONGEST_JSON, check_ordinary, parse_json
+from vit_config.files.held import held
 
 SCHEME = "://"
+MOST_FOLDERS = 10_000
+"""Most folders of a set that has fewer files than folders."""
 
 
 def place(name: str) -> Place:
@@ -108,31 +111,48 @@ def is_of_a_mac(name: str) -> bool:
     return name.startswith("._") or name == "__MACOSX"
 
 
-def files_below(folder: Place) -> Iterator[tuple[str, str]]:
-    """Yield every file below a folder: its folder's path from there, and its name; in order."""
+def files_below(folder: Place, endings: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Yield every file below a folder with one of some endings, in any case: its folder's path from
+    there, and its name; in order.
+
+    Raises:
+        DataError: there are many folders and hardly any such file: a link leads to another place.
+    """
     if isinstance(folder, Remote):
         paths = (each.relative_to(folder) for each in folder.below())
         yield from sorted(
-            (str(path.parent), path.name) for path in paths if not any(map(is_of_a_mac, path.parts))
+            (str(path.parent), path.name)
+            for path in paths
+            if path.name.lower().endswith(endings) and not any(map(is_of_a_mac, path.parts))
         )
         return
-    for where, names in sorted(_walk(folder)):
+    for where, names in sorted(_walk(folder, endings)):
         inside = Path(where).relative_to(folder)
         if not any(map(is_of_a_mac, inside.parts)):
             yield from ((inside.as_posix(), name) for name in sorted(names) if not is_of_a_mac(name))
 
 
-def _walk(folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield a folder and every folder below it, with the names of its files. Links are followed, but
-    no folder is entered twice, for links may form circles."""
-    entered = set()
+def _walk(folder: Path, endings: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
+    """Yield a folder and every folder below it, with the names of its files that have such endings.
+    Links are followed, but no folder is entered twice, for links may form circles."""
+    entered, count = set(), 0
     for where, folders, names in os.walk(folder, followlinks=True):
-        about = os.stat(where)
+        try:
+            about = os.stat(where)
+        except OSError:  # it is gone
+            continue
         if (known := (about.st_dev, about.st_ino)) in entered:
             folders.clear()
             continue
         entered.add(known)
         folders.sort()
+        names = [name for name in names if name.lower().endswith(endings)]
+        count += len(names)
+        if len(entered) > MOST_FOLDERS and count < len(entered):
+            raise DataError(
+                f"{folder}: {len(entered)} folders with {count} files that end in {', '.join(endings)};"
+                " a link leads out of the set: remove it"
+            )
         yield where, names
 
 
@@ -152,7 +172,7 @@ def ending_in(folder: Place, suffix: str) -> list[Any]:
     """Return the files below a folder whose names end in `suffix`, in order."""
     found = [
         folder / name if inside == "." else folder / inside / name
-        for inside, name in files_below(folder)
+        for inside, name in files_below(folder, (suffix,))
         if name.endswith(suffix)
     ]
     return sorted(found)
@@ -257,11 +277,7 @@ def size_of(file: Place) -> int:
 
 def on_disk(file: Place) -> int:
     """Return the bytes on the disk: a file with holes has fewer than its size."""
-    size = size_of(file)
-    if isinstance(file, Remote) or not size:
-        return size
-    blocks = getattr(file.stat(), "st_blocks", None)  # of 512 bytes; not on Windows
-    return size if blocks is None else min(size, 512 * blocks)
+    return size_of(file) if isinstance(file, Remote) or not file.exists() else held(file)
 
 
 def changed_at(file: Place) -> float:

@@ -6,14 +6,14 @@ import re
 import tarfile
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
 from vit_config.errors import DataError, MissingFileError
-from vit_config.files.foreign import parse_json
+from vit_config.files.foreign import parse_json, without_repeats
 from vit_config.images.pixels import LONGEST_FILE
-from vit_train.dataset import ImageDataset, named_classes, train_and_test
+from vit_train.dataset import ImageDataset, check_classes, named_classes, train_and_test
 from vit_train.records import ImageShape, Records
 from vit_train.sources.fingerprint import fingerprint
 from vit_train.sources.folder import SUFFIXES
@@ -27,6 +27,8 @@ KEY = re.compile(r"((?:.*/)?[^./][^/.]*)\.([^/]+)")
 """The common part of the names of one sample's files, and the rest: webdataset cuts at the first dot."""
 LONGEST_LABEL = 2**24
 """Most bytes of a file with a label, which may hold more about its image."""
+LONGEST_HEAD = 2**18
+"""Most bytes of what a head of a member says in more than 512 bytes: a long name, attributes."""
 LARGEST_LABEL = 2**31 - 1
 UNREADABLE = (OverflowError, RecursionError, MemoryError)
 """Errors of `tarfile` at heads of members that lie about sizes, or go on for ever."""
@@ -41,6 +43,19 @@ class Sample(NamedTuple):
     label: int
 
 
+class _Heads:
+    """A tar file as `tarfile` sees it, which reads heads alone, and would read one of any size."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self.seek, self.tell = file, file.seek, file.tell
+
+    def read(self, size: int = -1) -> bytes:
+        """Read bytes. OSError: they are too many for the head of a member."""
+        if not 0 <= size <= LONGEST_HEAD:
+            raise OSError(f"a head of {size} bytes; {LONGEST_HEAD} are enough")
+        return self._file.read(size)
+
+
 class TarImages(Sequence[Any]):
     """Images with labels, each read at its place in a tar file when it is asked for."""
 
@@ -50,7 +65,7 @@ class TarImages(Sequence[Any]):
     def __len__(self) -> int:
         return len(self.samples)
 
-    def __getitem__(self, index: Any) -> dict[str, Any]:
+    def __getitem__(self, index: Any) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         shard, offset, size, label = self.samples[index].tolist()
         return {"image": read_part(self.shards[shard], offset, size), "label": label}
 
@@ -85,6 +100,7 @@ def open_tar(spec: str, path: Place) -> ImageDataset:
             raw[split] = _read(spec, own)
     names = _class_names(spec, path)
     classes = len(names) if names else 1 + max(_labels(each).max(initial=-1) for each in raw.values())
+    check_classes(spec, classes, sum(map(len, raw.values())))
     splits = {
         split: Records(each, where=f"{spec}, split {split}", num_classes=classes, image_shape=SHAPE)
         for split, each in raw.items()
@@ -133,7 +149,8 @@ def _samples(spec: str, shard: Place) -> dict[str, tuple[int, int, int]]:
     seen: set[str] = set()
     name = ""
     try:
-        with open_ordinary(shard) as file, tarfile.open(fileobj=file, mode="r:") as tar:
+        heads: Any = _Heads  # all that reading takes
+        with open_ordinary(shard) as file, tarfile.open(fileobj=heads(file), mode="r:") as tar:
             for member in tar:
                 tar.members = []  # pyright: ignore[reportAttributeAccessIssue] a kilobyte for each
                 name = member.name
@@ -152,7 +169,7 @@ def _samples(spec: str, shard: Place) -> dict[str, tuple[int, int, int]]:
                         raise ValueError(f"has {member.size} bytes, which is no image")
                     images[key] = (member.offset_data, member.size)
                     continue
-                label = _label(tar, member, of_json=ending == "json")
+                label = _label(file, member, of_json=ending == "json")
                 if labels.setdefault(key, label) != label:
                     raise ValueError(f"says label {label}, the file beside it {labels[key]}")
     except (tarfile.TarError, EOFError, OSError, *UNREADABLE) as error:
@@ -177,14 +194,13 @@ def _check_member(member: tarfile.TarInfo, seen: set[str]) -> None:
     seen.add(member.name)
 
 
-def _label(tar: tarfile.TarFile, member: tarfile.TarInfo, *, of_json: bool) -> int:
+def _label(shard: IO[bytes], member: tarfile.TarInfo, *, of_json: bool) -> int:
     """Read the label that a file holds. ValueError: it holds none."""
     if member.size > LONGEST_LABEL:
         raise ValueError(f"has {member.size} bytes, which is no label")
-    file = tar.extractfile(member)
-    assert file is not None
+    shard.seek(member.offset_data)
     try:
-        said = parse_json(file.read())
+        said = parse_json(shard.read(member.size), pairs=without_repeats)
     except ValueError as error:
         raise ValueError(f"has no label ({error})") from None
     if of_json:

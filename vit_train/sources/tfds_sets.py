@@ -11,11 +11,12 @@ import tensorflow_datasets as tfds
 from tensorflow_datasets.core import naming, read_only_builder
 
 from vit_config.errors import DataError, MissingFileError, about
+from vit_config.files.foreign import check_ordinary
 from vit_train import digits
-from vit_train.dataset import ImageDataset, named_classes, train_and_test
+from vit_train.dataset import ImageDataset, check_classes, named_classes, train_and_test
 from vit_train.records import ImageShape, Records
 from vit_train.sources.fingerprint import fingerprint
-from vit_train.sources.place import read_json
+from vit_train.sources.place import on_disk, read_json, read_text
 from vit_train.sources.tfrecord import TFRecords
 
 FORMATS = ("array_record", "tfrecord")
@@ -61,7 +62,7 @@ def _open_builder(spec: str, name: str, data_dir: Path) -> Any:
             f'data set {spec!r}: {name!r} is not a name; expected "tfds:name/config:1.0.0", where'
             " config and version may be left out"
         ) from None
-    _check_classes(spec, data_dir / name.partition("/")[0].partition(":")[0])
+    _check_files(spec, data_dir / name.partition("/")[0].partition(":")[0])
     try:
         return read_only_builder.builder_from_files(name, data_dir=data_dir)
     except tfds.core.DatasetNotFoundError:
@@ -78,15 +79,19 @@ def _open_builder(spec: str, name: str, data_dir: Path) -> Any:
         ) from error
 
 
-def _check_classes(spec: str, folder: Path) -> None:
-    """Check that the set's features are tfds's own: tfds would import any module they name.
+def _check_files(spec: str, folder: Path) -> None:
+    """Check the files of a set, which tfds would read whatever they are, and that its features are
+    tfds's own: tfds would import any module they name.
 
     Raises:
-        DataError: they are not, or a file that describes them is damaged.
+        DataError: a file is a device or a pipe, or one that describes the set is damaged or too long.
     """
-    for file in sorted(folder.rglob("features.json")):
+    for file in sorted(folder.rglob("*")):
         try:
-            todo = [read_json(file)]
+            check_ordinary(file)
+            if file.name.endswith(".labels.txt"):
+                read_text(file)
+            todo = [read_json(file)] if file.suffix == ".json" else []
         except (OSError, ValueError) as error:
             raise DataError(f"{spec}: {about(file, error)}; copy or prepare the set again") from None
         while todo:
@@ -119,6 +124,14 @@ def _dataset(spec: str, builder: Any) -> ImageDataset:
             f'{spec}: feature "label" is {label}, expected a ClassLabel, which says how many classes'
             " there are; prepare the set with one"
         )
+    infos = builder.info.splits.values()
+    try:
+        _ = [info.filepaths for info in infos]
+        if any(count < 0 for info in infos for count in info.shard_lengths):
+            raise ValueError("a file of fewer than no records")
+    except ValueError as error:
+        raise DataError(f"{spec}: {error}; copy or prepare the set again") from None
+    check_classes(spec, label.num_classes, sum(info.num_examples for info in infos))
     formats = {file_format.value for file_format in builder.info.available_file_formats()}
     chosen = next((each for each in FORMATS if each in formats), None)
     if chosen is None:
@@ -138,6 +151,11 @@ def _dataset(spec: str, builder: Any) -> ImageDataset:
             )
     pair = train_and_test(spec, splits, sorted(builder.info.splits))
     names = named_classes(spec, label.names)
+    if len(names) != label.num_classes:
+        raise DataError(
+            f"{spec}: {len(names)} names of classes, features.json says {label.num_classes}; prepare the"
+            " set again"
+        )
     used = [path for split in ("train", "test", "validation") for path in _files(builder, split)]
     return ImageDataset(
         spec,
@@ -177,6 +195,11 @@ def _raw_source(spec: str, builder: Any, split: str, file_format: str) -> Any:
             raise MissingFileError(
                 f"{spec}, split {split}: {path} is gone; copy or prepare the set again"
             )
+    if info.num_examples > sum(map(on_disk, paths)):
+        raise DataError(
+            f"{spec}, split {split}: dataset_info.json says {info.num_examples} records, which its files"
+            " cannot hold; copy or prepare the set again"
+        )
     if file_format == "tfrecord":
         records = _tfrecords(f"{spec}, split {split}", paths, info.shard_lengths)
     else:

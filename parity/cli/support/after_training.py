@@ -62,7 +62,7 @@ def export_run(request: Request, trained: Trained, console: Console) -> tuple[Pa
     Returns:
         The files of weights and of images.
     """
-    from parity.cli.plot import draw_curves
+    from parity.cli.plot import draw_curves, show_curve
     from parity.porting.trained import IMAGES, WEIGHTS, write_images, write_trained
 
     cfg, run_dir = request.job.model, request.run_dir
@@ -76,6 +76,7 @@ def export_run(request: Request, trained: Trained, console: Console) -> tuple[Pa
             console,
             f"{images} has {len(written)} of the {count} test images, evenly spaced, to keep it small",
         )
+    show_curve(run_dir, console)
     say(console, f"weights {weights}, curves {draw_curves(run_dir)}")
     if request.mirror:
         request.mirror.send()
@@ -88,7 +89,8 @@ def score_and_compare(
 ) -> int:
     """Score a weights file in both twins, PyTorch's in a process without JAX, and compare the two.
 
-    Where a framework is not installed, print how to score the file elsewhere.
+    Where a framework is not installed, print how to score the file elsewhere; with --no-check, show the
+    score at the end of training alone.
 
     Returns:
         0; 1 if the twins differ.
@@ -100,6 +102,10 @@ def score_and_compare(
     there: dict[Framework, bool] = {name: find_spec(name) is not None for name in NAMES}
     here = NAMES[request.framework]
     scores = {f"{here}, at the end of training, {request.job.recipe.dtype}": trained.test}
+    if not request.check:
+        show_table(score_table(scores), console)
+        say(console, f"the twins are not compared, as asked; `parity check {weights}` does so")
+        return 0
     try:
         if there["jax"]:
             from vit_jax.evaluate import evaluate_file

@@ -7,7 +7,7 @@ import io
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -21,7 +21,7 @@ from vit_config.terminal import complain, say
 if TYPE_CHECKING:
     from parity.porting.loaded import Prediction
 
-EVERY = 10.0
+EVERY = 5.0
 """Seconds between two lines of progress."""
 _HEADER = 128
 """Bytes before the numbers of an .npy file, whatever the number of rows."""
@@ -103,7 +103,8 @@ def _header(rows: int, width: int) -> bytes:
     return file.getvalue()
 
 
-def names_of(given: Sequence[str], stdin: IO[str]) -> list[str]:
-    """Return the names on the command line; for ``-`` the lines of standard input."""
-    lines = (line.rstrip("\n") for name in given if name == "-" for line in stdin)
-    return [*(name for name in given if name != "-"), *(line for line in lines if line)]
+def names_of(given: Sequence[str], stdin: IO[str]) -> Iterator[str]:
+    """Yield the names on the command line; for ``-`` the lines of standard input, as they come."""
+    yield from (name for name in given if name != "-")
+    if "-" in given:
+        yield from filter(None, (line.rstrip("\n") for line in stdin))

@@ -34,9 +34,9 @@ class Checking:
     """Device that both twins compute on: the CPU, where every limit was measured, or each framework's
     first GPU."""
     fault: Annotated[str | None, shown_as("NAME[@TWIN][:BLOCK]")] = None
-    """Inject a deliberate fault and watch the check fail; `parity faults` lists them all. NAME alone
-    puts it into every block of the twin that the list names; `NAME@jax` chooses the twin, `NAME@torch:2`
-    the block, too."""
+    """Inject a deliberate fault and watch the check fail; `parity list --faults` lists them all. NAME
+    alone puts it into every block of the twin that the list names; `NAME@jax` chooses the twin,
+    `NAME@torch:2` the block, too."""
     json: Annotated[Path | None, shown_as("FILE")] = None
     """Also write the result as JSON to this file."""
 

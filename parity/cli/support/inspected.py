@@ -12,8 +12,8 @@ from parity.cli.support import checkpoint_facts as facts
 from parity.cli.support.layer_table import bytes_text, flops_text, per_image, shape_text
 from parity.cli.support.reading import Reading
 from parity.measure.tables import show_table
-from parity.porting.anomalies import anomalies
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
+from parity.porting.health import anomalies
 from parity.porting.hub import is_path
 from parity.porting.metadata import Metadata
 from parity.twins.anatomy import Part

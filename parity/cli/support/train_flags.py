@@ -91,6 +91,8 @@ class Options(Source):
     number of steps (500steps), both with a comma between, or never."""
     keep: int = 3
     """Number of the newest checkpoints to keep."""
+    check: bool = True
+    """Score the exported weights in both twins after training, and compare these on test images."""
     profile: Annotated[str | None, _arg("A:B", "none")] = None
     """Trace steps A to B, counted from 1, into RUN/profile, by the framework's own profiler."""
     dry_run: bool = False

@@ -66,6 +66,8 @@ class Request(typing.NamedTuple):
     """Mirror of the run folder on object storage; the run works in `run_dir`."""
     notes: tuple[str, ...] = ()
     """Sentences to print before the first step."""
+    check: bool = True
+    """Whether to score the exported weights in both twins after training, and to compare these."""
 
     @property
     def home(self) -> str:
@@ -225,6 +227,7 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         options.compiled,
         mirror,
         tuple(notes),
+        options.check,
     )
 
 

@@ -232,9 +232,9 @@ def agree(name: str, one: Any, other: Any) -> bool:
 def _spellings(cfg: ViTConfig, name: str) -> tuple[Any, ...]:
     """Return a field's value in a schema, followed by other values that mean the same there."""
     value = getattr(cfg, name)
-    if name == "pos_embed_prefix" and value in ("auto", "none"):
+    if name == "pos_embed_prefix":
         auto = cfg if value == "auto" else cfg.replace(pos_embed_prefix="auto")
-        return ("auto", "none") if auto.num_prefix_rows == 0 else (value,)
+        return ("auto", "none", "all") if auto.num_prefix_rows == 0 else (value,)
     return (value,)
 
 

@@ -74,7 +74,7 @@ class Bound(NamedTuple):
     ours: tuple[str | None, ...]
     """The twins' names; for a stack, those of every block, block by block."""
     theirs: tuple[str, ...]
-    index: int | None
+    index: int | None  # pyright: ignore[reportIncompatibleMethodOverride]
     """Number of the block; None if their names have none."""
 
 

@@ -14,9 +14,9 @@ from vit_config import ConfigError
 class Shard(NamedTuple):
     """One of `count` parts of a manifest."""
 
-    index: int
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride]
     """Number of the shard from 0, as SLURM and Kubernetes count."""
-    count: int
+    count: int  # pyright: ignore[reportIncompatibleMethodOverride]
 
     @property
     def ledger(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -18,8 +19,24 @@ from vit_config.files.stored import guarded
 _CHUNK = 2**20
 _UTF8 = 0x800
 _LONGEST_END = 22 + 2**16
+_SHORTEST_ENTRY = 46
+_MEMBER = 640
+"""Bytes of memory that `zipfile` takes for a member."""
 _HIGHEST_RATIO = 1032
 """Most bytes that one deflated byte can stand for."""
+
+
+class _Contents(io.FileIO):
+    """A zip archive whose table of contents is counted before it is read."""
+
+    def __init__(self, path: Path, budget: Budget):
+        super().__init__(path)
+        self._budget = budget
+
+    def read(self, size: int | None = -1, /) -> bytes | None:
+        """Read bytes, each 46 of which may be a member."""
+        self._budget.objects(max(size or 0, 0) // _SHORTEST_ENTRY * _MEMBER)
+        return super().read(size)
 
 
 class Archive:
@@ -27,20 +44,21 @@ class Archive:
 
     Args:
         kind: name of the file's kind for messages.
+        budget: budget of the file.
 
     Raises:
         WeightsError: the archive is truncated, has a name twice, an encrypted member or one outside of
-            the file, or its members unpack to more than the file's `budget`.
+            the file, or its members are too many, or unpack to too much, for the budget.
     """
 
-    def __init__(self, path: Path, kind: str):
+    def __init__(self, path: Path, kind: str, budget: Budget):
         self.path = path
         self.kind = kind
         self._verified: set[str] = set()
         size = path.stat().st_size
-        self.budget = Budget(path, size)
+        self.budget = budget
         try:
-            with zipfile.ZipFile(path) as archive:
+            with _Contents(path, budget) as file, zipfile.ZipFile(file) as archive:
                 members = archive.infolist()
                 self.metadata = unpack(archive.comment)
         except zipfile.BadZipFile as error:

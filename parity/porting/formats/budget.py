@@ -6,41 +6,37 @@ zeros or strides of 0 take no bytes in the file.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from vit_config.errors import WeightsError
+from vit_config.files.held import held, most_of
 
-FLOOR = 2**26
-"""Bytes that even the smallest file may use."""
-MULTIPLE = 8
-"""Multiple of its own size that a file may use in addition."""
 MOST_OBJECTS = 2**29
 """Maximum bytes of Python objects - names, numbers, containers - for a file of any size."""
 
 
 def folder_budget(folder: Path) -> Budget:
-    """Return the budget of a folder whose files are one checkpoint, by their size on the disk."""
-    found = [each.stat() for each in folder.rglob("*") if each.is_file()]
-    return Budget(folder, sum(min(each.st_size, _on_disk(each)) for each in found))
+    """Return the budget of a folder whose files are one checkpoint."""
+    return budget_of(folder, [each for each in folder.rglob("*") if each.is_file()])
 
 
-def _on_disk(about: Any) -> int:
-    blocks = getattr(about, "st_blocks", None)  # of 512 bytes; not on Windows
-    return about.st_size if blocks is None else 512 * blocks
+def budget_of(path: Path, files: Iterable[Path]) -> Budget:
+    """Return the one budget of all files of a checkpoint, by their bytes on the disk."""
+    return Budget(path, sum(map(held, files)))
 
 
 class Budget:
     """Counts the memory that the contents of one file use.
 
     Args:
-        size: size of the file in bytes.
+        size: bytes of the file that are on the disk.
     """
 
     def __init__(self, path: Path, size: int):
         self._path = path
         self._size = size
-        self._most = FLOOR + MULTIPLE * size
+        self._most = most_of(size)
         self._objects = 0
         self._values = 0
 

@@ -44,7 +44,7 @@ _LENGTHS = {
 _FIXED = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
 
 
-def read_msgpack(path: Path) -> Flat:
+def read_msgpack(path: Path, budget: Budget) -> Flat:
     """Read everything in the file except the arrays' bytes.
 
     Raises:
@@ -52,7 +52,6 @@ def read_msgpack(path: Path) -> Flat:
     """
     size = path.stat().st_size
     with path.open("rb") as file:
-        budget = Budget(path, size)
         parser = _Parser(path, file, size, budget)
         root = parser.value()
         if file.tell() != size:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +18,8 @@ from vit_config.files.stored import checked_shape
 
 _TREE = "_METADATA"
 _STEP = re.compile(r"(?:[A-Za-z_.-]*[_.-])?(\d+)")
+_MOST_LEAVES = 50_000
+"""Most leaves of a tree, of which each takes orbax seven kilobytes."""
 _ITEMS = ("default", "params", "state", "model")
 
 
@@ -72,32 +75,34 @@ def read_orbax(checkpoint: Checkpoint) -> Container:
         ) from None
     item, handler = epath.Path(checkpoint.item.absolute()), ocp.PyTreeCheckpointHandler()
     with guarded(checkpoint.item, "Orbax checkpoint"):
-        parse_json(read_text(checkpoint.item / _TREE))  # with a limit, which orbax does not have
+        _check_tree(parse_json(read_text(checkpoint.item / _TREE)))
         tree = handler.metadata(item).tree
         leaves, structure = jax.tree_util.tree_flatten(tree, is_leaf=_is_leaf)
-        numbers = iter(range(len(leaves)))
+        kinds = [str if isinstance(each, ocp.metadata.StringMetadata) else np.ndarray for each in leaves]
+        described_as = ocp.metadata.StringMetadata, ocp.metadata.ScalarMetadata
+        small = {index for index, each in enumerate(leaves) if isinstance(each, described_as)}
 
-        def restore(index: int, kind: Any) -> Any:
-            wanted = [leaf if at == index else ocp.PLACEHOLDER for at, leaf in enumerate(leaves)]
+        def restore(chosen: Collection[int]) -> list[Any]:
+            wanted = [leaf if at in chosen else ocp.PLACEHOLDER for at, leaf in enumerate(leaves)]
             arguments = ocp.args.PyTreeRestore(
                 item=structure.unflatten(wanted),
-                restore_args=structure.unflatten([ocp.RestoreArgs(restore_type=kind)] * len(leaves)),
+                restore_args=structure.unflatten([ocp.RestoreArgs(restore_type=each) for each in kinds]),
             )
             with guarded(checkpoint.item, "Orbax checkpoint"):
                 found = handler.restore(item, args=arguments)
-                return jax.tree_util.tree_flatten(found, is_leaf=_is_leaf)[0][index]
+                return jax.tree_util.tree_flatten(found, is_leaf=_is_leaf)[0]
+
+        numbers, read = iter(range(len(leaves))), restore(small) if small else []
 
         def leaf(described: Any) -> Any:
             index = next(numbers)
-            if isinstance(described, ocp.metadata.StringMetadata):
-                return restore(index, str)
-            if isinstance(described, ocp.metadata.ScalarMetadata):
-                return np.asarray(restore(index, np.ndarray)).item()
+            if index in small:
+                return read[index] if kinds[index] is str else np.asarray(read[index]).item()
             if isinstance(described, ocp.metadata.ArrayMetadata):
                 dtype = np.dtype(described.dtype)
                 shape = checked_shape(tuple(described.shape), dtype.itemsize)
                 return Stored(
-                    shape, dtype, lambda: _array(checkpoint, restore(index, np.ndarray), shape, dtype)
+                    shape, dtype, lambda: _array(checkpoint, restore({index})[index], shape, dtype)
                 )
             return described
 
@@ -106,6 +111,13 @@ def read_orbax(checkpoint: Checkpoint) -> Container:
     return Container(
         checkpoint.item, (checkpoint.item,), f"orbax{checkpoint.step}", flat.tensors, flat.objects
     )
+
+
+def _check_tree(described: Any) -> None:
+    """Refuse a tree for whose parts orbax would take too much memory. ValueError: it has too many."""
+    leaves = described.get("tree_metadata") if isinstance(described, dict) else None
+    if isinstance(leaves, dict) and len(leaves) > _MOST_LEAVES:
+        raise ValueError(f"{len(leaves)} leaves; no checkpoint has more than {_MOST_LEAVES}")
 
 
 def _array(checkpoint: Checkpoint, array: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

@@ -10,6 +10,7 @@ import numpy as np
 
 from parity.porting.formats.archive import Archive
 from parity.porting.formats.base import Container, guarded
+from parity.porting.formats.budget import Budget, budget_of
 from parity.porting.formats.flatten import Flat
 from parity.porting.formats.safetensors import read_safetensors
 from parity.porting.formats.torch_legacy import read_torch_legacy
@@ -41,8 +42,11 @@ _HINTS = {
 }
 
 
-def read_file(path: Path) -> Container:
+def read_file(path: Path, budget: Budget | None = None) -> Container:
     """Open one file of any kind.
+
+    Args:
+        budget: budget of all files of the checkpoint, if this is one of several.
 
     Raises:
         WeightsError: the file is damaged, or of an unsupported kind.
@@ -53,12 +57,13 @@ def read_file(path: Path) -> Container:
         head = file.read(512)
     if head[8:9] == b"{":  # first, because the eight bytes before are a length of any value
         return read_safetensors(path)
+    budget = budget or budget_of(path, [path])
     if head[:2] == b"PK":
         with guarded(path, "zip archive"):
-            return _read_zip(path)
+            return _read_zip(path, budget)
     if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
         with guarded(path, "torch file"):
-            return _container(path, "torch (legacy)", read_torch_legacy(path))
+            return _container(path, "torch (legacy)", read_torch_legacy(path, budget))
     if head.startswith(_ARRAY):
         raise WeightsError(f"{path}: {_of_arrays(path)}")
     if head.startswith(b"{") and b"\n" + _ARRAY in _first_line(path):
@@ -74,7 +79,7 @@ def read_file(path: Path) -> Container:
         from parity.porting.formats.msgpack_reader import read_msgpack
 
         with guarded(path, "msgpack file"):
-            return _container(path, "msgpack", read_msgpack(path))
+            return _container(path, "msgpack", read_msgpack(path, budget))
     raise WeightsError(
         f"{path}: {_what_it_is(path, head)}; the known kinds of checkpoints are safetensors, torch.save,"
         " TorchScript, .npz, flax msgpack and Orbax folders"
@@ -108,8 +113,8 @@ def _what_it_is(path: Path, head: bytes) -> str:
     return f"its first bytes ({head[:8].hex(' ')}) are of no kind of checkpoint"
 
 
-def _read_zip(path: Path) -> Container:
-    archive = Archive(path, "zip archive")
+def _read_zip(path: Path, budget: Budget) -> Container:
+    archive = Archive(path, "zip archive", budget)
     prefix = prefix_of(archive)
     if prefix is not None and is_torchscript(archive, prefix):
         return _container(path, "TorchScript", read_torchscript(archive, prefix), archive.metadata)

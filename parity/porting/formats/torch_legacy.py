@@ -19,7 +19,7 @@ _MAGIC = 0x1950A86A20F9469CFC6C
 _VERSION = 1001
 
 
-def read_torch_legacy(path: Path) -> Flat:
+def read_torch_legacy(path: Path, budget: Budget) -> Flat:
     """Read everything in the file except the tensors' bytes.
 
     Raises:
@@ -27,7 +27,7 @@ def read_torch_legacy(path: Path) -> Flat:
             needs.
     """
     size = path.stat().st_size
-    storages, budget = Storages(path), Budget(path, size)
+    storages = Storages(path)
     with path.open("rb") as file:
         machine = Machine(file, size, storages, budget)
         if machine.load() != _MAGIC:

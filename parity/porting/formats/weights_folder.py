@@ -9,8 +9,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from parity.porting.formats.base import Container
+from parity.porting.formats.budget import Budget, budget_of
 from vit_config.errors import MissingFileError, WeightsError
-from vit_config.files.foreign import parse_json, read_text
+from vit_config.files.foreign import MOST_ENTRIES, parse_json, read_text
 from vit_config.files.stored import guarded
 
 WEIGHTS = (
@@ -112,23 +113,33 @@ def read_sidecars(folder: Path) -> dict[str, Any]:
     Raises:
         WeightsError: a file is not JSON; the message names the line.
     """
-    return {name: read_json(folder / name) for name in SIDECARS if (folder / name).is_file()}
+    found, left = {}, MOST_ENTRIES
+    for path in (folder / name for name in SIDECARS if (folder / name).is_file()):
+        with guarded(path, "JSON file"):
+            text = read_text(path)
+            found[path.name] = _parsed(path, text, left)
+        left -= text.count(",")
+    return found
 
 
 def read_json(path: Path) -> Any:
     """Read a JSON file. WeightsError: it is not JSON; the message names the line."""
     with guarded(path, "JSON file"):
-        try:
-            return parse_json(read_text(path))
-        except json.JSONDecodeError as error:
-            raise WeightsError(f"{path}: not valid JSON at line {error.lineno}: {error.msg}") from None
+        return _parsed(path, read_text(path), MOST_ENTRIES)
 
 
-def read_shards(index: Path, read: Callable[[Path], Container]) -> Container:
+def _parsed(path: Path, text: str, entries: int) -> Any:
+    try:
+        return parse_json(text, entries=entries)
+    except json.JSONDecodeError as error:
+        raise WeightsError(f"{path}: not valid JSON at line {error.lineno}: {error.msg}") from None
+
+
+def read_shards(index: Path, read: Callable[[Path, Budget], Container]) -> Container:
     """Read a model in several files, with an index that says which tensor is in which file.
 
     Args:
-        read: a function that reads one file.
+        read: a function that reads one file within a budget.
 
     Raises:
         MissingFileError: a file that the index names is missing.
@@ -139,9 +150,11 @@ def read_shards(index: Path, read: Callable[[Path], Container]) -> Container:
     places = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(places, dict) or not all(isinstance(each, str) for each in places.values()):
         raise WeightsError(f"{index}: no weight_map that says which tensor is in which file")
-    shards = {name: _open_shard(index, name, read) for name in sorted(set(places.values()))}
-    if not shards:
+    paths = {name: _shard(index, name) for name in sorted(set(places.values()))}
+    if not paths:
         raise WeightsError(f"{index}: names no file at all")
+    budget = budget_of(index, paths.values())
+    shards = {name: read(path, budget) for name, path in paths.items()}
     _check_index(index, places, shards)
     tensors = {name: shards[file].tensors[name] for name, file in places.items()}
     objects = {key: value for shard in shards.values() for key, value in shard.objects.items()}
@@ -151,7 +164,7 @@ def read_shards(index: Path, read: Callable[[Path], Container]) -> Container:
     return Container(index, files, kind, tensors, objects, metadata)
 
 
-def _open_shard(index: Path, name: str, read: Callable[[Path], Container]) -> Container:
+def _shard(index: Path, name: str) -> Path:
     parts = PurePosixPath(name).parts
     if not parts or parts[0] == "/" or ".." in parts or "\\" in name or "\0" in name:
         raise WeightsError(
@@ -160,7 +173,7 @@ def _open_shard(index: Path, name: str, read: Callable[[Path], Container]) -> Co
     path = index.parent.joinpath(*parts)
     if not path.is_file():
         raise MissingFileError(f"{path}: no such file, but {index.name} names it; download it too")
-    return read(path)
+    return path
 
 
 def _check_index(index: Path, places: dict[str, str], shards: dict[str, Container]) -> None:

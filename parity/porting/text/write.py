@@ -118,6 +118,7 @@ def _problems(dialect: TextDialect, cfg: TextConfig, image: ViTConfig) -> list[s
 
 
 def _bound(dialect: TextDialect, cfg: TextConfig, names: Mapping[str, Stored]) -> list[Bound]:
+    left: list[str] = []
     for table in dialect.tables:
         bound, left = bind_ours(table, cfg.encoder, names)
         if not left:

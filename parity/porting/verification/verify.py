@@ -160,6 +160,10 @@ def _run_library(
     """Run a checkpoint in its own library, and return the comparison, or in words why it was not run."""
     try:
         found = library_of(checkpoint)
+    except NoModelError as error:
+        return str(error)
+    limit = least
+    try:
         limit = max(least, found.limit(checkpoint))
         logits = runs.library(checkpoint, what)
     except NoModelError as error:
@@ -167,7 +171,7 @@ def _run_library(
     except RefusedError as error:
         if what == "source":  # the twins loaded it, so the difference may not matter
             return str(error)
-        return Row(what, library_of(checkpoint).name, None, limit, str(error))
+        return Row(what, found.name, None, limit, str(error))
     except Exception as error:  # libraries raise errors of any kind
         said = (" ".join(str(error).split()) or "no message")[:300]
         return f"{found.name} failed with {type(error).__name__}: {said}"

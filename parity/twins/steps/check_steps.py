@@ -133,7 +133,7 @@ def _mistaken(fault: str | None, plan: Plan, recipe: Recipe) -> Iterator[Mapping
     name = (fault or "").replace("@", ":").partition(":")[0]
     if fault is not None and name not in (*FAULTS, *STEP_FAULTS):
         near = difflib.get_close_matches(name, (*STEP_FAULTS, *FAULTS), n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "`parity faults` lists them all"
+        hint = f"did you mean {near[0]!r}?" if near else "`parity list --faults` lists them all"
         raise ConfigError(f"unknown fault {name!r}; {hint}")
     with ExitStack() as stack:
         if fault is None:

@@ -73,7 +73,7 @@ _JUDGES = (
 def cause_of(found: Found, index: Index) -> Said:
     """Return the first cause that explains a place, or two empty strings."""
     if found.instead.dtype.kind not in "fc":
-        judges = (masks.diagonal, numbers.judge, order.judge, tables.judge, masks.truth,
+        judges = (masks.diagonal, numbers.judge, order.judge, operators.judge, tables.judge, masks.truth,
                   reads.indices)  # fmt: skip
         return next(filter(None, (judge(found, index) for judge in judges)), ("", ""))
     read = reads.other_value(found, index) or reads.returned(found, index)

@@ -172,7 +172,8 @@ def _chosen(x: np.ndarray, value: np.ndarray) -> list[int] | None:
 def indices(found: Found, _: Index) -> Said | None:
     """Recognise whole numbers, by which rows are chosen, that differ."""
     a, b = found.value, found.instead
-    if a.dtype.kind not in "iu" or b.dtype.kind not in "iu" or a.shape != b.shape or not a.size:
+    whole = a.dtype.kind in "iu" and b.dtype.kind in "iu"
+    if not whole or a.shape != b.shape or not a.size or a.squeeze().ndim > 1:
         return None
     apart = np.unique(b.astype(np.int64) - a.astype(np.int64))
     if len(apart) == 1 and a.size > 1:

@@ -12,6 +12,7 @@ from typing import Any
 from parity.measure.redraw import branch_norms, random_batch, redraw
 from parity.verifier.programs.built import watched
 from parity.verifier.programs.callables import is_a
+from parity.verifier.programs.files import is_program, program_with_images
 from parity.verifier.programs.mistakes import in_one_line, refuse_arguments
 from vit_config import PRESETS, ConfigError, MissingFileError, ViTConfig, preset
 from vit_config.base import Schema
@@ -23,7 +24,7 @@ class Order(Schema, frozen=True):
 
     name: str
     """Preset, checkpoint, ``module:function`` or ``file.py:function``; ``jax:NAME`` or ``torch:NAME`` is
-    one twin of a preset or of a checkpoint."""
+    one twin of a preset or of a checkpoint; or a program in a file, see `files`."""
     twin: str = "torch"
     """Twin to build if the name does not say."""
     batch_size: int = 2
@@ -38,6 +39,8 @@ def built(order: Order) -> Any:
         ConfigError, MissingFileError, WeightsError, InputError: there is no such thing, or it cannot be
             run.
     """
+    if is_program(order.name):
+        return program_with_images(order.name, order.batch_size, order.seed)
     twin, colon, name = order.name.partition(":")
     if colon and twin in ("jax", "torch"):
         return _twin(order, name, twin)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from parity.verifier.programs.callables import arguments_of, is_a, is_torch, kinds_of, unwrapped
+from parity.verifier.programs.files import is_program, read_program
 from parity.verifier.programs.mistakes import SEALED, in_one_line, is_sealed
 from parity.verifier.programs.program import Program
 from vit_config import InputError
@@ -30,6 +31,12 @@ class Given:
         return is_torch(self.function, self.args, self.kwargs)
 
     @property
+    def forward_only(self) -> str:
+        """Why it has no gradients to compare; empty where it has."""
+        inner = getattr(self.function, "program", self.function)
+        return getattr(inner, "forward_only", "")
+
+    @property
     def trees(self) -> int:
         """How many of `args` hold parameters."""
         return kinds_of(self.args, self.bound).count("parameter")
@@ -48,6 +55,7 @@ def taken_apart(side: Any, name: str) -> Given:
 
         side = built(Order(name=side))
     function, *rest = side if isinstance(side, tuple) else (side,)
+    function = read_program(function) if is_program(function) else function
     variables = rest.pop(0) if is_a(function, "flax.linen") and len(rest) == 2 else None
     if len(rest) > 1:
         raise InputError(f"{name}: expected (callable, inputs), found a tuple of {len(rest) + 1}")
@@ -63,7 +71,8 @@ def record(side: Any, name: str, *, gradients: bool = False, dtype: str | None =
 
     Args:
         side: ``(callable, inputs)``, ``(linen module, variables, inputs)``, a callable of no arguments,
-            or ``"file.py:function"`` of a function that returns one of these. The callable is a
+            or ``"file.py:function"`` of a function that returns one of these. The callable is a path of
+            an ONNX graph or of an archive of torch.export, a
             torch.nn.Module, an nnx.Module, a function, a `functools.partial` or a callable pytree;
             inputs are one array, a tuple of them, or a dictionary by argument names.
         name: what the program is called.

@@ -31,7 +31,7 @@ _ASKS = f"{_RUNS}programs/sides.py"
 """The file that records a side, outside of which no frame is the program's."""
 _WATCHES = f"{_RUNS}programs/built.py"
 """The file whose frames stand between a layer and its caller."""
-_OWN = (_RUNS, f"{_PACKAGE / 'measure'}/")
+_OWN = (_RUNS, f"{_PACKAGE / 'measure'}/", f"{_PACKAGE / 'exporting' / 'onnx_graph'}/")
 """Folders of what runs a model, and of what watches it."""
 
 
@@ -84,7 +84,7 @@ def outside_of_frameworks(source: Source) -> Source | None:
 def raised_at(error: BaseException) -> Source | None:
     """Return the innermost line of the user's code that an exception came through; None if this
     package raised it by itself."""
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != _WATCHES]
     theirs = [frame for frame in frames if is_user(frame.filename)]
     entered = [i for i, frame in enumerate(frames) if is_user(frame.filename)]
     ours = [i for i, frame in enumerate(frames) if frame.filename.startswith(_OWN)]
@@ -97,7 +97,8 @@ def raised_at(error: BaseException) -> Source | None:
 
 def calls_a_program(error: BaseException) -> bool:
     """Return whether calling the program was the last that this package did before an exception."""
-    ours = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(_OWN)]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != _WATCHES]
+    ours = [f for f in frames if f.filename.startswith(_OWN)]
     return bool(ours) and ours[-1].name in ("call", "<lambda>")
 
 

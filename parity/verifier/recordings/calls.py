@@ -27,7 +27,7 @@ class Counterpart(NamedTuple):
     """Parameters of B that hold the numbers of one of A."""
 
     names: tuple[str, ...]
-    index: np.ndarray | None
+    index: np.ndarray | None  # pyright: ignore[reportIncompatibleMethodOverride]
     """Position of each of A's numbers among all numbers of these parameters; None: as they are."""
 
 
@@ -35,7 +35,7 @@ class Parts(NamedTuple):
     """Tensors of B that hold the numbers of one of A, and where; see `Counterpart`."""
 
     events: tuple[Event, ...]
-    index: np.ndarray | None
+    index: np.ndarray | None  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class Pair(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from parity.verifier.programs.program import Program
 from parity.verifier.search.exchange import closer, outside, rerun
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index
@@ -49,6 +50,8 @@ def origin(found: Found, index: Index) -> Found:
         before = _misordered(Region(program, end, [end]), value, index)
         if not before:  # what lies between is not A's in any order
             before = _misordered(Region(program, end, sorted(_unmet(found.b, end, index))), value, index)
+        if any(_is_elsewhere(program, i, way, index) for i, way in before):
+            before = []  # it is in order, and another is read
         wrong += before
         if not before:
             made[end] = value
@@ -65,6 +68,19 @@ def origin(found: Found, index: Index) -> Found:
         twins=found.twins,
         traced=True,
     )
+
+
+def _is_elsewhere(program: Program, read: int, way: np.ndarray, index: Index) -> bool:
+    """Return whether B has whole numbers in A's order, such as the inverse of a shuffle, in another
+    value than the one that is read."""
+    if way.dtype.kind not in "iu":
+        return False
+    partners = {each.index for each in index.meets(program.operations[read])}
+    alike = (
+        op.index for op in program.operations
+        if op.index != read and op.size == way.size and partners & {e.index for e in index.meets(op)}
+    )  # fmt: skip
+    return any(np.array_equal(program.values([i])[i].ravel(), way.ravel()) for i in alike)
 
 
 def _unmet(region: Region, end: int, index: Index) -> list[int]:

@@ -75,6 +75,7 @@ def test_prepared_images_go_through_onnx(weights, tmp_path):
     found = session.run(["logits"], {"images": images})[0]
     np.testing.assert_allclose(found, of_twin(weights), rtol=1e-4, atol=1e-5)
     assert max(each.error for each in done.compared) < 2e-6
+    assert main(["diff", str(weights), str(out)]) == 0  # each node, in float64
 
 
 @pytest.mark.exhaustive
@@ -91,30 +92,58 @@ def test_every_format_takes_pictures(weights, tmp_path, to, dtype):
     assert done.about["dtype"] == dtype
 
 
+@pytest.mark.exhaustive
+def test_int8_says_what_it_costs(weights, tmp_path, capsys, monkeypatch):
+    argv = ["export", str(weights), str(tmp_path / "own.onnx"), "--to", "onnx", "--dtype", "int8"]
+    assert main(argv) == 0
+    assert "dynamic quantisation to int8" in capsys.readouterr().out
+    told = json.loads((tmp_path / "own.onnx.json").read_text())
+    assert told["dtype"] == "int8"
+    lost = {each["output"]: each["error"] for each in told["compared"]}
+    assert 1e-4 < lost["logits"] < 0.1  # of a model of width 30
+    assert {each["limit"] for each in told["compared"]} == {None}
+    monkeypatch.setattr(programs, "fit", other_resize)  # which int8 does not hide
+    assert main([*argv, "--force"]) == 1
+
+
 def other_resize(*arguments):
     *these, told = arguments
     return pixels.fit(*these, told.replace(interpolation="bilinear"))
 
 
-EXHAUSTIVE = [pytest.param(each, marks=pytest.mark.exhaustive) for each in ("norm_epsilon", "resize")]
+EXHAUSTIVE = [
+    pytest.param(*each, marks=pytest.mark.exhaustive)
+    for each in (
+        ("onnx", "norm_epsilon", "uint8", "epsilon"),
+        ("onnx", "resize", "uint8", "resize"),
+        ("torch-export", "tanh_gelu", "float32", "activation"),
+        ("torch-export", "norm_epsilon", "float32", "epsilon"),
+        ("torch-export", "resize", "uint8", "resize"),
+    )
+]
 
 
-@pytest.mark.parametrize("fault", ["tanh_gelu", *EXHAUSTIVE])
-def test_an_exporter_that_is_wrong_leaves_nothing(weights, tmp_path, capsys, monkeypatch, fault):
-    form, takes = FORMATS["torch-export"], "float32"
+@pytest.mark.parametrize(
+    ("to", "fault", "takes", "cause"), [("onnx", "tanh_gelu", "float32", "activation"), *EXHAUSTIVE]
+)
+def test_an_exporter_that_is_wrong_leaves_nothing_and_is_told_why(
+    weights, tmp_path, capsys, monkeypatch, to, fault, takes, cause
+):
+    form = FORMATS[to]
     if fault == "resize":
         monkeypatch.setattr(programs, "fit", other_resize)
-        fault, takes = None, "uint8"
+        fault = None
 
     def wrong(subject, about, platforms):
         with inject(fault and f"{fault}@torch", CFG):
             return form.write(subject, about, platforms)
 
     monkeypatch.setitem(FORMATS, form.name, replace(form, write=wrong))
-    argv = ["export", str(weights), str(tmp_path / "out.pt2"), "--to", form.name, "--input", takes]
+    argv = ["export", str(weights), str(tmp_path / "out"), "--to", form.name, "--input", takes]
     assert main(argv) == 1
-    said = capsys.readouterr().err
-    assert "not written" in said
+    said = capsys.readouterr()
+    assert "not written" in said.err
+    assert f"1. {cause}: " in said.out
     assert list(tmp_path.iterdir()) == []
 
 
@@ -122,8 +151,10 @@ def test_an_exporter_that_is_wrong_leaves_nothing(weights, tmp_path, capsys, mon
     ("options", "error", "said"),
     [
         ({"to": "tflite"}, ConfigError, "expected one of stablehlo, onnx, torch-export"),
-        ({"to": "onnx", "input": "uint16"}, ConfigError, "expected one of uint8, float32"),
-        ({"to": "onnx", "dtype": "int8"}, ConfigError, "expected one of float32, float16, bfloat16"),
+        ({"to": "onnx", "input": "uint16"}, ConfigError, "expected one of uint8, float32, tokens"),
+        ({"to": "onnx", "dtype": "int4"}, ConfigError, "one of float32, float16, bfloat16, int8"),
+        ({"to": "stablehlo", "dtype": "int8"}, ConfigError, "--to onnx"),
+        ({"to": "onnx", "labels": ["cat"]}, InputError, "no text tower"),
         ({"to": "stablehlo", "platforms": ["metal"]}, ConfigError, "cpu, cuda, rocm, tpu"),
         ({"to": "onnx", "preprocess": TOLD.replace(interpolation="nearest")}, ConfigError, "float32"),
     ],

@@ -11,7 +11,8 @@ import torch
 import vit_jax
 import vit_torch
 from parity.faults import FAULTS, inject, parse
-from parity.faults.twin import TWINS, twin
+from parity.faults.patching import twin
+from parity.faults.twin import TWINS
 from parity.measure.redraw import random_batch, redraw
 from tests.support.fault_subjects import BASE, subject
 from tests.support.tiny import TINY, error

@@ -97,8 +97,8 @@ def test_the_command_names_the_flags_and_exits_1(tmp_path, capsys):
 
 
 def test_of_several_each_is_not_certified(capsys, monkeypatch):
-    monkeypatch.setattr("parity.twins.check.check_preset", _one_report())
-    assert main(["check", "a", "b", "--precision", "high", "--dtype", "float32"]) == 1
+    monkeypatch.setattr("parity.twins.check.check_config", _one_report())
+    assert main(["check", "digits", "mnist_exercise", "--precision", "high", "--dtype", "float32"]) == 1
     said = capsys.readouterr().out
     assert said.count("UNCERTIFIED\n") == 2
     assert "0 of 2 equal" in said
@@ -107,4 +107,4 @@ def test_of_several_each_is_not_certified(capsys, monkeypatch):
 
 def _one_report():
     report = check_config(SMALL, dtypes=("float32",), batch_size=1, precision="high")
-    return lambda name, **options: report
+    return lambda cfg, **options: report

@@ -221,7 +221,8 @@ def test_inspect_a_file(file, tmp_path, capsys):
     assert "lambda_q1" in out
     content = json.loads(path.read_text())
     assert content["file"]["dialect"] == "parity"
-    assert content["file"]["anomalies"] == []
+    (drawn,) = content["file"]["anomalies"]  # the model was never trained
+    assert drawn.startswith("head.weight: as it was drawn")
     assert content["file"]["tensors"]["cls_token"] == {"shape": [1, 1, 30], "dtype": "float32"}
 
 

@@ -1,6 +1,7 @@
 """Predicting: a model of any dialect, from images to named classes, in both twins."""
 
 import io
+import itertools
 import json
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from PIL import Image
 
 import parity
 from parity.cli import main
-from parity.cli.support.answers import Answers
+from parity.cli.support.answers import Answers, names_of
 from parity.porting.loaded import BATCH, Prediction
 from tests.support.dialect_proof import redraw
 from tests.support.peers import import_timm, redrawn
@@ -237,6 +238,17 @@ def test_many_images_are_answered_in_files(tmp_path, file, capsys, monkeypatch):
     with torch.no_grad():
         wanted = loaded.model(torch.from_numpy(batch).permute(0, 3, 1, 2)).pooled.numpy()
     np.testing.assert_allclose(features, wanted, rtol=1e-5, atol=1e-6)
+    argv = ["embed", str(file), str(folder), "--out", str(tmp_path / "f.npy"), "--framework", "torch"]
+    assert main([*argv, "--names", str(tmp_path / "names.csv")]) == 1
+    assert capsys.readouterr().out == ""
+    names = (tmp_path / "names.csv").read_text().splitlines()[1:]
+    assert [Path(each).name for each in names] == ["0.png", "1.png", "2.png"]
+    np.testing.assert_allclose(np.load(tmp_path / "f.npy"), features[[2, 0, 1]], rtol=1e-5, atol=1e-6)
+
+
+def test_names_are_taken_as_they_come():
+    endless = (f"{number}.png\n" for number in itertools.count())
+    assert next(names_of(["-"], endless)) == "0.png"
 
 
 def test_a_model_without_a_head_gives_features_alone(tmp_path, capsys):
@@ -249,7 +261,7 @@ def test_a_model_without_a_head_gives_features_alone(tmp_path, capsys):
 
 
 def test_how_far_it_is_is_told(capsys, monkeypatch):
-    now = iter([0.0, 5.0, 20.0, 90.0])
+    now = iter([0.0, 4.0, 20.0, 90.0])
     monkeypatch.setattr("parity.cli.support.answers.time.monotonic", lambda: next(now))
     answers = Answers("parity predict", as_json=None, as_csv=None, features=None, k=1)
     answers.tell(1, 8)

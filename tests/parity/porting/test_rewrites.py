@@ -8,7 +8,13 @@ import pytest
 import torch
 
 from parity.porting.dialects.dialect import ANY, Dialect
-from parity.porting.dialects.rewrites import REWRITES, CannotRewriteError, State, express
+from parity.porting.dialects.rewrites import (
+    REWRITES,
+    CannotHoldError,
+    CannotRewriteError,
+    State,
+    express,
+)
 from parity.porting.formats.base import Stored
 from tests.support.dialect_proof import images_for, redraw
 from tests.support.tiny import TINY, error, variant
@@ -264,14 +270,23 @@ def test_a_model_is_rewritten_until_the_dialect_can_say_it():
 
     assert after.config == TINY.replace(act="silu")
     assert len(after.said) == 7
+    assert not after.rounds
     assert_same_function(before, after, exactly=False)
+
+
+def test_numbers_that_say_what_goes_without_saying_are_not_asked_about():
+    dialect = Dialect("d", "D", "d", ((),), ())
+    cfg = TINY.replace(num_kv_heads=TINY.num_heads, attention_head_dim=6)
+    assert express(state_of(cfg), dialect).config == TINY
 
 
 def test_everything_in_the_way_is_named():
     dialect = Dialect("d", "D", "d", ((),), ())
 
-    with pytest.raises(ConfigError) as info:
+    with pytest.raises(CannotHoldError) as info:
         express(state_of(TINY.replace(act="silu", pool="mean", final_norm="post_pool")), dialect)
+    assert [*info.value.reasons] == ["act", "final_norm", "pool"]
+    assert CannotHoldError("x").reasons == {}
 
     assert str(info.value) == (
         "d cannot hold this model: act = silu (d has gelu); final_norm = post_pool (d has pre_pool):"

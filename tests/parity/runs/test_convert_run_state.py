@@ -27,10 +27,10 @@ TO = {"jax": "torch", "torch": "jax"}
 
 
 ALWAYS = {
-    ("adamw", "float32", "jax"), ("adamw", "bfloat16", "torch"), ("adam", "float64", "torch"),
-    ("sgd", "bfloat16", "jax"), ("sgd", "float32", "torch"), ("plain_sgd", "float64", "jax"),
+    ("adamw", "float32", "jax"), ("adam", "float64", "torch"), ("sgd", "bfloat16", "torch"),
+    ("plain_sgd", "float32", "jax"),
 }  # fmt: skip
-"""Each rule, each type and each way, in pairs; a share of the rest."""
+"""Each rule, each type and each way; a share of the rest."""
 
 
 def _ways():
@@ -55,8 +55,7 @@ def test_there_and_back(optimizer, dtype, first, tmp_path):
     check_framework(there, TO[first])
 
 
-@pytest.mark.parametrize("first", TO)
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize(("optimizer", "first"), [("adamw", "jax"), ("sgd", "torch")])
 def test_the_initial_state(optimizer, first, tmp_path):
     """torch has no moments before the first update, optax has zeros."""
     recipe = RECIPE.replace(**OPTIMIZERS[optimizer])

@@ -22,7 +22,7 @@ class Held(NamedTuple):
     """Where the numbers of a leaf are: in one event as it is, or at an index of several."""
 
     events: tuple[Event, ...]
-    index: np.ndarray | None = None
+    index: np.ndarray | None = None  # pyright: ignore[reportIncompatibleMethodOverride]
     shape: tuple[int, ...] | None = None
 
 

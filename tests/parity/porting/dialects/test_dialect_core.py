@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from parity.porting.dialects.dialect import Dialect
+from parity.porting.dialects.matching import bind
 from parity.porting.dialects.shapes import fields_of
 from parity.porting.dialects.table import (
     REST,
@@ -23,7 +25,7 @@ from parity.porting.dialects.transfer import letters, read, sizes_of, write
 from parity.porting.formats.base import Stored
 from tests.support.table_arrays import DTYPES, assert_same, back, draw, into, stored
 from tests.support.tiny import TINY, VARIANTS, variant
-from vit_config import WeightsError
+from vit_config import ConfigError, WeightsError
 from vit_config.parameters import parameters
 
 pytestmark = pytest.mark.quick
@@ -158,6 +160,33 @@ def test_a_row_for_one_value_of_a_field():
 
     assert back(table, ours).keys() == {"ln"}
     assert back(table, ours, TINY.replace(pool="mean")).keys() == {"fc"}
+
+
+def test_no_rows_before_the_patches_are_auto_and_none():
+    dialects = {each: Dialect("d", "D", "d", ((),), (), can={"pos_embed_prefix": (each,)})
+                for each in ("auto", "none", "all")}  # fmt: skip
+    bare = TINY.replace(class_token=False, pool="mean", register_tokens=0)
+    for each, dialect in dialects.items():
+        for value in dialects:
+            assert "pos_embed_prefix" not in dialect.problems(bare.replace(pos_embed_prefix=value))
+            differs = "pos_embed_prefix" in dialect.problems(TINY.replace(pos_embed_prefix=value))
+            assert differs == (value != each)
+
+
+def test_a_model_names_six_parameters_without_a_place():
+    with pytest.raises(ConfigError, match=r"has no place for a, b, c, d, e, f$"):
+        bind(Dialect("d", "D", "d", ((),), ()), TINY, "abcdefg")
+
+
+def test_what_is_written_is_in_order_in_memory():
+    (array,) = back(row("a", "a", "i o -> o i"), {"a": draw(3, 5)}).values()
+    assert array.flags.c_contiguous
+
+
+def test_a_body_is_taken_off_unless_two_names_become_one():
+    dialect = Dialect("d", "D", "d", ((),), (), body="vit.")
+    assert dialect.within_body({"vit.a": 1, "b": 2}) == {"a": 1, "b": 2}
+    assert dialect.within_body({"vit.a": 1, "a": 2}) == {"vit.a": 1, "a": 2}
 
 
 def test_respelling():

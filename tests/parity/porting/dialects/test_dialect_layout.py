@@ -86,6 +86,12 @@ def test_a_shape_that_a_layout_does_not_describe_is_refused(text, shape, known, 
         Layout.parse(text).shape(shape, known)
 
 
+def test_one_length_of_an_axis_follows_from_the_others():
+    layout = Layout.parse("(h d) o -> h d o")
+    assert layout.apply(np.arange(12).reshape(6, 2), {"h": 2}).shape == (2, 3, 2)
+    assert layout.shape((6, 2), {"d": 2}) == (3, 2, 2)
+
+
 def test_a_layout_has_the_same_letters_on_both_sides():
     with pytest.raises(ValueError, match="both sides"):
         Layout.parse("i o -> o")

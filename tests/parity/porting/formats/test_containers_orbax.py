@@ -113,7 +113,7 @@ def test_orbax_has_the_budget_of_its_folder(tmp_path, monkeypatch):
     assert_same_bits(
         loaded(open_container(tmp_path / "zeros").tensors), {"w": np.zeros((300, 1000), np.float32)}
     )
-    monkeypatch.setattr("parity.porting.formats.budget.FLOOR", 1000)
+    monkeypatch.setattr("vit_config.files.held.FLOOR", 1000)
     refused(tmp_path / "zeros", "would make more than", "of tensors")
     (tmp_path / "zeros" / "_METADATA").write_text("[" * 100_000)
     refused(tmp_path / "zeros", "too deep")

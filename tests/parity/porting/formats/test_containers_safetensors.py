@@ -124,7 +124,7 @@ def entry(dtype="F32", shape=(2,), begin=0, end=8) -> dict:
         ({"w": 3}, b"", ["w has no dtype"]),
         ({"__metadata__": {"a": 1}}, b"", ["__metadata__"]),
         ({"__metadata__": []}, b"", ["__metadata__"]),
-        (b'{"w":1,"w":2}', b"", ["w appears twice in the header"]),
+        (b'{"w":1,"w":2}', b"", ["w is given twice"]),
         (b"{" * 50000, b"", ["damaged"]),
         (b'{"w', b"", ["damaged"]),
         (b'{"\xff":1}', b"", ["damaged"]),

@@ -19,6 +19,7 @@ from torch.serialization import set_crc32_options
 
 from parity.porting.formats import open_container, write_torch
 from parity.porting.formats.archive import Archive
+from parity.porting.formats.budget import Budget
 from tests.support.container_files import (
     EVERY,
     NARROW,
@@ -260,7 +261,7 @@ def test_a_deflated_member_ends_where_its_size_says(tmp_path):
     content[directory + 24 : directory + 28] = struct.pack("<I", 100)
     path.write_bytes(content)
     with pytest.raises(WeightsError, match="data/0 in the archive: more than 100 bytes"):
-        Archive(path, "a PyTorch file").read(name.decode())
+        Archive(path, "a PyTorch file", Budget(path, 0)).read(name.decode())
 
 
 def test_an_archive_without_checksums(tmp_path):
@@ -325,8 +326,9 @@ def test_torch_reads_what_is_written(options, tmp_path):
 def test_an_archive_like_pytorchs_own(tmp_path):
     write_torch(tmp_path / "ours", stored(arrays("float32", "bfloat16")))
     torch.save({"w": torch.ones(3)}, tmp_path / "theirs.pt")
-    ours = Archive(tmp_path / "ours", "torch file")
-    plain = {name.split("/", 1)[1] for name in Archive(tmp_path / "theirs.pt", "torch file").names}
+    ours = Archive(tmp_path / "ours", "torch file", Budget(tmp_path, 0))
+    theirs = Archive(tmp_path / "theirs.pt", "torch file", Budget(tmp_path, 0))
+    plain = {name.split("/", 1)[1] for name in theirs.names}
     assert plain - {"data/0"} <= {name.split("/", 1)[1] for name in ours.names}
     with zipfile.ZipFile(tmp_path / "ours") as archive, (tmp_path / "ours").open("rb") as file:
         assert archive.testzip() is None

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from parity.porting.formats import open_container
-from parity.porting.formats.budget import FLOOR, MOST_OBJECTS, MULTIPLE, Budget
+from parity.porting.formats.budget import MOST_OBJECTS, Budget
 from tests.support import hostile
 from vit_config.errors import WeightsError
+from vit_config.files.held import FLOOR, MULTIPLE, held
 
 MOST = 400
 """MiB; before there was a budget, twelve of them took more, and would have taken any number."""
@@ -42,6 +43,17 @@ def test_the_budget_is_counted_over_the_whole_file(tmp_path):
     large.objects(MOST_OBJECTS)
     with pytest.raises(WeightsError, match="of objects"):
         large.objects(1)
+
+
+def test_holes_are_not_held(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"x" * 5000)
+    assert held(path) == 5000
+    with path.open("r+b") as file:
+        file.truncate(2**24)
+        file.seek(2**23)
+        file.write(b"y")
+    assert 5001 <= held(path) <= 2**16
 
 
 def test_honest_files_of_repeated_values_are_read(tmp_path):

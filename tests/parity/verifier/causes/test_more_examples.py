@@ -9,7 +9,7 @@ from parity.verifier.causes.cause import Cause
 from parity.verifier.causes.examples import sides
 from parity.verifier.compare import compare
 
-LAST = "(h := jnp.tanh(x @ w))[jnp.arange(2), {}] @ v"
+LAST = "jnp.take_along_axis(h := jnp.tanh(x @ w), ({})[:, None, None], 1) @ v"
 MORE = [
     ("index", LAST.format("(h > 0).sum(-1).argmax(1)"), LAST.format("jnp.full(2, 4)"), "where A has"),
     (

@@ -75,7 +75,7 @@ def in_jax(fault):
     [
         ("mask", "one term too many"),
         ("b2", "number"),  # which is no difference in the first step, where the correction undoes it
-        ("labels", ""),
+        ("labels", "index"),
     ],
 )
 def test_a_mistake_of_every_step_is_one_place(fault, cause):

@@ -1,0 +1,196 @@
+"""An ONNX graph as a `torch.nn.Module`: each node is one line of a Python function in the graph's name.
+
+The lines are compiled under the name of the ONNX file, so that what says where a value was computed says
+``vit.onnx:12``, and shows the node.
+"""
+
+from __future__ import annotations
+
+import functools
+import keyword
+import linecache
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import MethodType
+from typing import Any
+
+import numpy as np
+import torch
+
+from parity.exporting.onnx_graph.operators import OPERATORS, known
+from vit_config import ConfigError, MissingFileError, WeightsError
+
+DOMAINS = ("", "ai.onnx")
+"""Names of the standard's own operators."""
+
+
+def graph_module(path: str | Path) -> Graph:
+    """Read an ONNX file as a PyTorch module, whose `forward` takes the graph's inputs by their names.
+
+    Floating point initialisers are its parameters, a single number is a buffer, and what the graph
+    computes from shapes stays numpy's, so that a program's operations are those on its data alone.
+
+    Raises:
+        MissingFileError: there is no such file.
+        WeightsError: it is no ONNX file.
+        ConfigError: a node is of an operator that is not evaluated here.
+    """
+    import onnx
+
+    path = Path(path)
+    if not path.is_file():
+        raise MissingFileError(f"{path}: no such file")
+    try:
+        model = onnx.load(path)
+    except Exception as error:
+        raise WeightsError(f"{path}: no ONNX file that can be read ({error})") from None
+    if model.functions:
+        from onnx.inliner import inline_local_functions
+
+        model = inline_local_functions(model)
+    return Graph(model, path)
+
+
+class Graph(torch.nn.Module):
+    """An ONNX graph, read by `graph_module`."""
+
+    forward_only = "an ONNX graph runs forward only"
+    """Why its gradients are compared with nobody's."""
+
+    def __init__(self, model: Any, path: Path) -> None:
+        super().__init__()
+        graph = model.graph
+        self.inputs = [each for each in graph.input if each.name not in _initialised(graph)]
+        """The graph's inputs, as ONNX describes them."""
+        self.told = {each.key: each.value for each in model.metadata_props}
+        """What the file says of itself."""
+        self._paths: dict[str, str] = {}
+        self._held: dict[str, np.ndarray] = {}
+        for name, array in _constants(graph):
+            self._hold(name, array)
+        lines = list(_lines(graph, [each.name for each in self.inputs], path))
+        self._compile(lines, str(path))
+        self.eval()
+
+    def _hold(self, name: str, array: np.ndarray) -> None:
+        """Keep a constant: floating point as a tensor of the module's, all else as it is."""
+        if array.dtype.kind in "iub" or not array.size:
+            self._held[name] = array
+            return
+        narrow = array.dtype.name == "bfloat16"  # numpy's is not torch's
+        tensor = torch.from_numpy(np.array(array, np.float32 if narrow else array.dtype))
+        tensor = tensor.bfloat16() if narrow else tensor
+        *parts, last = [re.sub(r"\W", "_", part) or "_" for part in name.split(".")]
+        owner: torch.nn.Module = self
+        for part in parts:
+            if part not in owner._modules:
+                owner.add_module(part, torch.nn.Module())
+            owner = owner.get_submodule(part)
+        while hasattr(owner, last):
+            last += "_"
+        if array.size > 1:
+            owner.register_parameter(last, torch.nn.Parameter(tensor, requires_grad=False))
+        else:
+            owner.register_buffer(last, tensor, persistent=False)
+        self._paths[name] = ".".join([*parts, last])
+
+    def _compile(self, lines: list[str], file: str) -> None:
+        text = [f"{line}\n" for line in lines]
+        linecache.cache[file] = (sum(map(len, text)), None, text, file)
+        scope: dict[str, Any] = {name: known(run) for name, run in OPERATORS.items()}
+        scope["w"] = _Constants(self)
+        exec(compile("".join(text), file, "exec"), scope)
+        self.forward = MethodType(scope["graph"], self)  # type: ignore[method-assign]
+
+    def constant(self, name: str) -> Any:
+        """Return a constant: a tensor of this module's, or an array."""
+        if name in self._held:
+            return self._held[name]
+        return functools.reduce(getattr, self._paths[name].split("."), self)
+
+
+class _Constants:
+    """The constants of a graph by their names, as its lines read them."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    def __getitem__(self, name: str) -> Any:
+        return self._graph.constant(name)
+
+
+def _initialised(graph: Any) -> set[str]:
+    return {each.name for each in graph.initializer}
+
+
+def _constants(graph: Any) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield initialisers and the outputs of Constant nodes."""
+    from onnx import helper, numpy_helper
+
+    for each in graph.initializer:
+        yield each.name, numpy_helper.to_array(each)
+    for node in graph.node:
+        if node.op_type == "Constant":
+            value = helper.get_attribute_value(node.attribute[0])
+            kind = node.attribute[0].name
+            if kind == "value":
+                yield node.output[0], numpy_helper.to_array(value)
+            else:
+                dtype = np.float32 if "float" in kind else np.int64
+                yield node.output[0], np.asarray(value, dtype)
+
+
+def _lines(graph: Any, inputs: list[str], path: Path) -> Iterator[str]:
+    """Yield the lines of the function ``graph(self, ...)``, a node each."""
+    names = _Names()
+    for name, _ in _constants(graph):
+        names.taken[name] = f"w[{name!r}]"
+    yield f"def graph(self, {', '.join(map(names.of, inputs))}):"
+    for node in graph.node:
+        if node.op_type == "Constant":
+            continue
+        if node.domain not in DOMAINS or node.op_type not in OPERATORS:
+            kind = f"{node.domain}.{node.op_type}".strip(".")
+            raise ConfigError(
+                f"{path}: node {node.name or node.output[0]} is a {kind}, which is not evaluated here"
+                " operation by operation; ONNX Runtime may run it"
+            )
+        given = [names.of(each) if each else "None" for each in node.input]
+        given += [f"{each.name}={_attribute(each)!r}" for each in node.attribute]
+        made = ", ".join(names.of(each) if each else "_" for each in node.output)
+        made += "," if node.op_type == "Split" and len(node.output) == 1 else ""
+        yield f"    {made} = {node.op_type}({', '.join(given)})"
+    returned = ", ".join(f"{each.name!r}: {names.of(each.name)}" for each in graph.output)
+    yield f"    return {{{returned}}}"
+
+
+def _attribute(attribute: Any) -> Any:
+    """Return an attribute's value. A float is of 32 bits: the shortest decimal that rounds to it."""
+    from onnx import helper
+
+    value = helper.get_attribute_value(attribute)
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, float):
+        return float(str(np.float32(value)))
+    return list(value) if not isinstance(value, int) else value
+
+
+class _Names:
+    """Python names of a graph's values."""
+
+    def __init__(self) -> None:
+        self.taken: dict[str, str] = {}
+        self._used = {*OPERATORS, "self", "w", "_", *keyword.kwlist}
+
+    def of(self, name: str) -> str:
+        """Return the name of a value, the same each time."""
+        if name not in self.taken:
+            plain = re.sub(r"\W", "_", name)
+            plain = f"v{plain}" if not plain or plain[0].isdigit() else plain
+            while plain in self._used:
+                plain += "_"
+            self._used.add(plain)
+            self.taken[name] = plain
+        return self.taken[name]

@@ -1,0 +1,305 @@
+"""ONNX operators as functions of PyTorch tensors, by the names and the attributes of the standard.
+
+What comes out of shapes is computed from numpy arrays to numpy arrays: see `known`.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+TYPES = {
+    1: torch.float32, 2: torch.uint8, 3: torch.int8, 6: torch.int32, 7: torch.int64, 9: torch.bool,
+    10: torch.float16, 11: torch.float64, 16: torch.bfloat16,
+}  # fmt: skip
+"""Types by the numbers of `onnx.TensorProto`."""
+
+
+def known(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an operator that maps arrays to arrays where no operand is a tensor, unseen by what records
+    a program; else its arrays become tensors where it computes with them."""
+
+    @functools.wraps(run)
+    def evaluated(*operands: Any, **attributes: Any) -> Any:
+        if any(isinstance(each, torch.Tensor) for each in operands):
+            return run(*operands, **attributes)
+        with torch._C._DisableTorchDispatch():
+            found = run(*operands, **attributes)
+        return tuple(map(_array, found)) if isinstance(found, tuple) else _array(found)
+
+    return evaluated
+
+
+def _array(value: Any) -> Any:
+    return value.numpy() if isinstance(value, torch.Tensor) else value
+
+
+def tensor(value: Any) -> torch.Tensor:
+    """Return an operand as a tensor."""
+    return value if isinstance(value, torch.Tensor) else torch.from_numpy(np.array(value))
+
+
+def ints(value: Any) -> list[int]:
+    """Return an operand that is a list of whole numbers."""
+    if isinstance(value, torch.Tensor):
+        value = value.numpy(force=True)
+    return [int(each) for each in np.asarray(value).reshape(-1)]
+
+
+def of_tensors(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of tensors as an operator without attributes."""
+    return lambda *operands: run(*(tensor(each) for each in operands))
+
+
+def folded(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of two tensors as an operator of any number."""
+    return lambda *operands: functools.reduce(run, map(tensor, operands))
+
+
+def reduced(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a reduction of a tensor as an operator; its axes are an attribute or, later, an operand."""
+
+    def operator(x: Any, axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Any:
+        x = tensor(x)
+        dims = ints(axes) if axes is not None else []
+        if not dims and noop_with_empty_axes:
+            return x
+        return run(x, dims or list(range(x.ndim)), bool(keepdims))
+
+    return operator
+
+
+def _reshape(x: Any, shape: Any, *, allowzero: int = 0) -> Any:
+    x = tensor(x)
+    return x.reshape([x.shape[i] if not n and not allowzero else n for i, n in enumerate(ints(shape))])
+
+
+def _transpose(x: Any, *, perm: Sequence[int] | None = None) -> Any:
+    x = tensor(x)
+    return x.permute(*(perm or range(x.ndim)[::-1]))
+
+
+def _squeeze(x: Any, axes: Any = None) -> Any:
+    x = tensor(x)
+    return x.squeeze(tuple(ints(axes))) if axes is not None else x.squeeze()
+
+
+def _unsqueeze(x: Any, axes: Any) -> Any:
+    x, axes = tensor(x), ints(axes)
+    for axis in sorted(each % (x.ndim + len(axes)) for each in axes):
+        x = x.unsqueeze(axis)
+    return x
+
+
+def _slice(x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
+    x, starts = tensor(x), ints(starts)
+    axes = ints(axes) if axes is not None else list(range(len(starts)))
+    steps = ints(steps) if steps is not None else [1] * len(starts)
+    for axis, begin, end, step in zip(axes, starts, ints(ends), steps, strict=True):
+        length = x.shape[axis]
+        first, last, stride = slice(begin, end, step).indices(length)
+        if stride > 0:
+            x = x.narrow(axis, first, max(last - first, 0))
+            x = x[(slice(None),) * (axis % x.ndim) + (slice(None, None, stride),)] if stride > 1 else x
+        else:
+            x = x.index_select(axis, torch.tensor(list(range(first, last, stride)), dtype=torch.int64))
+    return x
+
+
+def _split(x: Any, split: Any = None, *, axis: int = 0, num_outputs: int = 0) -> Any:
+    x = tensor(x)
+    if split is not None:
+        return tuple(x.split(ints(split), axis))
+    return tuple(x.split(-(-x.shape[axis] // num_outputs), axis))
+
+
+def _concat(*parts: Any, axis: int) -> Any:
+    return torch.cat([tensor(each) for each in parts], axis)
+
+
+def _expand(x: Any, shape: Any) -> Any:
+    x = tensor(x)
+    return x.expand(torch.broadcast_shapes(x.shape, ints(shape)))
+
+
+def _gather(x: Any, indices: Any, *, axis: int = 0) -> Any:
+    x, indices = tensor(x), tensor(indices).to(torch.int64)
+    if not indices.ndim and not isinstance(x, torch.nn.Parameter):
+        return x.select(axis, int(indices))
+    whole = torch.where(indices < 0, indices + x.shape[axis], indices)
+    found = x.index_select(axis, whole.reshape(-1))
+    axis %= x.ndim
+    return found.reshape([*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]])
+
+
+def _shape(x: Any, *, start: int = 0, end: int | None = None) -> Any:
+    return np.array(x.shape[start:end], np.int64)
+
+
+def _constant_of_shape(shape: Any, *, value: Any = None) -> Any:
+    from onnx import numpy_helper
+
+    filled = np.zeros(1, np.float32) if value is None else numpy_helper.to_array(value)
+    return np.full(ints(shape), filled[0])
+
+
+def _range(start: Any, limit: Any, delta: Any) -> Any:
+    return np.arange(*(np.asarray(tensor(each)).item() for each in (start, limit, delta)),
+                     dtype=np.asarray(tensor(start)).dtype)  # fmt: skip
+
+
+def _cast(x: Any, *, to: int, saturate: int = 1, round_mode: str = "up") -> Any:
+    return tensor(x).to(TYPES[to])
+
+
+def _clip(x: Any, low: Any = None, high: Any = None) -> Any:
+    bounds = [None if each is None else _number(each) for each in (low, high)]
+    return tensor(x).clamp(*bounds)
+
+
+def _number(value: Any) -> Any:
+    return value if isinstance(value, torch.Tensor) else np.asarray(value).item()
+
+
+def _softmax(x: Any, *, axis: int = -1) -> Any:
+    return torch.softmax(tensor(x), axis)
+
+
+def _log_softmax(x: Any, *, axis: int = -1) -> Any:
+    return torch.log_softmax(tensor(x), axis)
+
+
+def _gelu(x: Any, *, approximate: str = "none") -> Any:
+    return F.gelu(tensor(x), approximate=approximate)
+
+
+def _layer_normalization(
+    x: Any, scale: Any, bias: Any = None, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> Any:
+    x, bias = tensor(x), None if bias is None else tensor(bias)
+    return F.layer_norm(x, x.shape[axis:], tensor(scale), bias, epsilon)
+
+
+def _rmsnormalization(
+    x: Any, scale: Any, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> Any:
+    x = tensor(x)
+    return F.rms_norm(x, x.shape[axis:], tensor(scale), epsilon)
+
+
+def _gemm(
+    a: Any, b: Any, c: Any = None, *, alpha: float = 1.0, beta: float = 1.0,
+    transA: int = 0, transB: int = 0,  # noqa: N803  # the standard's names
+) -> Any:  # fmt: skip
+    a, b = tensor(a), tensor(b)
+    product = (a.t() if transA else a) @ (b.t() if transB else b)
+    product = product if alpha == 1.0 else product * alpha
+    return product if c is None else product + (tensor(c) if beta == 1.0 else tensor(c) * beta)
+
+
+def _conv(
+    x: Any, weight: Any, bias: Any = None, *, kernel_shape: Any = None, strides: Any = None,
+    pads: Any = None, dilations: Any = None, group: int = 1, auto_pad: str = "NOTSET",
+) -> Any:  # fmt: skip
+    x, weight, bias = tensor(x), tensor(weight), None if bias is None else tensor(bias)
+    axes = weight.ndim - 2
+    if auto_pad not in ("NOTSET", "VALID"):
+        raise NotImplementedError(f"Conv with auto_pad = {auto_pad}")
+    pads = list(pads or [0] * 2 * axes)
+    if pads[:axes] != pads[axes:]:
+        both = zip(pads[:axes][::-1], pads[axes:][::-1], strict=True)
+        x, pads = F.pad(x, [*itertools.chain(*both)]), [0] * 2 * axes
+    run = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[axes]
+    return run(x, weight, bias, tuple(strides or [1] * axes), tuple(pads[:axes]),
+               tuple(dilations or [1] * axes), group)  # fmt: skip
+
+
+def _pad(x: Any, pads: Any, value: Any = None, axes: Any = None, *, mode: str = "constant") -> Any:
+    if mode != "constant" or axes is not None:
+        raise NotImplementedError(f"Pad with mode = {mode} or with axes")
+    pads = ints(pads)
+    half = len(pads) // 2
+    both = zip(pads[:half][::-1], pads[half:][::-1], strict=True)
+    return F.pad(tensor(x), [*itertools.chain(*both)], value=0 if value is None else _number(value))
+
+
+def _trilu(x: Any, k: Any = None, *, upper: int = 1) -> Any:
+    return (torch.triu if upper else torch.tril)(tensor(x), 0 if k is None else ints(k)[0])
+
+
+def _arg_max(x: Any, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Any:
+    return tensor(x).argmax(axis, bool(keepdims))
+
+
+def _dequantize_linear(x: Any, scale: Any, zero: Any = None, *, axis: int = 1, **_: Any) -> Any:
+    x, scale = tensor(x), tensor(scale)
+    shape = [-1 if i == axis % x.ndim else 1 for i in range(x.ndim)] if scale.numel() > 1 else []
+    moved = x.to(torch.float64) if zero is None else x.to(torch.float64) - tensor(zero).reshape(shape)
+    return moved * scale.reshape(shape)
+
+
+def _dynamic_quantize_linear(x: Any) -> Any:
+    x = tensor(x)
+    low, high = x.amin().clamp(max=0), x.amax().clamp(min=0)
+    scale = (high - low) / 255
+    zero = torch.round(-low / scale).clamp(0, 255)
+    return torch.round(x / scale + zero).clamp(0, 255), scale, zero
+
+
+def _mat_mul_integer(a: Any, b: Any, zero_a: Any = None, zero_b: Any = None) -> Any:
+    a, b = tensor(a).to(torch.float64), tensor(b).to(torch.float64)
+    a = a if zero_a is None else a - tensor(zero_a)
+    return a @ (b if zero_b is None else b - tensor(zero_b))
+
+
+def _flatten(x: Any, *, axis: int = 1) -> Any:
+    return tensor(x).flatten(axis)
+
+
+def _einsum(*parts: Any, equation: str) -> Any:
+    return torch.einsum(equation, *map(tensor, parts))
+
+
+def _identity(x: Any, *rest: Any, **_: Any) -> Any:
+    return x
+
+
+OPERATORS: dict[str, Callable[..., Any]] = {
+    **{
+        name: of_tensors(run)
+        for name, run in {
+            "Add": torch.add, "Sub": torch.sub, "Mul": torch.mul, "Div": torch.div, "Pow": torch.pow,
+            "Neg": torch.neg, "Abs": torch.abs, "Sqrt": torch.sqrt, "Exp": torch.exp, "Log": torch.log,
+            "Erf": torch.erf, "Tanh": torch.tanh, "Sigmoid": torch.sigmoid, "Relu": torch.relu,
+            "Reciprocal": torch.reciprocal, "Floor": torch.floor, "Ceil": torch.ceil,
+            "Round": torch.round, "Sign": torch.sign, "Sin": torch.sin, "Cos": torch.cos,
+            "Where": torch.where, "Equal": torch.eq, "Less": torch.lt, "LessOrEqual": torch.le,
+            "Greater": torch.gt, "GreaterOrEqual": torch.ge, "And": torch.logical_and,
+            "Or": torch.logical_or, "Not": torch.logical_not, "MatMul": torch.matmul,
+            "IsNaN": torch.isnan, "Softplus": F.softplus,
+        }.items()
+    },
+    "Max": folded(torch.maximum), "Min": folded(torch.minimum), "Sum": folded(torch.add),
+    "ReduceMean": reduced(lambda x, dims, keep: x.mean(dims, keep)),
+    "ReduceSum": reduced(lambda x, dims, keep: x.sum(dims, keep)),
+    "ReduceMax": reduced(lambda x, dims, keep: x.amax(dims, keep)),
+    "ReduceMin": reduced(lambda x, dims, keep: x.amin(dims, keep)),
+    "ReduceSumSquare": reduced(lambda x, dims, keep: x.square().sum(dims, keep)),
+    "ReduceL2": reduced(lambda x, dims, keep: x.square().sum(dims, keep).sqrt()),
+    "Dropout": _identity, "Identity": _identity,
+    "Reshape": _reshape, "Transpose": _transpose, "Squeeze": _squeeze, "Unsqueeze": _unsqueeze,
+    "Slice": _slice, "Split": _split, "Concat": _concat, "Expand": _expand, "Gather": _gather,
+    "Shape": _shape, "ConstantOfShape": _constant_of_shape, "Range": _range, "Cast": _cast,
+    "Clip": _clip, "Softmax": _softmax, "LogSoftmax": _log_softmax, "Gelu": _gelu,
+    "LayerNormalization": _layer_normalization, "RMSNormalization": _rmsnormalization, "Gemm": _gemm,
+    "Conv": _conv, "Pad": _pad, "Trilu": _trilu, "ArgMax": _arg_max,
+    "DequantizeLinear": _dequantize_linear, "DynamicQuantizeLinear": _dynamic_quantize_linear,
+    "MatMulInteger": _mat_mul_integer, "Flatten": _flatten, "Einsum": _einsum,
+}  # fmt: skip
+"""Operators by their names."""

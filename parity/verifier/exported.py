@@ -1,0 +1,63 @@
+"""Where an exported program parts from its twin, operation by operation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from parity.exporting.compare import pictures, prepared
+from parity.exporting.formats import Format
+from parity.exporting.programs import torch_program
+from parity.exporting.subject import Subject
+from parity.verifier.compare import compare
+from parity.verifier.programs.files import is_program, read_program
+from parity.verifier.programs.program import Program
+from parity.verifier.programs.sides import record
+from vit_config import Preprocess
+from vit_config.images.pixels import prepare
+
+
+def explain(subject: Subject, form: Format, path: Path) -> str:
+    """Compare an exported program with the PyTorch twin on prepared images, as `parity diff` does; of a
+    program that takes pictures, compare its pixels with PIL's first.
+
+    Returns:
+        Lines; empty for a format whose programs cannot be followed.
+    """
+    named = path.with_name(f"exported{form.suffix}")  # what the lines of the program are called
+    if not is_program(named):
+        return ""
+    named.write_bytes(path.read_bytes())
+    try:
+        program = read_program(named)
+        given = batch = pictures(subject)[0]
+        if subject.inside is None:
+            given = prepared(subject, batch).transpose(0, 3, 1, 2)
+        elif said := _resize(record((program, batch), "B"), batch, subject, subject.inside):
+            return said
+        sides = (torch_program(subject), given), (program, given)
+        found = compare(*sides, names=("twin", named.name), backward=False)
+        return found.to_text()
+    finally:
+        named.unlink()
+
+
+def _resize(program: Program, batch: np.ndarray, subject: Subject, told: Preprocess) -> str:
+    """Say how the pixels that a program makes of pictures differ from PIL's; empty if none do."""
+    wanted = np.stack([prepare(each, subject.image_size, told) for each in batch])
+    wanted = wanted.transpose(0, 3, 1, 2).astype(np.float64)  # (B, C, H, W)
+    nearest, line = np.inf * np.ones(wanted.shape), ""
+    for op in program.operations:
+        if op.shape == wanted.shape and op.run is not None:
+            apart = np.abs(np.asarray(program.values([op.index])[op.index]) - wanted)
+            if apart.mean() < nearest.mean():
+                nearest, line = apart, f" at {op.source}" if op.source else ""
+    if nearest.max() == 0:
+        return ""
+    share = float(np.mean(nearest > 0))
+    return (
+        f"1. resize: the pixels{line} are not PIL's by interpolation = {told.interpolation!r},"
+        f" crop_mode = {told.crop_mode!r}, crop_fraction = {told.crop_fraction:g}\n"
+        f"   {share:.0%} of them differ, by up to {nearest.max():.0f} of 255"
+    )

@@ -1,0 +1,96 @@
+"""Programs that lie in files: an ONNX graph, an archive of torch.export."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parity.exporting.formats import ABOUT
+from parity.measure.redraw import random_images
+from vit_config import InputError, MissingFileError, ViTConfig, WeightsError
+
+ENDINGS = (".onnx", ".pt2")
+"""Endings of the files of such programs."""
+
+
+def is_program(name: Any) -> bool:
+    """Return whether a name is that of a file that holds a program."""
+    return isinstance(name, str | Path) and str(name).endswith(ENDINGS)
+
+
+def read_program(path: str | Path) -> Any:
+    """Read the program in a file as a `torch.nn.Module`.
+
+    Raises:
+        MissingFileError, WeightsError, ConfigError: it is missing, damaged, or holds an operator that is
+            not known here.
+    """
+    return _read(Path(path))[0]
+
+
+def program_with_images(path: str | Path, batch_size: int, seed: int) -> tuple[Any, np.ndarray]:
+    """Read the program in a file, with the images that presets and checkpoints are given: (B, C, H, W).
+
+    Where it says that its output ``tokens`` is a twin's, the twin's two outputs take its place.
+
+    Raises:
+        InputError: its input is no batch of prepared images of one size.
+        MissingFileError, WeightsError, ConfigError: see `read_program`.
+    """
+    path = Path(path)
+    module, shape, about = _read(path)
+    if len(shape) != 4 or not all(shape[1:]):
+        raise InputError(
+            f"{path}: its input is no batch of prepared images (B, C, H, W) of one size, such as export"
+            " writes with input = float32; from Python, give its inputs beside it, as (FILE, inputs)"
+        )
+    _, channels, height, width = shape
+    images = random_images((batch_size, height, width, channels), seed)
+    return _with_own_outputs(module, about), images.transpose(0, 3, 1, 2)
+
+
+def _read(path: Path) -> tuple[Any, list[int], dict[str, Any]]:
+    """Return a program, the shape of its one input with 0 for each free length, and its description."""
+    if not path.is_file():
+        raise MissingFileError(f"{path}: no such file")
+    if path.suffix == ".onnx":
+        from parity.exporting.onnx_graph import graph_module
+
+        module = graph_module(path)
+        shapes = [each.type.tensor_type.shape.dim for each in module.inputs]
+        shape = [dim.dim_value for dim in shapes[0]] if len(shapes) == 1 else []
+        return module, shape, json.loads(module.told.get(ABOUT, "{}"))
+    import torch
+
+    extra = {ABOUT: ""}
+    try:
+        program = torch.export.load(path, extra_files=extra)
+    except Exception as error:
+        raise WeightsError(f"{path}: torch.export cannot read it ({error})") from None
+    given = [each for each in (program.example_inputs or ((),))[0] if isinstance(each, torch.Tensor)]
+    shape = list(given[0].shape) if len(given) == 1 and given[0].is_floating_point() else []
+    return program.module(), shape, json.loads(extra[ABOUT] or "{}")
+
+
+def _with_own_outputs(module: Any, about: dict[str, Any]) -> Any:
+    """Return a program with a twin's outputs, given what its file says of it."""
+    import torch
+
+    if "tokens" not in about.get("outputs", ()):
+        return module
+    prefix = ViTConfig.from_json(json.dumps(about["schema"])).num_prefix_tokens
+
+    class AsTwin(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.program = module
+
+        def forward(self, images: torch.Tensor) -> dict[str, torch.Tensor]:
+            found = dict(self.program(images))
+            tokens = found.pop("tokens")
+            return {**found, "prefix_tokens": tokens[:, :prefix], "patch_tokens": tokens[:, prefix:]}
+
+    return AsTwin().eval()

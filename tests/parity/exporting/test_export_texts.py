@@ -1,0 +1,78 @@
+"""Text towers, and image towers with classes in words, leave as programs too."""
+
+import json
+
+import numpy as np
+import pytest
+
+import parity
+from parity.cli import main
+from parity.exporting.export import compared_with_twins
+from parity.exporting.formats import FORMATS
+from parity.exporting.replay import replay
+from parity.exporting.subject import subject_of
+from tests.support import text_models, tokenizers_tiny
+from vit_config import ConfigError
+
+CASES = [("siglip", "stablehlo")] + [
+    pytest.param(kind, to, marks=pytest.mark.exhaustive)
+    for kind in text_models.KINDS
+    for to in FORMATS
+    if (kind, to) != ("siglip", "stablehlo")
+]
+TEXTS = ("a cat", "a small dog", "red")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    made = {}
+    for kind in text_models.KINDS:
+        made[kind] = tmp_path_factory.mktemp("towers")
+        text_models.build(kind).float().save_pretrained(made[kind])
+        save = tokenizers_tiny.save_words if kind == "siglip" else tokenizers_tiny.save_clip
+        save(made[kind])
+    return made
+
+
+@pytest.mark.parametrize(("kind", "to"), CASES)
+def test_a_text_tower_answers_as_the_twins_do(folders, tmp_path, kind, to):
+    done = parity.export(folders[kind], tmp_path / "texts", to=to, input="tokens")
+    loaded = parity.load(folders[kind], framework="jax").texts
+    told = done.about["input"]
+    assert told["shape"] == ["B", loaded.tokens.length]
+    assert told["fill"] == {"id": loaded.tokens.pad, "left": loaded.tokens.left}
+    ids = loaded.tokens.ids(TEXTS).astype(np.int32)
+    found = replay(FORMATS[to], done.path, [ids])[0]
+    np.testing.assert_allclose(found["embeddings"], loaded.embed(TEXTS), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "to"), CASES)
+def test_classes_in_words_are_the_last_layer(folders, tmp_path, capsys, kind, to):
+    out = tmp_path / "zero"
+    argv = ["export", str(folders[kind]), str(out), "--to", to, "--input", "float32"]
+    assert main([*argv, "--labels", "cat, small dog", "--template", "a {}"]) == 0
+    assert "logits (B, 2)" in capsys.readouterr().out
+    told = json.loads((tmp_path / "zero.json").read_text())
+    assert (told["class_names"], told["texts"]) == (["cat", "small dog"], ["a cat", "a small dog"])
+    pictures = text_models.pictures().astype(np.float32)
+    given = pictures if FORMATS[to].layout == "NCHW" else pictures.transpose(0, 2, 3, 1)
+    loaded = parity.load(folders[kind], framework="torch")
+    images = loaded.of_batch(pictures.transpose(0, 2, 3, 1))
+    wanted = loaded.texts.compare(images, loaded.texts.embed(told["texts"])).logits
+    found = replay(FORMATS[to], out, [given])[0]["logits"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_program_of_other_texts_is_refused(folders, tmp_path):
+    """Another tower's text is another function: the comparison can fail."""
+    subject = subject_of(folders["siglip"], input="tokens")
+    form, path = FORMATS["stablehlo"], tmp_path / "texts"
+    path.write_bytes(form.write(subject, {}, ["cpu"]))
+    assert all(each.passed for each in compared_with_twins(subject, form, path))
+    subject.arrays["pos_embed"][3, 2] += 1e-3
+    assert not all(each.passed for each in compared_with_twins(subject, form, path))
+
+
+def test_labels_do_not_go_with_texts(folders, tmp_path):
+    with pytest.raises(ConfigError, match="labels go with images"):
+        parity.export(folders["clip"], tmp_path / "out", to="onnx", input="tokens", labels=["cat"])

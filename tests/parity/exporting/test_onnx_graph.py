@@ -1,0 +1,154 @@
+"""ONNX graphs in PyTorch: each operator is the standard's, and a graph is a side of a comparison."""
+
+import linecache
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import parity
+from parity.cli import main
+from parity.exporting.onnx_graph import graph_module
+from parity.exporting.onnx_graph.operators import OPERATORS
+from vit_config import ConfigError, InputError, WeightsError
+
+DRAWN = np.random.default_rng(0)
+X = DRAWN.standard_normal((2, 6, 5)).astype(np.float32)
+IMAGE = DRAWN.standard_normal((2, 4, 7, 6)).astype(np.float32)
+KERNEL = DRAWN.standard_normal((6, 2, 3, 2)).astype(np.float32)
+ROWS = DRAWN.standard_normal((5, 3)).astype(np.float32)
+GAINS = DRAWN.standard_normal(5).astype(np.float32)
+BOOLS, BYTES = X > 0, DRAWN.integers(0, 255, (6, 5), dtype=np.uint8)
+
+
+def i64(*numbers):
+    return np.array(numbers, np.int64)
+
+
+ONE = (
+    "Neg", "Abs", "Exp", "Erf", "Tanh", "Sigmoid", "Relu", "Reciprocal", "Floor",
+    "Ceil", "Round", "Sign", "Sin", "Cos", "IsNaN", "Softplus",
+)  # fmt: skip
+TWO = (
+    "Add", "Sub", "Mul", "Div", "Equal", "Less", "LessOrEqual", "Greater",
+    "GreaterOrEqual", "Max", "Min", "Sum",
+)  # fmt: skip
+REDUCTIONS = (
+    "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceSumSquare", "ReduceL2",
+)  # fmt: skip
+CASES = [
+    *((name, [X], {}) for name in ONE),
+    *((name, [X], {}) for name in ("Identity", "Flatten", "Softmax", "LogSoftmax", "Gelu", "Shape")),
+    *((name, [X, X[:1] + 0.25], {}) for name in TWO),
+    *((name, [X, i64(1)], {"keepdims": 0}) for name in REDUCTIONS),
+    *((name, [X], {}) for name in REDUCTIONS),
+    ("Sqrt", [np.abs(X)], {}), ("Log", [np.abs(X)], {}), ("Pow", [np.abs(X), X], {}),
+    ("And", [BOOLS, ~BOOLS[:1]], {}), ("Or", [BOOLS, ~BOOLS[:1]], {}), ("Not", [BOOLS], {}),
+    ("Where", [BOOLS, X, 2 * X], {}), ("MatMul", [X, ROWS], {}), ("Gelu", [X], {"approximate": "tanh"}),
+    ("Gemm", [X[0], ROWS, ROWS[0]], {"alpha": 0.5, "beta": 2.0}), ("Dropout", [X], {}),
+    ("Gemm", [X[0].T, ROWS.T], {"transA": 1, "transB": 1}),
+    ("Reshape", [X, i64(0, 3, -1)], {}), ("Transpose", [X], {"perm": [2, 0, 1]}), ("Transpose", [X], {}),
+    ("Squeeze", [X[:, :1], i64(1)], {}), ("Unsqueeze", [X, i64(0, -1)], {}),
+    ("Slice", [X, i64(1, -1), i64(9, 0), i64(1, 2), i64(2, -1)], {}), ("Slice", [X, i64(1), i64(2)], {}),
+    ("Concat", [X, 2 * X], {"axis": 1}), ("Expand", [X[:, :1], i64(3, 1, 6, 1)], {}),
+    ("Gather", [X, i64(3, -1).reshape(1, 2)], {"axis": 1}), ("Gather", [X, np.array(2)], {"axis": 2}),
+    ("Cast", [X], {"to": TensorProto.INT32}), ("Clip", [X, np.float32(-0.3), np.float32(0.4)], {}),
+    ("ConstantOfShape", [i64(2, 3)], {}), ("Range", [np.int64(1), np.int64(9), np.int64(3)], {}),
+    ("LayerNormalization", [X, GAINS, GAINS[::-1].copy()], {"epsilon": 1e-3}),
+    ("RMSNormalization", [X, GAINS], {"epsilon": 1e-3}),
+    ("Conv", [IMAGE, KERNEL, KERNEL[:, 0, 0, 0].copy()],
+     {"group": 2, "strides": [2, 1], "pads": [1, 0, 1, 0]}),
+    ("Conv", [IMAGE, KERNEL], {"group": 2, "dilations": [2, 1], "pads": [1, 0, 0, 2]}),
+    ("Pad", [X, i64(0, 1, 0, 2, 0, 3), np.float32(0.5)], {}), ("Trilu", [X, np.array(1)], {"upper": 0}),
+    ("ArgMax", [X], {"axis": 1}), ("Einsum", [X, ROWS], {"equation": "bnd,de->bne"}),
+    ("DequantizeLinear", [BYTES, np.abs(GAINS), BYTES[0]], {"axis": 1}),
+    ("DynamicQuantizeLinear", [X], {}),
+    ("MatMulInteger", [BYTES, BYTES[:5, :3], np.uint8(7), np.uint8(3)], {}),
+    ("Split", [X, i64(2, 4)], {"axis": 1}), ("Split", [X], {"axis": 1, "num_outputs": 3}),
+]  # fmt: skip
+OUTPUTS = {"DynamicQuantizeLinear": 3}
+
+
+def written(path, nodes, inputs, outputs, constants=()):
+    kind = helper.np_dtype_to_tensor_dtype
+    given = [helper.make_tensor_value_info(n, kind(a.dtype), a.shape) for n, a in inputs.items()]
+    made = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
+    held = [numpy_helper.from_array(array, name) for name, array in dict(constants).items()]
+    graph = helper.make_graph(nodes, "graph", given, made, held)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)]), path)
+    return path
+
+
+@pytest.mark.parametrize("where", ["data", "shapes"])
+def test_operators_are_the_standards(tmp_path, where):
+    """Of tensors, and of arrays, as the arithmetic of shapes is."""
+    assert {name for name, *_ in CASES} == {*OPERATORS}
+    for name, given, attributes in CASES:
+        count = attributes.get("num_outputs", OUTPUTS.get(name, 2 if name == "Split" else 1))
+        names, made = [f"i.{n}" for n in range(len(given))], [f"o.{n}" for n in range(count)]
+        node = helper.make_node(name, names, made, **attributes)
+        graph = written(tmp_path / "one.onnx", [node], dict(zip(names, given, strict=True)), made)
+        wanted = ReferenceEvaluator(str(graph)).run(None, dict(zip(names, given, strict=True)))
+        module = graph_module(graph)
+        if where == "data":
+            given = [torch.from_numpy(np.array(each)) for each in given]
+        with torch.no_grad():
+            found = module(*given)
+        for value, each in zip(wanted, found.values(), strict=True):
+            np.testing.assert_allclose(np.asarray(each), value, rtol=2e-6, atol=2e-6, err_msg=name)
+
+
+def layer(path, epsilon=1e-6, approximate="none"):
+    """A norm, a product and a GELU of images (B, 3, 4, 5)."""
+    nodes = [
+        helper.make_node("LayerNormalization", ["images", "norm.weight"], ["normed"], epsilon=epsilon),
+        helper.make_node("MatMul", ["normed", "fc.weight"], ["wide"]),
+        helper.make_node("Gelu", ["wide"], ["logits"], approximate=approximate),
+    ]
+    images = {"images": np.zeros((2, 3, 4, 5), np.float32)}
+    return written(path, nodes, images, ["logits"], {"norm.weight": GAINS, "fc.weight": ROWS})
+
+
+@pytest.mark.parametrize(
+    ("change", "cause", "line"),
+    [({"epsilon": 1e-5}, "epsilon", 2), ({"approximate": "tanh"}, "activation", 4)],
+)
+def test_what_differs_is_named_with_its_node(tmp_path, capsys, change, cause, line):
+    a, b = layer(tmp_path / "a.onnx"), layer(tmp_path / "b.onnx", **change)
+    assert main(["diff", str(a), str(b)]) == 1
+    said = capsys.readouterr().out
+    assert f"1. {cause}: " in said
+    node = linecache.getline(str(b), line).strip()
+    assert f"B b.onnx:{line}" in said
+    assert node in said
+
+
+def test_a_graph_is_compared_with_what_it_stands_for(tmp_path):
+    gains, rows = torch.from_numpy(GAINS), torch.from_numpy(ROWS)
+
+    class Layer(torch.nn.Module):
+        def forward(self, images):
+            normed = torch.nn.functional.layer_norm(images, (5,), gains, None, 1e-6)
+            return torch.nn.functional.gelu(normed @ rows)
+
+    images = DRAWN.standard_normal((2, 3, 4, 5)).astype(np.float32)
+    found = parity.diff((Layer(), images), (layer(tmp_path / "a.onnx"), images))
+    assert found.equal
+    assert "forward only" in found.no_backward
+
+
+def test_what_cannot_be_a_side_gets_a_sentence(tmp_path):
+    (tmp_path / "bad.onnx").write_bytes(b"no graph")
+    with pytest.raises(WeightsError, match="no ONNX file"):
+        graph_module(tmp_path / "bad.onnx")
+    node = helper.make_node("Hardmax", ["images"], ["logits"], name="odd")
+    images = {"images": np.zeros((2, 3, 4, 5), np.float32)}
+    with pytest.raises(ConfigError, match="node odd is a Hardmax"):
+        graph_module(written(tmp_path / "odd.onnx", [node], images, ["logits"]))
+    node = helper.make_node("Cast", ["images"], ["logits"], to=TensorProto.FLOAT)
+    flat = written(tmp_path / "flat.onnx", [node], {"images": np.zeros((2, 3), np.float32)}, ["logits"])
+    with pytest.raises(InputError, match="no batch of prepared images"):
+        parity.diff(flat, flat)

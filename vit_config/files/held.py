@@ -1,0 +1,41 @@
+"""How much memory a file may take: a small multiple of its bytes on the disk.
+
+A file may have holes: it says any size, takes no place for them, and reads as zeros.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+FLOOR = 2**26
+"""Bytes that even the smallest file may use."""
+MULTIPLE = 8
+"""Multiple of its own bytes that a file may use in addition."""
+
+
+def most_of(nbytes: int) -> int:
+    """Return the bytes that the content of a file with `nbytes` on the disk may use."""
+    return FLOOR + MULTIPLE * nbytes
+
+
+def held(path: Path) -> int:
+    """Return the bytes of a file that are not holes."""
+    about = path.stat()
+    blocks = getattr(about, "st_blocks", None)  # of 512 bytes; not on Windows
+    if blocks is None or 512 * blocks >= about.st_size or not hasattr(os, "SEEK_DATA"):
+        return about.st_size
+    with path.open("rb") as file:  # fewer blocks may also be compressed ones, or not yet counted
+        return _data(file.fileno(), about.st_size)
+
+
+def _data(file: int, size: int) -> int:
+    found = end = 0
+    while end < size:
+        try:
+            start = os.lseek(file, end, os.SEEK_DATA)
+        except OSError:  # only a hole is left
+            break
+        end = os.lseek(file, start, os.SEEK_HOLE)
+        found += end - start
+    return found
