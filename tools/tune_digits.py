@@ -28,12 +28,13 @@ from sklearn.datasets import load_digits
 
 from vit_config import Preprocess, Recipe, ViTConfig, preset
 from vit_jax.train.sharding import make_program
-from vit_train.data import channel_statistics, eval_batches, train_batches
+from vit_train.data import eval_batches, train_batches
 from vit_train.dataset import ImageDataset
 from vit_train.digits import NUM_TRAIN
 from vit_train.loop import Hooks, Verdict, evaluate, run_steps
 from vit_train.profiling import Profile
 from vit_train.records import Records
+from vit_train.statistics import channel_statistics
 
 FOLDS = 3
 FINALISTS, FINAL_SEEDS = 3, (1, 2)

@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from vit_config.augmentation import Augment, Mix
-from vit_config.base import NameTuple, Schema
+from vit_config.base import FloatTuple, NameTuple, Schema
 from vit_config.errors import ConfigError, InputError
 from vit_config.recipe_rules import contradictions
 from vit_config.schema import ViTConfig
@@ -23,7 +23,7 @@ from vit_config.schema import ViTConfig
 ONLY_JAX = {"kernel": "reference", "reduce_dtype": "auto"}
 """Fields that only JAX's trainer has, with the one value that PyTorch's, on one device, can do."""
 
-LATER = ("warmup_fraction", "eval_crop")
+LATER = ("warmup_fraction", "eval_crop", "labels", "class_weights", "sampling")
 """Fields whose defaults runs of format 1 did not have at first."""
 
 
@@ -81,6 +81,12 @@ class Recipe(Schema, frozen=True):
     loss: Literal["softmax", "sigmoid", "sigmoid_mean"] = "softmax"
     """Cross entropy of a softmax, or of a sigmoid for each class: summed over classes, as in Big Vision,
     or averaged, as in torch and timm."""
+    labels: Literal["one", "several"] = "one"
+    """Classes of an image: exactly one; or any number of them, none included, each by a sigmoid."""
+    class_weights: Literal["balanced"] | FloatTuple = ()
+    """Factor of each class's part of the loss, in the order of the labels; balanced: the number of
+    training labels over the number of classes times that of the class, which is 1 in the mean over
+    these labels; by default 1 for all."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     """Share of the target spread evenly over all classes."""
     label_threshold: float | None = Field(default=None, ge=0, lt=1)
@@ -148,6 +154,9 @@ class Recipe(Schema, frozen=True):
     matmul_precision: Literal["default", "high", "highest"] = "default"
     """JAX matmul precision; "default" lets a TPU or GPU use its fast reduced formats."""
 
+    sampling: Literal["each_once", "balanced"] = "each_once"
+    """Images of an epoch: each once; or equally many of each class, as many in all, so that those of a
+    small class come several times an epoch, and all images of a class equally often."""
     validation_fraction: float = Field(default=0.0, ge=0, lt=1)
     """Share of the training set to hold out and evaluate while training: the last of a set of
     tensorflow-datasets, which is shuffled, and spread evenly over others; 0 trains on everything."""
@@ -196,7 +205,14 @@ class Recipe(Schema, frozen=True):
             "kind": self.loss,
             "smoothing": self.label_smoothing,
             "threshold": self.label_threshold,
+            # balanced weights are counted by `vit_train.balance.weighed`, which puts them here
+            "weights": () if self.class_weights == "balanced" else self.class_weights,
         }
+
+    @property
+    def several(self) -> bool:
+        """Whether an image may have several labels."""
+        return self.labels == "several"
 
 
 def is_decayed(recipe: Recipe, name: str, ndim: int) -> bool:

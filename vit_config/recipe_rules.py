@@ -17,6 +17,7 @@ def contradictions(recipe: Recipe) -> Iterator[str]:
     yield from _decay(recipe)
     yield from _idle(recipe)
     yield from _types(recipe)
+    yield from _classes(recipe)
 
 
 def _schedule(recipe: Recipe) -> Iterator[str]:
@@ -104,6 +105,24 @@ def _types(recipe: Recipe) -> Iterator[str]:
             f'kernel = "{recipe.kernel}" computes in float32 even where dtype = "float64"; use'
             ' kernel = "reference"'
         )
+
+
+def _classes(recipe: Recipe) -> Iterator[str]:
+    if recipe.several and recipe.loss != "sigmoid_mean":
+        yield (
+            f'labels = "several" with loss = "{recipe.loss}": each class has a sigmoid of its own, and'
+            ' the loss is their mean; set loss = "sigmoid_mean"'
+        )
+    for field, usual in (("sampling", "each_once"), ("distill", "none")):
+        if recipe.several and (found := getattr(recipe, field)) != usual:
+            yield f'labels = "several" with {field} = "{found}", which is for one label; leave it out'
+    if recipe.class_weights == "balanced" and recipe.sampling == "balanced":
+        yield (
+            'class_weights = "balanced" and sampling = "balanced" make up for the same twice; leave one'
+            " out"
+        )
+    if recipe.class_weights != "balanced" and any(each <= 0 for each in recipe.class_weights):
+        yield f"class_weights = {list(recipe.class_weights)}: each must be greater than 0"
 
 
 def _holds(found: Any, values: tuple[Any, ...]) -> bool:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vit_config.errors import DataError, InputError, MissingFileError
-from vit_config.images.preprocess import Preprocess
+from vit_config.images.preprocess import WHITE, Preprocess
 from vit_config.schema import ViTConfig
 
 
@@ -17,9 +17,9 @@ class LabelledImages(NamedTuple):
     """Raw images, of the size a model takes, with their classes."""
 
     images: np.ndarray
-    """(N, H, W, C) uint8."""
+    """(N, H, W, C) uint8, uint16 or float32, see `Preprocess.pixel_type`."""
     labels: np.ndarray
-    """(N,) int32."""
+    """(N,) int32; or (N, classes) int32, 1 for each class of an image that may have several."""
 
 
 class Score(NamedTuple):
@@ -28,6 +28,7 @@ class Score(NamedTuple):
     loss: float
     """Mean cross entropy."""
     correct: int
+    """Images that are right; of those with several labels, with all of them."""
     count: int  # pyright: ignore[reportIncompatibleMethodOverride]
 
     @property
@@ -55,13 +56,14 @@ def read_labelled_images(path: str | Path) -> LabelledImages:
         ) from None
     if (
         images.ndim != 4
-        or images.dtype != np.uint8
-        or labels.shape != images.shape[:1]
+        or images.dtype.name not in WHITE
+        or labels.ndim not in (1, 2)
+        or labels.shape[:1] != images.shape[:1]
         or not len(labels)
     ):
         raise DataError(
             f"{path}: images {images.shape} {images.dtype}, labels {labels.shape}; expected (N, H, W, C)"
-            " uint8 and (N,), N at least 1"
+            " uint8 and (N,) or (N, classes), N at least 1"
         )
     if labels.dtype.kind not in "iu" or np.any(labels.astype(np.int32) != labels):
         raise DataError(
@@ -84,7 +86,26 @@ def check_labelled_images(
         raise InputError("num_classes = 0: the model has no head, so it has no accuracy")
     if preprocess is None:
         raise InputError("the weights file does not say how images are prepared (no preprocessing)")
+    if data.images.dtype != preprocess.pixel_type:
+        raise InputError(
+            f"images are {data.images.dtype}, the model takes {preprocess.pixel_type}; score it on"
+            " images like those that it was trained on"
+        )
     cfg.check_image(*data.images.shape[1:])
+    several = data.labels.ndim == 2
+    if several != preprocess.several_labels:
+        says = "several labels" if preprocess.several_labels else "one label"
+        raise InputError(
+            f"labels have shape {data.labels.shape}, but the model gives an image {says}; score it on"
+            " images like those that it was trained on"
+        )
+    if several and (data.labels.shape[1] != cfg.num_classes or not np.isin(data.labels, (0, 1)).all()):
+        raise InputError(
+            f"labels have shape {data.labels.shape}; expected 0 or 1 for each of num_classes ="
+            f" {cfg.num_classes}"
+        )
+    if several:
+        return preprocess
     low, high = int(data.labels.min()), int(data.labels.max())
     if low < 0 or high >= cfg.num_classes:
         raise InputError(

@@ -42,10 +42,13 @@ def evaluate_file(weights_path: str | Path, images_path: str | Path) -> Score:
             raise WeightsError(f"{weights_path}: {error}") from None
         options = compiler_options(jax.default_backend())
         apply = make_apply(weights.config)
+        several = preprocess.several_labels
+        kind = "sigmoid_mean" if several else "softmax"
 
         def judge(params: Params, images: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array]:
             logits = apply(params, images, return_tokens=False).logits
-            return cross_entropy(logits, labels).sum(), correct(logits, labels).sum()
+            loss = cross_entropy(logits, labels, kind=kind)
+            return loss.sum(), correct(logits, labels, several=several).sum()
 
         judge = jax.jit(judge, compiler_options=options)
         loss, right = 0.0, 0

@@ -1,5 +1,7 @@
 """The training loss and the count of right answers."""
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 
@@ -11,6 +13,7 @@ def cross_entropy(
     kind: str = "softmax",
     smoothing: float = 0.0,
     threshold: float | None = None,
+    weights: Sequence[float] = (),
 ) -> jax.Array:
     """Compute the cross entropy of each image, in at least float32.
 
@@ -21,6 +24,7 @@ def cross_entropy(
             (arXiv 2006.07159, section 5); or ``sigmoid_mean``, averaged over them.
         smoothing: share of the target spread evenly over all classes (arXiv 1512.00567, section 7).
         threshold: for the sigmoid losses; targets above it count as 1, the others as 0.
+        weights: a factor of each class's part of the loss; none for 1.
 
     Returns:
         (B,).
@@ -29,6 +33,7 @@ def cross_entropy(
     logits = logits.astype(wide)
     if kind == "softmax":
         log_p = jax.nn.log_softmax(logits, axis=-1)  # (B, classes)
+        log_p = log_p * jnp.asarray(weights, wide) if weights else log_p
         of_label = _at_labels(log_p, labels)
         return -(1.0 - smoothing) * of_label - smoothing * log_p.mean(axis=-1)
     classes = logits.shape[-1]
@@ -37,6 +42,7 @@ def cross_entropy(
         target = (target > threshold).astype(wide)
     yes, no = jax.nn.log_sigmoid(logits), jax.nn.log_sigmoid(-logits)  # (B, classes) each
     loss = -(target * yes + (1.0 - target) * no)
+    loss = loss * jnp.asarray(weights, wide) if weights else loss
     return loss.mean(axis=-1) if kind == "sigmoid_mean" else loss.sum(axis=-1)
 
 
@@ -94,7 +100,10 @@ def contrastive(logits: jax.Array, *, kind: str = "softmax") -> jax.Array:
     return loss
 
 
-def correct(logits: jax.Array, labels: jax.Array) -> jax.Array:
-    """Return whether the highest logit is the label, or the class of the largest share: (B,) bools."""
+def correct(logits: jax.Array, labels: jax.Array, *, several: bool = False) -> jax.Array:
+    """Return whether each image is right, (B,) bools: its highest logit is the label, or the class of
+    the largest share; of `several` labels, each logit is above 0 where the share is above one half."""
+    if several:
+        return ((logits > 0) == (labels > 0.5)).all(axis=-1)
     labels = labels if labels.ndim == 1 else labels.argmax(axis=-1)
     return logits.argmax(axis=-1) == labels

@@ -21,8 +21,9 @@ from vit_jax.scanned import UNROLLED, Gather, Loop
 from vit_jax.shares import Shares, mean_of
 
 Batch = dict[str, jax.Array]
-"""``image`` (B, H, W, C), ``label`` (B,), or (B, classes) for mixed images; for distillation the
-teacher's logits ``teacher`` (B, classes); for evaluation also ``mask`` (B,), 0 for padding."""
+"""``image`` (B, H, W, C), ``label`` (B,), or (B, classes) for mixed images or several labels; for
+distillation the teacher's logits ``teacher`` (B, classes); for evaluation also ``mask`` (B,), 0 for
+padding."""
 Metrics = dict[str, jax.Array]
 
 
@@ -130,7 +131,8 @@ def make_gradients(
         images = batch["image"].astype(dtype)
         output = apply(computed, images, return_tokens=False, rngs=nnx.Rngs(dropout=key))
         loss = image_loss(recipe, output, batch)
-        return loss.mean(), correct(output.logits, batch["label"]).mean(dtype=loss.dtype)
+        right = correct(output.logits, batch["label"], several=recipe.several)
+        return loss.mean(), right.mean(dtype=loss.dtype)
 
     grad_fn = jax.value_and_grad(loss_fn, has_aux=True)
 
@@ -216,7 +218,7 @@ def make_eval_step(
         mask = batch["mask"]
         sums = {
             "loss": (cross_entropy(logits, batch["label"], kind=recipe.loss) * mask).sum(),
-            "correct": (correct(logits, batch["label"]) * mask).sum(),
+            "correct": (correct(logits, batch["label"], several=recipe.several) * mask).sum(),
             "count": mask.sum(),
         }
         return sums if axis_name is None else jax.lax.psum(sums, axis_name)

@@ -36,14 +36,16 @@ def evaluate_file(weights_path: str | Path, images_path: str | Path) -> Score:
     except WeightsError as error:
         raise WeightsError(f"{weights_path}: {error}") from None
     dtype = next(model.parameters()).dtype
+    several = preprocess.several_labels
+    kind = "sigmoid_mean" if several else "softmax"
     loss, right = 0.0, 0
     for start in range(0, len(data.labels), BATCH_SIZE):
         images = preprocess.normalise(data.images[start : start + BATCH_SIZE])  # (B, H, W, C)
         images = torch.from_numpy(images).to(dtype).permute(0, 3, 1, 2)  # (B, C, H, W)
         labels = torch.from_numpy(data.labels[start : start + BATCH_SIZE]).long()
         logits = model(images, return_tokens=False).logits
-        loss += cross_entropy(logits, labels).sum().item()
-        right += int(correct(logits, labels).sum())
+        loss += cross_entropy(logits, labels, kind=kind).sum().item()
+        right += int(correct(logits, labels, several=several).sum())
     return Score(loss / len(data.labels), right, len(data.labels))
 
 

@@ -15,8 +15,9 @@ from vit_torch.model import ViT
 from vit_torch.optim import Ema, clip_by_global_norm, update_ema
 
 Batch = dict[str, torch.Tensor]
-"""``image`` (B, C, H, W), ``label`` (B,), or (B, classes) for mixed images; for distillation the
-teacher's logits ``teacher`` (B, classes); for evaluation also ``mask`` (B,), 0 for padding."""
+"""``image`` (B, C, H, W), ``label`` (B,), or (B, classes) for mixed images or several labels; for
+distillation the teacher's logits ``teacher`` (B, classes); for evaluation also ``mask`` (B,), 0 for
+padding."""
 Metrics = dict[str, torch.Tensor]
 
 
@@ -93,7 +94,7 @@ def make_gradients(
             output = apply(piece["image"])
             loss = image_loss(recipe, output, piece)
             (loss.mean() / count).backward()
-            right = correct(output.logits, piece["label"])
+            right = correct(output.logits, piece["label"], several=recipe.several)
             total.append((loss.detach().mean(), right.to(loss.dtype).mean()))
         losses, accuracies = zip(*total, strict=True)
         return {"loss": torch.stack(losses).mean(), "accuracy": torch.stack(accuracies).mean()}
@@ -151,7 +152,7 @@ def make_eval_step(model: ViT, recipe: Recipe, lora: Lora | None = None) -> Call
         mask = batch["mask"]
         return {
             "loss": (cross_entropy(logits, batch["label"], kind=recipe.loss) * mask).sum(),
-            "correct": (correct(logits, batch["label"]) * mask).sum(),
+            "correct": (correct(logits, batch["label"], several=recipe.several) * mask).sum(),
             "count": mask.sum(),
         }
 

@@ -68,8 +68,11 @@ def best_so_far(job: Job, events: Iterable[Mapping[str, Any]]) -> Best | None:
     return best
 
 
-def check_best(job: Job) -> None:
+def check_best(job: Job, validates: bool) -> None:
     """Refuse patience without a criterion, and a criterion without validation images.
+
+    Args:
+        validates: whether there are any.
 
     Raises:
         ConfigError: the message names the field to set.
@@ -80,7 +83,7 @@ def check_best(job: Job) -> None:
         raise ConfigError(
             f"patience = {job.patience} waits for a better evaluation; set best = loss or accuracy"
         )
-    if job.best != "none" and not job.recipe.validation_fraction:
+    if job.best != "none" and not validates:
         raise ConfigError(
             f'best = "{job.best}" chooses by the validation images, but validation_fraction = 0.0; set'
             " --recipe.validation-fraction"

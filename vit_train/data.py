@@ -21,6 +21,7 @@ from vit_config.recipe import Recipe
 from vit_train.augmentation.erase import erase
 from vit_train.augmentation.mixing import mixed, mixed_with
 from vit_train.augmentation.views import Views
+from vit_train.balance import BalancedOrder
 from vit_train.dataset import ImageDataset
 from vit_train.images import fit_image
 from vit_train.read_ahead import read_ahead
@@ -32,7 +33,6 @@ __all__ = [
     "EvalBatch",
     "ImageDataset",
     "TrainBatch",
-    "channel_statistics",
     "eval_batches",
     "open_dataset",
     "steps_per_epoch",
@@ -40,7 +40,6 @@ __all__ = [
 ]
 
 NUM_THREADS = min(16, os.cpu_count() or 1)
-STATISTICS_IMAGES = 10_000
 
 
 class TrainBatch(TypedDict):
@@ -49,7 +48,8 @@ class TrainBatch(TypedDict):
     image: np.ndarray
     """(B, H, W, C) float32, normalised."""
     label: np.ndarray
-    """(B,) int32; or (B, classes) float32, the shares of the classes in mixed images."""
+    """(B,) int32; or (B, classes) float32, the shares of the classes in mixed images, or 1 for each
+    class of images that may have several."""
 
 
 class EvalBatch(TrainBatch):
@@ -144,30 +144,6 @@ def eval_batches(
     return read_ahead(batches, num_threads=num_threads)
 
 
-def channel_statistics(source: Records) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Compute mean and standard deviation of each channel, on pixels scaled to [0, 1].
-
-    They are those of all pixels of the split, or of 10 000 images spread evenly if it has more;
-    images of several sizes count by their pixels. Sums are exact integers, so the order of adding
-    does not matter.
-
-    Returns:
-        (mean, std), each of C floats.
-    """
-    channels = source.image_shape[2]
-    count, total, squares = 0, np.zeros(channels, np.uint64), np.zeros(channels, np.uint64)
-    sampled = min(len(source), STATISTICS_IMAGES)
-    for index in np.linspace(0, len(source) - 1, sampled).astype(int).tolist():
-        pixels = source[index]["image"].reshape(-1, channels).astype(np.uint64)  # (H W, C)
-        count += len(pixels)
-        total += pixels.sum(axis=0)
-        squares += (pixels * pixels).sum(axis=0)
-    mean = [int(t) / count for t in total]
-    # an integer difference: E[x^2] - E[x]^2 in floats loses the digits of a dark, even channel
-    variance = [(count * int(s) - int(t) ** 2) / count**2 for s, t in zip(squares, total, strict=True)]
-    return tuple(m / 255 for m in mean), tuple(v**0.5 / 255 for v in variance)
-
-
 def _check_channels(source: Records, preprocess: Preprocess) -> None:
     channels, expected = source.image_shape[2], len(preprocess.mean)
     if channels != expected:
@@ -199,7 +175,9 @@ class _TrainBatches:
         self._views = Views(recipe.augment, image_size, self._preprocess)
         keys = np.random.SeedSequence(recipe.seed).generate_state(6, np.uint64)
         self._order_key, self._augment_key, self._mix_key = keys[:2], keys[2:4], keys[4:]
-        self._order = lru_cache(maxsize=2)(self._draw_order)
+        balanced = recipe.sampling == "balanced"
+        draw = BalancedOrder(records, self._order_key) if balanced else self._draw_order
+        self._order = lru_cache(maxsize=2)(draw)
 
     def __reduce__(self) -> Any:
         return _TrainBatches, (self._records, self._recipe, self._preprocess, self._size, self._rows)
@@ -228,13 +206,14 @@ class _TrainBatches:
             for image, stream in zip(images, streams, strict=True):
                 erase(image, recipe.augment.erase, stream)
         if not recipe.mix.mixes:
-            return {"image": images, "label": np.array(labels, np.int32)}
+            return {"image": images, "label": self._records.targets(labels)}
         bits = np.random.Philox(key=self._mix_key, counter=[0, 0, 0, index])
         draws = np.random.Generator(bits)
         # rows that this process does not need stay empty
         batch = np.zeros((recipe.batch_size, *images.shape[1:]), images.dtype)
-        of_batch = np.zeros(recipe.batch_size, int)
-        batch[self._read], of_batch[self._read] = images, labels
+        targets = self._records.targets(labels)
+        of_batch = np.zeros((recipe.batch_size, *targets.shape[1:]), targets.dtype)
+        batch[self._read], of_batch[self._read] = images, targets
         images, shares = mixed(batch, of_batch, recipe.mix, self._records.num_classes, draws)
         return {"image": images[self._rows], "label": shares[self._rows]}
 
@@ -275,13 +254,13 @@ class _EvalBatches:
         shape = (len(self._rows), *self._size, channels)
         batch: EvalBatch = {
             "image": np.zeros(shape, np.float32),
-            "label": np.zeros(len(self._rows), np.int32),
+            "label": self._records.targets([() if self._records.several else 0] * len(self._rows)),
             "mask": np.zeros(len(self._rows), bool),
         }
         if records:  # in the last batch, other processes may have all of them
             count = len(records)
             batch["image"][:count] = self._preprocess.normalise(np.stack(images))  # (B, H, W, C)
-            batch["label"][:count] = [record["label"] for record in records]
+            batch["label"][:count] = self._records.targets([record["label"] for record in records])
             # records that replace damaged ones do not count
             batch["mask"][:count] = [index not in self._records.damaged for index in indices]
         return batch

@@ -29,13 +29,17 @@ class ImageDataset:
     shuffled: bool = False
     """Whether records are stored in no particular order; else they may be sorted by class."""
     of_files: bool = False
-    """Whether images are files, which are read as RGB, or in as many channels as a model has."""
+    """Whether images are pictures, which are read as RGB, or in as many channels as a model has."""
+    validation: Records | None = None
+    """The set's own split for validation, if it has one beside that for testing."""
 
     def in_channels(self, count: int) -> ImageDataset:
         """Return the same set, its files read in `count` channels."""
         shape = (*self.image_shape[:2], count)
-        splits = {name: getattr(self, name).like_these(image_shape=shape) for name in ("train", "test")}
-        return replace(self, image_shape=shape, **splits)
+        names = ("train", "test", "validation")
+        splits = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        changed = {name: split.like_these(image_shape=shape) for name, split in splits.items()}
+        return replace(self, image_shape=shape, **changed)
 
 
 MOST_CLASSES = 2**16

@@ -45,15 +45,19 @@ class Rehearsal(NamedTuple):
 class DrawnImages(Sequence[Any]):
     """Images of noise with labels, each drawn when it is asked for."""
 
-    def __init__(self, count: int, shape: tuple[int, int, int], num_classes: int) -> None:
+    def __init__(
+        self, count: int, shape: tuple[int, int, int], num_classes: int, *, several: bool
+    ) -> None:
         self.number, self.shape, self.num_classes = count, shape, num_classes
+        self.several = several
 
     def __len__(self) -> int:
         return self.number
 
     def __getitem__(self, index: Any) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         image = np.random.default_rng(index).integers(0, 256, self.shape, np.uint8)
-        return {"image": image, "label": index % self.num_classes}
+        label = index % self.num_classes
+        return {"image": image, "label": (label,) if self.several else label}
 
 
 def rehearsal_task(job: Job, start: Start | None = None, teacher: TeacherWeights | None = None) -> Task:
@@ -62,12 +66,17 @@ def rehearsal_task(job: Job, start: Start | None = None, teacher: TeacherWeights
     cfg, size = job.model, job.recipe.batch_size
     shape = (*cfg.image_size, cfg.in_channels)
     classes = max(cfg.num_classes, 1)
+    several = job.recipe.several
     records = Records(
-        DrawnImages(STEPS * size, shape, classes), where="drawn", num_classes=classes, image_shape=shape
+        DrawnImages(STEPS * size, shape, classes, several=several),
+        where="drawn",
+        num_classes=classes,
+        image_shape=shape,
+        several=several,
     )
     dataset = ImageDataset("drawn", records, records, classes, shape, None, "")
     half = (0.5,) * cfg.in_channels
-    recipe = job.recipe.replace(validation_fraction=0.0)
+    recipe = job.recipe.replace(validation_fraction=0.0, sampling="each_once")
     return Task(
         dataclasses.replace(job, recipe=recipe),
         dataset,

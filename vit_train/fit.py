@@ -6,12 +6,14 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from vit_config import DataError, Preprocess, Recipe, ViTConfig
 from vit_config.images.pixels import FILE_CHANNELS
 from vit_config.images.preprocess import IMAGENET_MEAN, IMAGENET_STD
-from vit_train.data import channel_statistics
 from vit_train.dataset import ImageDataset
 from vit_train.records import Records
+from vit_train.statistics import statistics_of
 
 
 def fitted(cfg: ViTConfig, dataset: ImageDataset, *, trained: bool = False) -> ImageDataset:
@@ -41,16 +43,22 @@ def fitted(cfg: ViTConfig, dataset: ImageDataset, *, trained: bool = False) -> I
 
 
 def hold_out(dataset: ImageDataset, fraction: float) -> tuple[ImageDataset, Records | None]:
-    """Hold a share of the training split out: the last of a shuffled one, else records spread evenly.
+    """Hold a share of the training split out: the last of a shuffled one, else records spread evenly,
+    class by class where the labels are listed. Without a share, the set's own validation split is used.
 
     Returns:
         The data set with the rest of the training split, and the share; None for a fraction of 0.
 
     Raises:
-        DataError: nothing would be left on one side.
+        DataError: nothing would be left on one side, or the set has a validation split of its own.
     """
     if not fraction:
-        return dataset, None
+        return dataset, dataset.validation
+    if dataset.validation is not None:
+        raise DataError(
+            f"validation_fraction = {fraction}, but {dataset.name} has {len(dataset.validation)}"
+            " validation images of its own; leave it out"
+        )
     whole = dataset.train
     held = round(len(whole) * fraction)
     if not 0 < held < len(whole):
@@ -61,7 +69,11 @@ def hold_out(dataset: ImageDataset, fraction: float) -> tuple[ImageDataset, Reco
     if dataset.shuffled:
         out = range(len(whole) - held, len(whole))
     else:
-        out = [index * len(whole) // held for index in range(held)]
+        labels = getattr(whole.raw, "labels", None)
+        order = range(len(whole))
+        if labels is not None and not whole.several:
+            order = np.argsort(np.array(labels), kind="stable").tolist()
+        out = sorted(order[index * len(whole) // held] for index in range(held))
     inside = set(out)
     kept = [index for index in range(len(whole)) if index not in inside]
     train, validation = (whole.like_these(raw=Part(whole.raw, part)) for part in (kept, out))
@@ -79,6 +91,12 @@ class Part(Sequence[Any]):
 
     def __getitem__(self, index: Any) -> Any:
         return self.items[self.indices[index]]
+
+    @property
+    def labels(self) -> list[Any] | None:
+        """The items' labels, where all are listed."""
+        listed = getattr(self.items, "labels", None)
+        return None if listed is None else [listed[index] for index in self.indices]
 
     def name(self, index: int) -> str:
         """Return an item's name in messages."""
@@ -99,12 +117,24 @@ def make_preprocess(
     Raises:
         ConfigError: a channel has the same value everywhere.
     """
+    kind = dataset.train.pixel_type
+    if recipe.pixels != "data" and kind == "float32":
+        raise DataError(
+            f'pixels = "{recipe.pixels}" is for pixels from 0 to a largest value, but {dataset.name} has'
+            ' float32; leave it at "data"'
+        )
     half = (0.5,) * dataset.image_shape[2]
     known = {"half": (half, half), "imagenet": (IMAGENET_MEAN, IMAGENET_STD)}.get(recipe.pixels)
     if known is None and given is not None:
         base = given
     else:
-        mean, std = known or channel_statistics(dataset.train)
-        base = Preprocess(mean=mean, std=std)
+        mean, std = known or statistics_of(dataset)
+        base = Preprocess(mean=mean, std=std, pixel_type=kind)
     crop = base.crop_fraction if recipe.eval_crop is None else recipe.eval_crop
-    return base.replace(crop_fraction=crop, class_names=dataset.class_names)
+    several = dataset.train.several
+    if base.pixel_type != kind:
+        raise DataError(
+            f"{dataset.name} has pixels of {kind}, but the weights to start from take {base.pixel_type};"
+            " convert the images"
+        )
+    return base.replace(crop_fraction=crop, class_names=dataset.class_names, several_labels=several)

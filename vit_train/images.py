@@ -15,11 +15,11 @@ def fit_image(image: np.ndarray, size: tuple[int, int], preprocess: Preprocess) 
     made for the model is seen whole.
 
     Args:
-        image: (h, w, C) uint8.
+        image: (h, w, C) uint8, or of the type of `preprocess`.
         size: (H, W) in pixels.
         preprocess: its `interpolation`, `crop_fraction` and `crop_mode` apply.
 
     Returns:
-        (H, W, C) uint8.
+        (H, W, C) of the image's type.
     """
     return image if image.shape[:2] == size else fit(image, size, preprocess)

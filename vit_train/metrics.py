@@ -95,5 +95,69 @@ class Evaluation:
         }
 
 
+@dataclass(frozen=True)
+class SeveralEvaluation:
+    """Predictions for N images that may have any number of K classes."""
+
+    probabilities: np.ndarray
+    """(N, K) float64, of each class by itself."""
+    labels: np.ndarray
+    """(N, K), 1 for each class of an image."""
+
+    @classmethod
+    def of_logits(cls, logits: np.ndarray, labels: np.ndarray) -> SeveralEvaluation:
+        """Build from logits (N, K)."""
+        return cls(1.0 / (1.0 + np.exp(-logits.astype(np.float64))), labels.astype(int))
+
+    @property
+    def predicted(self) -> np.ndarray:
+        """(N, K): whether each class is more probable than not."""
+        return self.probabilities > 0.5
+
+    @property
+    def accuracy(self) -> float:
+        """Share of images whose classes are all right."""
+        return float((self.predicted == self.labels).all(axis=1).mean())
+
+    @property
+    def loss(self) -> float:
+        """Mean binary cross entropy, in nats."""
+        right = np.where(self.labels == 1, self.probabilities, 1 - self.probabilities)
+        return float(-np.log(np.maximum(right, np.finfo(np.float64).tiny)).mean())
+
+    @property
+    def average_precision(self) -> np.ndarray:
+        """(K,): average precision of each class; nan for a class without images."""
+        from sklearn.metrics import average_precision_score
+
+        pairs = zip(self.labels.T, self.probabilities.T, strict=True)
+        return np.array([average_precision_score(*pair) if pair[0].any() else np.nan for pair in pairs])
+
+    @property
+    def recall(self) -> np.ndarray:
+        """(K,): share of each class's images that were recognised; nan for a class without images."""
+        return _shares((self.predicted & (self.labels == 1)).sum(axis=0), self.labels.sum(axis=0))
+
+    @property
+    def precision(self) -> np.ndarray:
+        """(K,): share of the images taken for each class that have it; nan if there are none."""
+        return _shares((self.predicted & (self.labels == 1)).sum(axis=0), self.predicted.sum(axis=0))
+
+    @property
+    def f1(self) -> float:
+        """F1 score over all labels of all images (micro average)."""
+        found = (self.predicted & (self.labels == 1)).sum()
+        return float(2 * found / max(self.predicted.sum() + self.labels.sum(), 1))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all metrics as JSON values; a metric that is undefined for a class is null."""
+        names = ("average_precision", "recall", "precision")
+        known = {name: getattr(self, name) for name in names}
+        per_class = {name: [None if np.isnan(x) else float(x) for x in v] for name, v in known.items()}
+        mean = float(np.nanmean(known["average_precision"]))
+        scores = {"accuracy": self.accuracy, "mean_average_precision": mean, "f1": self.f1}
+        return {"images": len(self.labels), **scores, "loss": self.loss, **per_class}
+
+
 def _shares(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     return np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)

@@ -10,6 +10,7 @@ import numpy as np
 
 from vit_config.errors import DataError, InputError
 from vit_config.images.pixels import LONGEST_FILE, decode
+from vit_config.images.preprocess import PixelType
 
 ImageShape = tuple[int | None, int | None, int]
 """(H, W, C); None for a side that varies."""
@@ -20,6 +21,9 @@ CIFAR fit."""
 
 OBJECT_BYTES = 512
 """Bytes that Python takes for a kept record besides its pixels."""
+
+Label = int | tuple[int, ...]
+"""The class of an image; or all its classes, each once and in order, where it may have several."""
 
 OnDamage = Literal["refuse", "replace"]
 
@@ -32,15 +36,15 @@ class Record(TypedDict):
     """One example of a classification set."""
 
     image: np.ndarray
-    """(H, W, C) uint8, read-only."""
-    label: int
+    """(H, W, C) uint8, or of the type that the set declares; read-only."""
+    label: Label
 
 
 class StoredRecord(TypedDict):
     """A `Record` as a file stores it."""
 
     image: bytes | np.ndarray
-    label: int
+    label: Label
 
 
 class Records:
@@ -48,12 +52,15 @@ class Records:
 
     Args:
         raw: the stored records: mappings with an "image", as PNG or JPEG bytes or as (H, W, C)
-            uint8, and an integer "label".
+            uint8, and a "label", an integer or a tuple of them. They may have `labels`, those of all
+            records.
         where: name of the split in messages.
         num_classes: labels are 0 .. num_classes - 1.
         image_shape: shape of the images.
         on_damage: whether a record that cannot be read is refused, or replaced by the next readable
             one; `damaged` then has its number and its error.
+        pixel_type: type of the pixels of an image.
+        several: whether an image has any number of labels.
         least: length of an image's smaller side that is enough, see `vit_config.images.pixels.decode`.
     """
 
@@ -65,9 +72,13 @@ class Records:
         num_classes: int,
         image_shape: ImageShape,
         on_damage: OnDamage = "refuse",
+        pixel_type: PixelType = "uint8",
+        several: bool = False,
         least: int | None = None,
     ) -> None:
-        self.raw, self.where, self.least = raw, where, least
+        self.raw, self.where, self.several, self.least = raw, where, several, least
+        self.pixel_type: PixelType = pixel_type
+        self._labels: list[Label | None] | None = None
         self.on_damage: OnDamage = on_damage
         self.damaged: dict[int, DataError] = {}
         self.num_classes, self.image_shape = num_classes, image_shape
@@ -95,7 +106,8 @@ class Records:
 
     def like_these(self, **changes: Any) -> Records:
         """Return records with the same arguments as these, except for `changes`."""
-        same = ("raw", "where", "num_classes", "image_shape", "on_damage", "least")
+        same = ("raw", "where", "num_classes", "image_shape", "on_damage")
+        same += ("pixel_type", "several", "least")
         return Records(**{**{name: getattr(self, name) for name in same}, **changes})
 
     def __getitem__(self, index: int) -> Record:
@@ -125,6 +137,38 @@ class Records:
                 self.damaged[(index + step) % len(self)] = error
         raise DataError(f"{self.where}: no record can be read; copy or prepare the set again")
 
+    @property
+    def labels(self) -> list[Label | None]:
+        """The labels of all records, None for a damaged one; where files do not list them, every record
+        is read once.
+
+        Raises:
+            DataError: a label is not as the set declares.
+        """
+        if self._labels is None:
+            listed = getattr(self.raw, "labels", None)
+            found = map(self._read_label, range(len(self))) if listed is None else listed
+            self._labels = list(found)
+        return self._labels
+
+    def _read_label(self, index: int) -> Label | None:
+        try:
+            return self._checked(index, self.read_raw(index)["label"])
+        except DamagedRecordError:
+            if self.on_damage == "refuse":
+                raise
+            return None
+
+    def targets(self, labels: Sequence[Label]) -> np.ndarray:
+        """Return labels as a model is taught them: (B,) int32; or (B, classes) float32, 1 for each class
+        of an image that may have several."""
+        if not self.several:
+            return np.array(labels, np.int32)
+        targets = np.zeros((len(labels), self.num_classes), np.float32)
+        for row, classes in enumerate(labels):
+            targets[row, list(classes) if isinstance(classes, tuple) else classes] = 1.0
+        return targets
+
     def read_raw(self, index: int) -> StoredRecord:
         """Read a record as it is stored, its image not yet decoded.
 
@@ -141,11 +185,8 @@ class Records:
             raise self._damaged(index, f"its image is a {type(image).__name__}")
         if isinstance(image, bytes) and len(image) > LONGEST_FILE:
             raise self._damaged(index, f"{len(image)} bytes are no image; {LONGEST_FILE} are enough")
-        try:
-            whole = operator.index(label)
-        except TypeError:
-            whole = None
-        if whole is None or isinstance(label, bool | np.bool_):
+        whole = tuple(map(_whole, label)) if self.several else _whole(label)
+        if whole is None or (isinstance(whole, tuple) and None in whole):
             raise DataError(
                 f"{self.name(index)}: label {label!r} is no whole number; correct the data set"
             )
@@ -153,7 +194,20 @@ class Records:
 
     def _damaged(self, index: int, reason: object) -> DamagedRecordError:
         said = str(reason).partition("\n")[0]
-        return DamagedRecordError(f"{self.name(index)}: damaged ({said}); copy or prepare the set again")
+        return DamagedRecordError(
+            f"{self.name(index)}: damaged ({said}); copy or prepare the set again, or pass over what"
+            " cannot be read (--damaged replace)"
+        )
+
+    def _checked(self, index: int, label: Label) -> Label:
+        """Return a label whose classes exist."""
+        for each in label if isinstance(label, tuple) else (label,):
+            if not 0 <= each < self.num_classes:
+                raise DataError(
+                    f"{self.name(index)}: label {each} is not one of num_classes ="
+                    f" {self.num_classes} (0 to {self.num_classes - 1}); correct the data set"
+                )
+        return label
 
     def _read(self, index: int) -> Record:
         stored = self.read_raw(index)
@@ -163,20 +217,26 @@ class Records:
                 image = decode(image, self.image_shape[2], self.least)
             except InputError as error:
                 raise self._damaged(index, error) from None
-        if not 0 <= label < self.num_classes:
-            raise DataError(
-                f"{self.name(index)}: label {label} is not one of num_classes ="
-                f" {self.num_classes} (0 to {self.num_classes - 1}); correct the data set"
-            )
+        self._checked(index, label)
         declared = self.image_shape
-        if image.dtype != np.uint8 or not _fits(image.shape, declared):
+        if image.dtype != self.pixel_type or not _fits(image.shape, declared):
             raise DataError(
                 f"{self.name(index)}: image of shape {image.shape} and type {image.dtype},"
-                f" but the set declares {declared} uint8; correct the data set"
+                f" but the set declares {declared} {self.pixel_type}; correct the data set"
             )
         image = image.view()
         image.setflags(write=False)  # it may be handed out again
         return {"image": image, "label": label}
+
+
+def _whole(label: Any) -> int | None:
+    """Return a label that is a whole number, None for another."""
+    if isinstance(label, bool | np.bool_):
+        return None
+    try:
+        return operator.index(label)
+    except TypeError:
+        return None
 
 
 def _fits(shape: tuple[int, ...], declared: ImageShape) -> bool:

@@ -12,8 +12,10 @@ from rich.console import Console
 
 from vit_config import ConfigError, Preprocess, Weights
 from vit_config.adapters import draw_adapters, untrained
+from vit_config.images.preprocess import WHITE
 from vit_config.job import Job
 from vit_config.parameters import parameters
+from vit_train.balance import weighed
 from vit_train.best import check_best
 from vit_train.data import eval_batches, open_dataset, steps_per_epoch, train_batches
 from vit_train.dataset import ImageDataset
@@ -155,10 +157,14 @@ def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
     if options.get("workers", 0) < 0:
         raise ConfigError(f"workers = {options.get('workers')}: give a number of processes, 0 for none")
     check_taught(job.recipe, job.model, options.get("teacher"))
-    check_best(job)
     whole = fitted(job.model, open_dataset(job.data, data_dir))
-    whole.train.on_damage = whole.test.on_damage = options.get("on_damage", "refuse")
+    for split in (whole.train, whole.test, whole.validation):
+        if split is not None:
+            split.on_damage = options.get("on_damage", "refuse")
+    check_best(job, validates=bool(job.recipe.validation_fraction or whole.validation))
     dataset, validation = hold_out(whole, job.recipe.validation_fraction)
+    _check_labels(job, dataset)
+    job, lines = weighed(job, dataset)
     per_epoch = steps_per_epoch(len(dataset.train), job.recipe.batch_size)
     preprocess = make_preprocess(dataset, job.recipe, start.preprocess if start else None)
     task = Task(
@@ -174,11 +180,46 @@ def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
         options.get("teacher"),
         options.get("workers", 0),
         options.get("save_every", Task.save_every),
-        (*options.get("notes", ()), *_unknown_pixels(start, job, preprocess)),
+        (
+            *options.get("notes", ()),
+            *lines,
+            *_statistics(dataset, job, preprocess),
+            *_unknown_pixels(start, job, preprocess),
+        ),
     )
     if len(task.frozen) == len(task.parameter_names):  # `frozen` refuses patterns that match nothing
         raise ConfigError("--freeze: nothing is left to train; leave a pattern out")
     return task
+
+
+def _check_labels(job: Job, dataset: ImageDataset) -> None:
+    """Refuse a recipe for another number of labels than the set's images have."""
+    there = "several" if dataset.train.several else "one"
+    if job.recipe.labels != there:
+        images = "any number of labels" if there == "several" else "one label"
+        loss = " --recipe.loss sigmoid_mean" if there == "several" else ""
+        raise ConfigError(
+            f'{dataset.name} has {images} for an image, but labels = "{job.recipe.labels}"; set'
+            f" --recipe.labels {there}{loss}"
+        )
+    if dataset.train.several and job.model.head_activation != "none":
+        raise ConfigError(
+            f'labels = "several" gives each class a sigmoid in the loss, but head_activation ='
+            f' "{job.model.head_activation}"; set --model.head-activation none'
+        )
+
+
+def _statistics(dataset: ImageDataset, job: Job, preprocess: Preprocess) -> tuple[str, ...]:
+    """Note the statistics of images of bands, which are no picture's."""
+    if job.recipe.pixels != "data" or dataset.of_files or dataset.image_shape[2] in (1, 3):
+        return ()
+    mean, std = (", ".join(f"{x:.4g}" for x in values) for values in (preprocess.mean, preprocess.std))
+    white = WHITE[preprocess.pixel_type]
+    unit = f", in units of {white}" if white != 1 else ""
+    return (
+        f"{dataset.image_shape[2]} bands of {preprocess.pixel_type}: mean ({mean}) and deviation ({std})"
+        f" of the training images{unit}",
+    )
 
 
 def _unknown_pixels(start: Start | None, job: Job, preprocess: Preprocess) -> tuple[str, ...]:

@@ -19,10 +19,12 @@ from vit_config import ConfigError, InputError
 from vit_train.frameworks import Framework
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from parity.porting.loaded import Loaded
     from vit_config import Preprocess
     from vit_train.dataset import ImageDataset
-    from vit_train.metrics import Evaluation
+    from vit_train.metrics import Evaluation, SeveralEvaluation
 
 SHOWN = 20
 """Number of classes in the printed table, the worst recognised ones; the JSON file has all."""
@@ -65,6 +67,7 @@ def main(argv: list[str], prog: str = "parity eval") -> int:
         raise ConfigError(f"--batch-size {arguments.batch_size}: give 1 or more")
     from vit_train.data import open_dataset
     from vit_train.fit import fitted
+    from vit_train.metrics import SeveralEvaluation
 
     data = arguments.data or trained_on(arguments.source)
     if data is None:
@@ -74,14 +77,19 @@ def main(argv: list[str], prog: str = "parity eval") -> int:
     folder = arguments.data_dir or Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
     dataset = fitted(loaded.config, open_dataset(data, folder.expanduser()), trained=True)
     _check_names(loaded, dataset)
+    if arguments.plot and dataset.test.several:
+        raise ConfigError(
+            f"--plot {arguments.plot}: images with several labels have no confusion matrix; leave it out"
+        )
     dataset.test.on_damage = arguments.damaged
     found = evaluate(loaded, dataset, arguments.batch_size)
     names = dataset.class_names or tuple(map(str, range(dataset.num_classes)))
-    _print(found, names, [str(error) for error in dataset.test.damaged.values()])
+    print_them = _print_several if isinstance(found, SeveralEvaluation) else _print
+    print_them(found, names, [str(error) for error in dataset.test.damaged.values()])
     if arguments.json:
         content = {"source": arguments.source, "data": data, "classes": names, **found.to_dict()}
         write_atomically(arguments.json, json.dumps(content, indent=1).encode())
-    if arguments.plot:
+    if arguments.plot and not isinstance(found, SeveralEvaluation):
         from vit_train.plots import confusion, save_png
 
         save_png(confusion(found.confusion, names), arguments.plot)
@@ -93,23 +101,35 @@ def installed() -> Framework:
     return "jax" if find_spec("jax") else "torch"
 
 
-def evaluate(loaded: Loaded, dataset: ImageDataset, batch_size: int) -> Evaluation:
+def evaluate(loaded: Loaded, dataset: ImageDataset, batch_size: int) -> Evaluation | SeveralEvaluation:
     """Run a model on the test split of a data set, every readable image once.
 
     Raises:
-        InputError: the model's preprocessing is unknown.
+        InputError: the model's preprocessing is unknown, or the set has several labels for an image
+            and the model one, or the reverse.
     """
     import numpy as np
 
     from vit_train.data import eval_batches
-    from vit_train.metrics import Evaluation
+    from vit_train.metrics import Evaluation, SeveralEvaluation
 
     preprocess = stated_preprocess(loaded)
+    if preprocess.several_labels != dataset.test.several:
+        ours, theirs = (
+            "any number of labels" if each else "one label"
+            for each in (preprocess.several_labels, dataset.test.several)
+        )
+        raise InputError(
+            f"the model gives an image {ours}, but an image of {dataset.name} has {theirs}; evaluate it"
+            " on data like what it was trained on"
+        )
     size, logits, labels = loaded.config.image_size, [], []
     batches = eval_batches(dataset.test, preprocess, image_size=size, batch_size=batch_size)
     for batch in batches:
         logits.append(loaded.of_batch(batch["image"])[batch["mask"]])
         labels.append(batch["label"][batch["mask"]])
+    if preprocess.several_labels:
+        return SeveralEvaluation.of_logits(np.concatenate(logits), np.concatenate(labels))
     softmax = loaded.config.head_activation != "softmax"
     return Evaluation.of_logits(np.concatenate(logits), np.concatenate(labels), softmax=softmax)
 
@@ -151,16 +171,10 @@ def _print(found: Evaluation, names: tuple[str, ...], damaged: list[str]) -> Non
     import numpy as np
     from rich.table import Table
 
-    from parity.measure.tables import show_table
-    from vit_config.screen import screen
-
-    console = screen()
     top = f"top 5 {found.top(5):.4f}, " if len(found.confusion) > 5 else ""
-    console.print(
+    summary = (
         f"{len(found.labels)} images: accuracy {found.accuracy:.4f}, {top}loss {found.loss:.4f},"
-        f" calibration error {found.calibration_error:.4f}",
-        highlight=False,
-        soft_wrap=True,
+        f" calibration error {found.calibration_error:.4f}"
     )
     table = Table(title="classes, worst first", title_justify="left")
     for column in ("class", "images", "recall", "precision", "most often taken for"):
@@ -171,6 +185,34 @@ def _print(found: Evaluation, names: tuple[str, ...], damaged: list[str]) -> Non
         other = f"{names[int(row.argmax())]} ({row.max()})" if row.any() else ""
         numbers = (f"{found.recall[label]:.4f}", f"{found.precision[label]:.4f}")
         table.add_row(names[label], str(count), *numbers, other)
+    _show(summary, table, damaged)
+
+
+def _print_several(found: SeveralEvaluation, names: tuple[str, ...], damaged: list[str]) -> None:
+    import numpy as np
+    from rich.table import Table
+
+    precision = found.average_precision
+    summary = (
+        f"{len(found.labels)} images: mean average precision {np.nanmean(precision):.4f}, F1"
+        f" {found.f1:.4f}, all labels right {found.accuracy:.4f}, loss {found.loss:.4f}"
+    )
+    table = Table(title="classes, worst first", title_justify="left")
+    for column in ("class", "images", "average precision", "recall", "precision"):
+        table.add_column(column, justify="left" if column == "class" else "right")
+    for label in np.argsort(precision, kind="stable")[:SHOWN].tolist():
+        scores = (each[label] for each in (precision, found.recall, found.precision))
+        count = str(int(found.labels[:, label].sum()))
+        table.add_row(names[label], count, *(f"{score:.4f}" for score in scores))
+    _show(summary, table, damaged)
+
+
+def _show(summary: str, table: Table, damaged: list[str]) -> None:
+    from parity.measure.tables import show_table
+    from vit_config.screen import screen
+
+    console = screen()
+    console.print(summary, highlight=False, soft_wrap=True)
     show_table(table, console)
     if damaged:
         console.print(

@@ -131,13 +131,19 @@ def draw_model(weights: Path, images: Path) -> list[Path]:
         names = preprocess.class_names or [str(label) for label in range(cfg.num_classes)]
         ready = (data.images[begin : begin + BATCH] for begin in range(0, len(data.images), BATCH))
         logits = np.concatenate([loaded.of_batch(preprocess.normalise(each)) for each in ready])
-        predicted = logits.argmax(axis=-1)
-        chosen = one_of_each(data.labels, predicted)[:NUM_IMAGES]
+        answers = [[row.argmax()] for row in logits]
+        labels = [[each] if np.ndim(each) == 0 else np.flatnonzero(each) for each in data.labels]
+        if preprocess.several_labels:
+            answers = [np.flatnonzero(row > 0) for row in logits]
+            chosen = range(len(labels))[:NUM_IMAGES]
+        else:
+            chosen = one_of_each(data.labels, logits.argmax(axis=-1))[:NUM_IMAGES]
+        told = [[", ".join(names[k] for k in each[i]) for each in (labels, answers)] for i in chosen]
         written["attention.png"] = _attention(
             loaded,
-            data.images[chosen],
+            data.images[list(chosen)],
             preprocess,
-            [f"is {names[data.labels[i]]}\nsays {names[predicted[i]]}" for i in chosen],
+            [f"is {label}\nsays {answer}" for label, answer in told],
         )
     folder = weights.parent
     for name, figure in written.items():

@@ -158,6 +158,11 @@ def subject_of(
             " input = float32 (--input float32)"
         )
     told = found.metadata.pixels
+    if input == "uint8" and told and told.pixel_type != "uint8":
+        raise InputError(
+            f"{found.where}: pixels are {told.pixel_type}, and a program with preprocessing takes uint8;"
+            " leave it to the caller with input = float32 (--input float32)"
+        )
     if input == "uint8" and told and told.interpolation not in FILTERS:
         raise ConfigError(
             f"{found.where}: interpolation = {told.interpolation!r} cannot be a part of a program, only"

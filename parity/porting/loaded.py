@@ -146,7 +146,9 @@ class Loaded:
     def most_probable(self, logits: np.ndarray, k: int) -> list[list[Prediction]]:
         """Return the `k` most probable classes of each image, given the logits (B, classes)."""
         probabilities = logits.astype(np.float64)
-        if self.config.head_activation != "softmax":
+        if self.preprocess is not None and self.preprocess.several_labels:
+            probabilities = 1.0 / (1.0 + np.exp(-probabilities))
+        elif self.config.head_activation != "softmax":
             exponentials = np.exp(probabilities - probabilities.max(axis=1, keepdims=True))
             probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)
         return ranked(probabilities, self.class_names, k)

@@ -80,7 +80,8 @@ def write_images(path: Path, records: Records, cfg: ViTConfig, preprocess: Prepr
     chosen = [record for index, record in read.items() if index not in records.damaged]
     images = np.stack([fit_image(record["image"], cfg.image_size, preprocess) for record in chosen])
     content = io.BytesIO()
-    np.savez(content, images=images, labels=np.array([r["label"] for r in chosen], np.int32))
+    labels = records.targets([record["label"] for record in chosen]).astype(np.int32)
+    np.savez(content, images=images, labels=labels)
     write_atomically(path, content.getvalue())
     return images
 

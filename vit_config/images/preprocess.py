@@ -15,13 +15,18 @@ if TYPE_CHECKING:
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+PixelType = Literal["uint8", "uint16", "float32"]
+WHITE = {"uint8": 255, "uint16": 65535, "float32": 1}
+"""The value of a pixel that counts as 1."""
+LATER = ("pixel_type", "several_labels")
+"""Fields that earlier files do not have."""
 
 
 class Preprocess(Schema, frozen=True):
     """What is done to an image before the model sees it; part of every weights file."""
 
     mean: FloatTuple = (0.5, 0.5, 0.5)
-    """Per-channel mean, on pixels scaled to [0, 1]."""
+    """Per-channel mean, on pixels scaled to [0, 1] (see `pixel_type`)."""
     std: FloatTuple = (0.5, 0.5, 0.5)
     """Per-channel standard deviation, on pixels scaled to [0, 1]."""
     image_size: Size | None = None
@@ -40,6 +45,12 @@ class Preprocess(Schema, frozen=True):
     and never cropped; None means one size for all images. For a model with dynamic_image_size."""
     class_names: NameTuple | None = None
     """What each class is called, in the order of the logits; None if unknown."""
+    pixel_type: PixelType = "uint8"
+    """Type of the pixels: uint8 or uint16, whose largest values count as 1, or float32, which counts as
+    it is. Images of more than 8 bits are arrays or TIFF files, see `vit_config.images.bands`."""
+    several_labels: bool = False
+    """Whether an image may have any number of the classes, each by a sigmoid of its logit, and not
+    exactly one by a softmax of all."""
     license: str | None = None
     """Under which licence the weights are; None if unknown."""
 
@@ -60,27 +71,35 @@ class Preprocess(Schema, frozen=True):
                 )
         return self
 
+    def to_json(self, *, indent: int | None = None) -> str:
+        """Write the preprocessing as JSON, without defaults of later versions, so that files stay what
+        they were."""
+        usual = {name for name in LATER if getattr(self, name) == type(self).model_fields[name].default}
+        return self.model_dump_json(indent=indent, exclude=usual)
+
     def resized(self, size: tuple[int, int]) -> tuple[int, int]:
         """Return height and width that an image is resized to, or to cover, for a crop of `size`."""
         height, width = (math.floor(side / self.crop_fraction) for side in size)
         return height, width
 
     def normalise(self, images: np.ndarray) -> np.ndarray:
-        """Scale uint8 pixels to [0, 1], subtract the mean, divide by the standard deviation.
+        """Scale pixels by their type, subtract the mean, divide by the standard deviation.
 
         Args:
-            images: (..., H, W, C) uint8.
+            images: (..., H, W, C) of `pixel_type`.
 
         Returns:
             (..., H, W, C) float32.
 
         Raises:
-            InputError: the images are not uint8, or have another number of channels than mean and std.
+            InputError: the images are of another type, or have another number of channels than mean and
+                std.
         """
         import numpy as np  # code that only states a preprocessing does without numpy
 
-        if images.dtype != np.uint8:
-            raise InputError(f"images are {images.dtype}, expected uint8 pixels 0..255")
+        if images.dtype != self.pixel_type:
+            of = " pixels 0..255" if self.pixel_type == "uint8" else ""
+            raise InputError(f"images are {images.dtype}, expected {self.pixel_type}{of}")
         if images.shape[-1] != len(self.mean):
             raise InputError(
                 f"images have {images.shape[-1]} channels, the preprocessing has {len(self.mean)}"
@@ -88,7 +107,8 @@ class Preprocess(Schema, frozen=True):
         width = images.shape[-2] if images.ndim > 1 else 1
         scaled = images.astype(np.float32, order="C")
         rows = scaled.reshape(-1, width * len(self.mean))  # numpy is slow where the last axis is short
-        rows /= np.float32(255)
+        if self.pixel_type != "float32":
+            rows /= np.float32(WHITE[self.pixel_type])
         rows -= np.tile(np.asarray(self.mean, np.float32), width)
         rows /= np.tile(np.asarray(self.std, np.float32), width)
         return scaled

@@ -208,7 +208,9 @@ def arguments(program: Program, job: Job, batch_size: int) -> tuple[TrainState, 
     """Return shapes and types of the state and of a batch, as the devices take them."""
     cfg, recipe = job.model, job.recipe
     labels = (
-        ((batch_size, cfg.num_classes), jnp.float32) if recipe.mix.mixes else ((batch_size,), jnp.int32)
+        ((batch_size, cfg.num_classes), jnp.float32)
+        if recipe.mix.mixes or recipe.several
+        else ((batch_size,), jnp.int32)
     )
     image = jax.ShapeDtypeStruct((batch_size, *cfg.image_size, cfg.in_channels), jnp.float32)
     batch = {"image": image, "label": jax.ShapeDtypeStruct(*labels)}

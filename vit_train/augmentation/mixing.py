@@ -21,12 +21,12 @@ def mixed(
 
     Args:
         images: (B, H, W, C), normalised.
-        labels: (B,) integers.
+        labels: (B,) integers, or (B, classes) shares already.
 
     Returns:
         The mixed images, and the shares of the classes in the images' type.
     """
-    shares = np.eye(num_classes, dtype=images.dtype)[labels]
+    shares = labels if labels.ndim > 1 else np.eye(num_classes, dtype=images.dtype)[labels]
     if mix.style == "big_vision":
         return _next(images, shares, mix.mixup, rng)
     if mix.mode == "batch":

@@ -21,19 +21,27 @@ class Views:
     """A recipe's changes to images, for a model's size.
 
     Raises:
-        DataError: colours change, but the images are not RGB.
+        DataError: colours change, but the images are not RGB; or a crop computes in 8 bits, but they
+            have more.
     """
 
     def __init__(self, changes: Augment, size: tuple[int, int], preprocess: Preprocess) -> None:
         self._changes, self._size, self._preprocess = changes, size, preprocess
         channels = len(preprocess.mean)
+        coloured = channels == 3 and preprocess.pixel_type == "uint8"
         for name in ("policy", "color_jitter"):
             value = getattr(changes, name)
-            if value != Augment.model_fields[name].default and channels != 3:
+            if value != Augment.model_fields[name].default and not coloured:
                 raise DataError(
-                    f"augment.{name} = {value!r} changes colours, but images have {channels} channels;"
+                    f"augment.{name} = {value!r} changes colours, but images have {channels} channels"
+                    f"{'' if preprocess.pixel_type == 'uint8' else f' of {preprocess.pixel_type}'};"
                     " leave it out"
                 )
+        if preprocess.pixel_type != "uint8" and changes.crop in ("tensorflow", "random"):
+            raise DataError(
+                f'augment.crop = "{changes.crop}" is for 8 bits, but pixels are {preprocess.pixel_type};'
+                ' use "torchvision"'
+            )
         fill = tuple(min(255, round(255 * mean)) for mean in preprocess.mean)
         self._canvas = Canvas(fill, Image.Resampling.BICUBIC)
 
@@ -42,11 +50,11 @@ class Views:
         jitter.
 
         Args:
-            image: (h, w, C) uint8.
+            image: (h, w, C) of the type of the preprocessing.
             rng: None if nothing is drawn: the image is fitted to the size.
 
         Returns:
-            (H, W, C) uint8.
+            (H, W, C) of that type.
         """
         if rng is None:
             return fit_image(image, self._size, self._preprocess)

@@ -81,7 +81,8 @@ def _chunk(records: Records, start: int) -> tuple[bytes, int]:
             unreadable += 1
             continue
         image = raw["image"] if isinstance(raw["image"], bytes) else raw["image"].tobytes()
-        digest.update(b"%d %d %d " % (index, raw["label"], len(image)) + image)
+        label = str(raw["label"]).encode()
+        digest.update(b"%d %s %d " % (index, label, len(image)) + image)
     return digest.digest(), unreadable
 
 

@@ -11,23 +11,23 @@ from typing import Any
 from vit_config.errors import DataError, MissingFileError
 from vit_config.images.pixels import LONGEST_FILE
 from vit_train.dataset import ImageDataset, named_classes
-from vit_train.records import ImageShape, Records
+from vit_train.records import Label, Records
 from vit_train.sources.fingerprint import fingerprint
+from vit_train.sources.pixels import SetOfFiles, set_of
 from vit_train.sources.place import Place, files_below, folders_in, read_all
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-"""Endings of image files, in any case; torchvision's list."""
+SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".npy")
+"""Endings of image files, in any case: torchvision's list, and NumPy's arrays."""
 TEST_FOLDERS = ("val", "validation", "test")
-"""Folders for testing; the first that exists is used."""
+"""Folders for testing: the first that exists; beside "test" the first other is for validation."""
 HELD_OUT = 10
 """Without a folder for testing, one image in so many of each class is for testing, from the first on."""
-SHAPE: ImageShape = (None, None, 3)
 
 
 class ImageFiles(Sequence[Any]):
     """Image files with labels, each read when it is asked for."""
 
-    def __init__(self, root: Place, files: Sequence[tuple[str, int]]) -> None:
+    def __init__(self, root: Place, files: Sequence[tuple[str, Label]]) -> None:
         self.root, self.files = root, files
 
     def __len__(self) -> int:
@@ -36,6 +36,11 @@ class ImageFiles(Sequence[Any]):
     def __getitem__(self, index: Any) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         path, label = self.files[index]
         return {"image": read_all(self.root / path, LONGEST_FILE), "label": label}
+
+    @property
+    def labels(self) -> list[Label]:
+        """The labels of all images."""
+        return [label for _, label in self.files]
 
     def name(self, index: int) -> str:
         """Return a record's name in messages."""
@@ -46,10 +51,11 @@ def open_folder(spec: str, path: Place) -> ImageDataset:
     """Open folders of images.
 
     ``PATH/train/CLASS/...`` is for training and ``PATH/val/CLASS/...`` (or validation, or test) for
-    testing; without such a folder, or with the classes directly in PATH, every tenth image of a class is
-    held out for testing. Classes are numbered in the order of their sorted names, images in that of
-    their sorted paths, as torchvision does; all are read as RGB, or as a model wants them. Links are
-    followed, but none of a class into a folder that was entered before.
+    testing, or for validation where there is also a folder test; without such a folder, or with the
+    classes directly in PATH, every tenth image of a class is held out for testing. Classes are numbered
+    in the order of their sorted names, images in that of their sorted paths, as torchvision does; all
+    are read as RGB, or as a model wants them, but bands as they are stored (`vit_config.images.bands`).
+    Links are followed, but none of a class into a folder that was entered before.
 
     Raises:
         MissingFileError: there is no such folder.
@@ -65,32 +71,33 @@ def open_folder(spec: str, path: Place) -> ImageDataset:
         raise DataError(
             f"{spec}: no image in {train / empty[0]}; expected files that end in {', '.join(SUFFIXES)}"
         )
-    test = next((path / each for each in TEST_FOLDERS if (path / each).is_dir()), None)
-    if train == path or test is None:
+    others = [path / each for each in TEST_FOLDERS if (path / each).is_dir()] if train != path else []
+    parts = {"train": files}
+    if not others:
         held = {name: files[name][::HELD_OUT] for name in names}
-        files = {name: [f for i, f in enumerate(files[name]) if i % HELD_OUT] for name in names}
+        rest = {name: [f for i, f in enumerate(files[name]) if i % HELD_OUT] for name in names}
+        parts = {"train": rest, "test": held}
+    elif len(others) > 1 and others[-1].name == "test":
+        parts |= {
+            "test": _files_of(spec, path, others[-1], names),
+            "validation": _files_of(spec, path, others[0], names),
+        }
     else:
-        if (there := _classes(spec, test)) != names:
-            odd = sorted(set(there) ^ set(names))
-            raise DataError(
-                f"{spec}: {test} has {len(there)} classes, {train} has {len(names)}; {odd[0]} is in one"
-                " of them only; give both the same folders"
-            )
-        held = {name: [*_images(path, test / name)] for name in names}
-    splits = [
-        _records(spec, path, names, part, kind) for part, kind in ((files, "train"), (held, "test"))
-    ]
-    paths = [file for part in (files, held) for name in names for file in part[name]]
+        parts["test"] = _files_of(spec, path, others[0], names)
+    paths = [file for part in parts.values() for name in names for file in part[name]]
+    about = set_of(spec, path / paths[0])
+    splits = [_records(spec, path, names, part, kind, about) for kind, part in parts.items()]
     listing = hashlib.sha256(os.fsencode("\0".join(paths)))
     return ImageDataset(
         spec,
-        *splits,
+        *splits[:2],
         num_classes=len(names),
-        image_shape=SHAPE,
+        image_shape=about.image_shape,
         class_names=names,
-        of_files=True,
+        of_files=about.of_files,
+        validation=splits[2] if len(splits) > 2 else None,
         fingerprint=fingerprint(
-            listing.hexdigest(), names, SHAPE, *splits, files=[path / file for file in paths]
+            listing.hexdigest(), names, about.image_shape, *splits, files=[path / file for file in paths]
         ),
     )
 
@@ -102,6 +109,17 @@ def _classes(spec: str, folder: Place) -> tuple[str, ...]:
     return named_classes(spec, names)
 
 
+def _files_of(spec: str, root: Place, folder: Place, names: tuple[str, ...]) -> dict[str, list[str]]:
+    """Return the images of each class in a folder, which must have the classes to train on."""
+    if (there := _classes(spec, folder)) != names:
+        odd = sorted(set(there) ^ set(names))
+        raise DataError(
+            f"{spec}: {folder} has {len(there)} classes, {root / 'train'} has {len(names)}; {odd[0]} is"
+            " in one of them only; give both the same folders"
+        )
+    return {name: [*_images(root, folder / name)] for name in names}
+
+
 def _images(root: Any, folder: Any) -> Iterator[str]:
     """Yield the images below a folder by their paths from `root`, in torchvision's order."""
     start = PurePosixPath(folder.relative_to(root))
@@ -110,7 +128,12 @@ def _images(root: Any, folder: Any) -> Iterator[str]:
 
 
 def _records(
-    spec: str, root: Place, names: tuple[str, ...], files: dict[str, list[str]], split: str
+    spec: str,
+    root: Place,
+    names: tuple[str, ...],
+    files: dict[str, list[str]],
+    split: str,
+    about: SetOfFiles,
 ) -> Records:
     labelled = [(file, label) for label, name in enumerate(names) for file in files[name]]
     if not labelled:
@@ -119,5 +142,6 @@ def _records(
         ImageFiles(root, labelled),
         where=f"{spec}, split {split}",
         num_classes=len(names),
-        image_shape=SHAPE,
+        image_shape=about.image_shape,
+        pixel_type=about.pixel_type,
     )

@@ -76,6 +76,11 @@ class Remote:
         """Return whether something lies below this URL."""
         return self.system.isdir(self._path)
 
+    @property
+    def parent(self) -> Remote:
+        """The folder that it lies in."""
+        return Remote(self.url.rpartition("/")[0])
+
     def is_file(self) -> bool:
         """Return whether this is a file."""
         return self.system.isfile(self._path)

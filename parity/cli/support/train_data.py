@@ -10,6 +10,7 @@ from vit_config.fine_tuning import Images
 
 PUBLISHED = {
     "digits": 898,
+    "mnist5k": 4_000,
     "tfds:imagenet2012": 1_281_167,
     "tfds:cifar10": 50_000,
     "tfds:cifar100": 50_000,
@@ -17,7 +18,7 @@ PUBLISHED = {
 }
 """Number of training images of sets that recipes name, for machines without the set."""
 NUMERALS = tuple("0123456789")
-DRAWN = ("digits", "tfds:mnist")
+DRAWN = ("digits", "mnist5k", "tfds:mnist")
 """Those of them whose classes are called by numerals."""
 
 

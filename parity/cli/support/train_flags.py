@@ -46,9 +46,9 @@ class Options(Source):
     """
 
     data: str = "digits"
-    """Data set: digits; tfds:NAME, a prepared tensorflow-datasets set of images and labels; folder:PATH,
-    images in train/CLASS and val/CLASS; tar:PATH, tar files as of webdataset; hf:PATH, Arrow or Parquet
-    files of Hugging Face's datasets."""
+    """Data set: digits; mnist5k, images of MNIST; tfds:NAME, a prepared tensorflow-datasets set;
+    folder:PATH, images in train/CLASS and val/CLASS; table:FILE, images that a CSV or Parquet lists;
+    tar:PATH, tar files as of webdataset; hf:PATH, Arrow or Parquet files of Hugging Face's datasets."""
     data_dir: Annotated[Path | None, _arg("DIR", "$TFDS_DATA_DIR or ~/tensorflow_datasets")] = None
     """Folder of prepared data sets."""
     damaged: Literal["refuse", "replace"] = "refuse"

@@ -36,7 +36,7 @@ def test_the_recipes_of_the_field_are_there():
     names = {path.stem for path in PATHS}
     assert names >= {
         "vit_s16_i1k", "augreg_b32_i1k", "augreg_b16_cifar10", "deit_s", "deit3_s", "mae_b16_finetune",
-        "cifar10", "digits", "linear_probe", "mnist_exercise",
+        "cifar10", "digits", "linear_probe", "mnist_exercise", "mnist_conv_vit", "mnist_paper",
     }  # fmt: skip
     assert set(ROOT.glob("recipes/*")) == set(PATHS)
 

@@ -1,0 +1,195 @@
+"""Images that a table lists: a CSV or Parquet file with a path, a label and perhaps a split for each."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from vit_config.errors import DataError, MissingFileError
+from vit_train.dataset import ImageDataset, named_classes
+from vit_train.records import Label, Records
+from vit_train.sources.fingerprint import fingerprint
+from vit_train.sources.folder import HELD_OUT, ImageFiles
+from vit_train.sources.pixels import set_of
+from vit_train.sources.place import Place, below, open_ordinary, read_all
+
+SPLITS = {"train": "train", "test": "test"} | dict.fromkeys(("val", "valid", "validation"), "validation")
+"""Names of splits, as they are written and as they are called here."""
+LONGEST = 2**28
+"""Most bytes of a table."""
+BETWEEN = ";"
+"""What stands between the labels of an image in a column of text."""
+Row = tuple[str, Any, str]
+"""A path, a label or all labels, and a split; empty for none."""
+
+
+def open_table(spec: str, path: Place) -> ImageDataset:
+    """Open the images that a CSV or Parquet file lists.
+
+    Its columns are ``path``, relative to the file's folder; ``label``, the name of the class, or
+    ``labels``, any number of names (in text with `BETWEEN` between them); and, if wanted, ``split``:
+    train, val (or validation, valid) or test. Without a split for testing, that for validation is the
+    test split; without either, or without the column, every tenth image of a class is held out for
+    testing. Classes are numbered in the order of their sorted names, numbers by their size.
+
+    Raises:
+        MissingFileError: there is no such file, or a file that it lists is not there.
+        DataError: the file or a row of it cannot be used; the message says why.
+    """
+    rows, several = _read(spec, path)
+    root = path.parent
+    twice = [name for name, count in Counter(name for name, *_ in rows).items() if count > 1]
+    if twice:
+        raise DataError(f"{spec}: lists {twice[0]!r} twice; keep one of the rows")
+    names = _classes(spec, rows, several)
+    number = {name: label for label, name in enumerate(names)}
+    parts: dict[str, list[tuple[str, Label]]] = {}
+    for name, label, split in rows:
+        classes = tuple(sorted(number[each] for each in label)) if several else number[label]
+        parts.setdefault(split, []).append((name, classes))
+    train, test, validation = _splits(spec, parts)
+    files = [below(root, file) for part in (train, test, validation) for file, _ in part]
+    if absent := [file for file in files if not file.is_file()]:
+        raise MissingFileError(
+            f"{spec}: {absent[0]} and {len(absent) - 1} others of {len(files)} files are not there;"
+            f" paths are relative to {root}"
+        )
+    about = set_of(spec, files[0])
+    splits = [
+        Records(
+            ImageFiles(root, files),
+            where=f"{spec}, split {split}",
+            num_classes=len(names),
+            image_shape=about.image_shape,
+            pixel_type=about.pixel_type,
+            several=several,
+        )
+        for split, files in (("train", train), ("test", test), ("validation", validation))
+        if files
+    ]
+    listing = hashlib.sha256("\0".join(map(str, (file.relative_to(root) for file in files))).encode())
+    return ImageDataset(
+        spec,
+        *splits[:2],
+        num_classes=len(names),
+        image_shape=about.image_shape,
+        class_names=names,
+        of_files=about.of_files,
+        validation=splits[2] if validation else None,
+        fingerprint=fingerprint(
+            f"table {listing.hexdigest()}",
+            names,
+            about.image_shape,
+            *splits,
+            files=files,
+        ),
+    )
+
+
+def _splits(spec: str, parts: dict[str, list[Any]]) -> tuple[list[Any], list[Any], list[Any]]:
+    """Return the files to train on, to test on, and those for validation, if they are others."""
+    if "" in parts and len(parts) > 1:
+        name = parts[""][0][0]
+        raise DataError(f"{spec}: gives {name!r} no split, but others have one; give it one, too")
+    if not set(parts) - {"", "train"}:
+        seen: Counter[Any] = Counter()
+        rest, held = [], []
+        for file, label in parts.get("", []) + parts.get("train", []):
+            of = None if isinstance(label, tuple) else label
+            (rest if seen[of] % HELD_OUT else held).append((file, label))
+            seen[of] += 1
+        parts = {"train": rest, "test": held}
+    if "test" not in parts:
+        parts = {**parts, "test": parts.pop("validation", [])}
+    for split in ("train", "test"):
+        if not parts.get(split):
+            raise DataError(f"{spec}: nothing to {split} on; list more images, or give some that split")
+    return parts["train"], parts["test"], parts.get("validation", [])
+
+
+def _classes(spec: str, rows: Sequence[Row], several: bool) -> tuple[str, ...]:
+    """Return the names of all classes, in order."""
+    names = {each for _, label, _ in rows for each in (label if several else (label,))}
+    if "" in names:
+        name = next(row[0] for row in rows if "" in (row[1] if several else (row[1],)))
+        raise DataError(f"{spec}: gives {name!r} an empty label; name its class, or leave the row out")
+    if not names:
+        raise DataError(f"{spec}: no image has a label; name at least one class")
+    numbers = all(name.isdecimal() for name in names)
+    return named_classes(spec, sorted(names, key=(lambda name: (int(name), name)) if numbers else None))
+
+
+def _read(spec: str, path: Place) -> tuple[list[Row], bool]:
+    """Return the rows of a table, and whether an image may have several labels."""
+    if not path.is_file():
+        raise MissingFileError(f"{spec}: {path} is no file; give a .csv or .parquet file")
+    suffix = Path(path.name).suffix.lower()
+    if suffix not in (".csv", ".parquet"):
+        raise DataError(f"{spec}: ends in {suffix or 'nothing'}; expected .csv or .parquet")
+    try:
+        columns, rows = _csv(path) if suffix == ".csv" else _parquet(path)
+    except (OSError, ValueError, csv.Error) as error:
+        reason = str(error).partition("\n")[0]
+        raise DataError(f"{spec}: {path} cannot be read as {suffix[1:]} ({reason})") from None
+    labels = [name for name in ("label", "labels") if name in columns]
+    if "path" not in columns or len(labels) != 1:
+        raise DataError(
+            f'{spec}: has the columns {", ".join(columns) or "none"}; expected "path", and "label" (or'
+            ' "labels", if an image may have several)'
+        )
+    several = labels == ["labels"]
+    found = []
+    for number, row in enumerate(rows, start=1):
+        where = f"{spec}, row {number}"
+        name, label, split = row.get("path"), row.get(labels[0]), row.get("split") or ""
+        if not isinstance(name, str) or not name:
+            raise DataError(f"{where}: has no path; give one, or leave the row out")
+        if split not in {"": "", **SPLITS}:
+            raise DataError(f"{where}: split {split!r} is unknown; expected one of {', '.join(SPLITS)}")
+        try:
+            below(path.parent, name)
+        except OSError as error:
+            raise DataError(f"{where}: {error}; give paths relative to the table's folder") from None
+        found.append((name, _label(where, label, several), SPLITS.get(split, "")))
+    if not found:
+        raise DataError(f"{spec}: lists no images; give each a row")
+    return found, several
+
+
+def _label(where: str, label: Any, several: bool) -> Any:
+    """Return the name of a class, or the names of several."""
+    if several:
+        each = label.split(BETWEEN) if isinstance(label, str) else label or []
+        names = [_label(where, one, False) for one in each if str(one).strip()]
+        if len(set(names)) != len(names):
+            raise DataError(f"{where}: has label {names} with one twice; name each class once")
+        return tuple(names)
+    if isinstance(label, bool | float) or not isinstance(label, str | int):
+        raise DataError(f"{where}: label {label!r} is no name and no whole number; correct it")
+    return str(label).strip()
+
+
+def _csv(path: Place) -> tuple[list[str], Iterable[dict[str, Any]]]:
+    text = read_all(path, LONGEST).decode("utf-8-sig")
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    rows = list(reader)
+    if any(None in row for row in rows):
+        number = next(i for i, row in enumerate(rows, start=1) if None in row)
+        raise ValueError(f"row {number} has more cells than the head has columns")
+    return list(reader.fieldnames or ()), rows
+
+
+def _parquet(path: Place) -> tuple[list[str], Iterable[dict[str, Any]]]:
+    try:
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise OSError('pyarrow reads it: pip install "vit-parity[arrow]"') from None
+    with open_ordinary(path) as file:
+        table = pq.read_table(file, columns=None)
+    kept = [name for name in ("path", "label", "labels", "split") if name in table.column_names]
+    return table.column_names, table.select(kept).to_pylist()
