@@ -43,7 +43,7 @@ def _grown(region: Region, ends: set[int]) -> Region | None:
     stack = [region.end]
     while stack:
         op = program.operations[stack.pop()]
-        if op.index in inside or op.index in ends or op.size == 1:
+        if op.index in inside or op.index in ends or (op.size == 1 and op.mark is not None):
             continue
         if op.run is None or not op.inputs or len(inside) == MOST:
             return None
