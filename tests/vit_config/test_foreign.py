@@ -4,12 +4,14 @@ import io
 import json
 import os
 import sys
+import warnings
+from types import SimpleNamespace
 
 import pytest
 
-from vit_config import Preprocess, ViTConfig
+from vit_config import Preprocess, ViTConfig, terminal
 from vit_config.errors import ConfigError, about, one_line
-from vit_config.files.foreign import check_ordinary, parse_json, parse_toml, read_text
+from vit_config.files.foreign import LONGEST_TOML, check_ordinary, parse_json, parse_toml, read_text
 from vit_config.screen import Screen, screen
 from vit_config.terminal import any_letters, complain, harmless, say
 
@@ -26,6 +28,9 @@ def test_what_acts_on_a_terminal_is_spelled_out(capsys):
     out, err = capsys.readouterr()
     assert out == f"a parity convert: fine\n{SPELLED.replace(chr(92) + 'u2028', '')}\n"
     assert err == "b c \n"
+    found: list[str] = []
+    say("a", file=SimpleNamespace(write=found.append))  # which cannot be flushed
+    assert "".join(found) == "a\n"
 
 
 def test_an_output_of_few_letters_takes_any(monkeypatch):
@@ -38,6 +43,28 @@ def test_an_output_of_few_letters_takes_any(monkeypatch):
         screen(60).print("\u00e9", end="")
     sys.stdout.flush()
     assert raw.getvalue() == rb"caf\xe9 \U0001f415" + b"\n" + rb"\xe9"
+    sys.stdout.reconfigure(errors="replace")
+    with any_letters():
+        assert sys.stdout.errors == "replace"
+    assert sys.stdout.errors == "replace"
+
+
+def test_warnings_of_pil_alone_are_silenced():
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        terminal.keep_pil_silent()
+        for module in ("PIL", "PIL.Image", "PILE", "numpy"):
+            warnings.warn_explicit(module, UserWarning, "a.py", 1, module=module)
+    assert [str(each.message) for each in seen] == ["PILE", "numpy"]
+
+
+def test_no_process_waits_for_an_interrupt(monkeypatch):
+    timer = SimpleNamespace(start=lambda: None)
+    monkeypatch.setattr(terminal.threading, "Timer", lambda *_: timer)
+    monkeypatch.setattr(sys, "unraisablehook", None)
+    terminal.let_interrupts_through()
+    sys.unraisablehook(SimpleNamespace(exc_value=KeyboardInterrupt()))
+    assert timer.daemon
 
 
 def test_messages_are_one_harmless_line():
@@ -100,6 +127,16 @@ def test_toml_that_would_not_end_is_a_value_error(text, said):
         parse_toml(text)
     with pytest.raises(ConfigError, match="x: not valid TOML"):
         Preprocess.from_toml(text, where="x")
+
+
+def test_limits_of_a_text(tmp_path):
+    assert parse_toml("#" * LONGEST_TOML) == {}
+    with pytest.raises(ValueError, match="characters"):
+        parse_toml("#" * (LONGEST_TOML + 1))
+    with (tmp_path / "long").open("wb") as file:
+        file.truncate(2**26 + 1)
+    with pytest.raises(ValueError, match="more than 67108864 bytes"):
+        read_text(tmp_path / "long")
 
 
 def test_only_ordinary_files_are_opened(tmp_path):

@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 
 from tests.support.tiny import TINY
-from vit_config.numerics.rope import frequencies
-from vit_config.numerics.tables import fixed_position_table, sincos1d, sincos2d, sincos2d_simple
+from vit_config.numerics.rope import frequencies, rotation_table
+from vit_config.numerics.tables import (
+    count_relative_positions,
+    fixed_position_table,
+    relative_position_index,
+    sincos1d,
+    sincos2d,
+    sincos2d_simple,
+)
 from vit_config.rope import Rope
 
 pytestmark = [pytest.mark.versions, pytest.mark.quick]
@@ -42,6 +49,42 @@ def test_sincos2d(make, last):
 def test_frequencies(kind, factor):
     found = frequencies(Rope(kind=kind, theta=50.0), 12)
     assert found == pytest.approx([factor * 50 ** (-4 * i / 12) for i in range(3)], rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    "rope",
+    [
+        Rope(offset=0.25, reference_grid=(4, 7)),
+        Rope(axes="wh"),
+        Rope(kind="centered", offset=0.25),
+    ],
+)
+def test_angles(rope):
+    table = rotation_table(rope, (ROWS, COLUMNS), 8)
+    assert not table.flags.writeable
+    bands = frequencies(rope, 8)  # (2,)
+    for y in range(ROWS):
+        for x in range(COLUMNS):
+            places = []
+            for axis, (place, side) in enumerate(((y, ROWS), (x, COLUMNS))):
+                if rope.kind == "centered":
+                    place = 2 * (place + 0.5 + rope.offset) / side - 1
+                else:
+                    place = place + rope.offset
+                places.append(place * rope.reference_grid[axis] / side if rope.reference_grid else place)
+            order = places if rope.axes == "hw" else places[::-1]
+            expected = [place * band for place in order for band in bands]
+            np.testing.assert_allclose(table[y * COLUMNS + x], expected, rtol=1e-14)
+
+
+def test_rows_of_relative_positions():
+    offsets = [(y, x) for y in range(1 - ROWS, ROWS) for x in range(1 - COLUMNS, COLUMNS)]
+    places = [(y, x) for y in range(ROWS) for x in range(COLUMNS)]
+    N = len(offsets)
+    assert count_relative_positions((ROWS, COLUMNS)) == N + 3
+    inside = [[offsets.index((y - v, x - u)) for v, u in places] for y, x in places]
+    expected = [[N + 2] + [N] * len(places), *([N + 1, *row] for row in inside)]
+    np.testing.assert_array_equal(relative_position_index((ROWS, COLUMNS)), expected)
 
 
 def test_tables_of_schemas():

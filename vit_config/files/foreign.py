@@ -83,7 +83,7 @@ def parse_json(
     except RecursionError:
         raise ValueError("nested too deep; no such file is") from None
     if "\\ud" in text or "\\uD" in text:  # half of a pair is nothing that UTF-8 could write
-        json.dumps(found, ensure_ascii=False, default=str).encode()
+        json.dumps(found, ensure_ascii=False).encode()
     return found
 
 

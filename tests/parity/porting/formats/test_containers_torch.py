@@ -264,6 +264,22 @@ def test_a_deflated_member_ends_where_its_size_says(tmp_path):
         Archive(path, "a PyTorch file", Budget(path, 0)).read(name.decode())
 
 
+def test_members_too_many_for_two_bytes_are_counted_before_them(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", 1)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("a", "b"):
+            archive.writestr(name, name)
+    content = bytearray(path.read_bytes())
+    content[-14:-10] = b"\xff" * 4  # as of 65,535 members and more
+    path.write_bytes(content)
+    assert Archive(path, "a PyTorch file", Budget(path, 0)).read("b") == b"b"
+    content[content.rfind(b"PK\x06\x06") + 32] = 3
+    path.write_bytes(content)
+    with pytest.raises(WeightsError, match="members of the archive are missing"):
+        Archive(path, "a PyTorch file", Budget(path, 0))
+
+
 def test_an_archive_without_checksums(tmp_path):
     set_crc32_options(False)
     try:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from parity.porting.formats import open_container
-from parity.porting.formats.budget import MOST_OBJECTS, Budget
+from parity.porting.formats.budget import MOST_OBJECTS, Budget, folder_budget
 from tests.support import hostile
 from vit_config.errors import WeightsError
 from vit_config.files.held import FLOOR, MULTIPLE, held
@@ -43,6 +43,15 @@ def test_the_budget_is_counted_over_the_whole_file(tmp_path):
     large.objects(MOST_OBJECTS)
     with pytest.raises(WeightsError, match="of objects"):
         large.objects(1)
+
+
+def test_folders_within_a_folder_are_not_held(tmp_path):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "c").write_bytes(b"x" * 10)
+    budget = folder_budget(tmp_path)
+    budget.values(FLOOR + 10 * MULTIPLE)
+    with pytest.raises(WeightsError, match="its 10 bytes"):
+        budget.values(1)
 
 
 def test_holes_are_not_held(tmp_path):
