@@ -52,5 +52,93 @@ EQUAL: dict[tuple[str, str, str], str] = {
         "kept = jnp.argsort(scores, axis=1)[:, : max(1, int(N * self.kept))]  # (B, n)",
         "jnp.argsort(scores, axis=1) → jnp.argsort(scores) at 7",
     ): "the second axis is the last",
+    (
+        "vit_config/numerics/tables.py",
+        "@lru_cache(maxsize=32)",
+        "32 → 33 at 19",
+    ): "no table depends on how many are kept",
+    (
+        "parity/porting/dialects/rewrites/layers.py",
+        "weight = weight.reshape(-1, C, ph, pw)",
+        "1 → 2 at 25",
+    ): "numpy takes any negative length for the one that it finds",
+    (
+        "parity/porting/formats/stack.py",
+        "target.update(zip(map(key_of, values[::2]), values[1::2], strict=True))",
+        "zip(map(key_of, values[::2]), values[1::2], strict=True)"
+        " → zip(map(key_of, values[::2]), values[1::2]) at 14",
+    ): "an even number of values has as many keys",
+    (
+        "vit_config/terminal.py",
+        'return f"\\\\x{code:02x}" if code < 256 else f"\\\\u{code:04x}"',
+        "256 → 257 at 34",
+    ): "no character from U+0100 to U+061B acts on a terminal",
+    (
+        "vit_jax/patch.py",
+        "x = self.project_patches(jnp.where(images.valid[:, :, None], pixels, 0))",
+        "0 → 1 at 69",
+    ): "any number does where no token is valid",
+    (
+        "vit_torch/heads.py",
+        "if self.q_norm is None or self.k_norm is None:",
+        "self.q_norm is None or self.k_norm is None → self.q_norm is None and self.k_norm is None at 3",
+    ): "both norms are there, or neither",
+    (
+        "vit_torch/heads.py",
+        "if weights1 is None or weights2 is None:",
+        "weights1 is None or weights2 is None → weights1 is None and weights2 is None at 3",
+    ): "both weights are there, or neither",
+    (
+        "vit_torch/mlp.py",
+        '"gelu": lambda x: F.gelu(x, approximate="none"),  # arXiv 1606.08415, with erf',
+        "F.gelu(x, approximate='none') → F.gelu(x) at 18",
+    ): "PyTorch's own default",
+    (
+        "vit_torch/pooling.py",
+        "return (x.sum(dim=1) / (count + (count == 0))).to(dtype)",
+        "count + (count == 0) → count - (count == 0) at 24",
+    ): "no token's sum is 0, whatever divides it",
+    (
+        "vit_jax/step.py",
+        "one = jax.tree.map(lambda x: x[0], parts)",
+        "0 → 1 at 31",
+    ): "all parts have one shape",
+    (
+        "vit_jax/init.py",
+        "drawn = [sample(share, each, shape, dtype) for share, each in zip(shares, keys, strict=True)]",
+        "zip(shares, keys, strict=True) → zip(shares, keys) at 62",
+    ): "a split has as many keys as it is asked for",
+    (
+        "vit_jax/stacks.py",
+        "if not isinstance(named, dict) or not any(members(name)[0] in named for name in names):",
+        "0 → 1 at 56",
+    ): "a stack has two blocks or more, and a state all of them or none",
+    (
+        "vit_jax/weights.py",
+        'return jax.device_put(np.array(array, order="C"), may_alias=False)',
+        "jax.device_put(np.array(array, order='C'), may_alias=False)"
+        " → jax.device_put(np.array(array, order='C')) at 7",
+    ): "the array is a copy that nobody else holds",
+    (
+        "vit_jax/weights.py",
+        'return jax.device_put(np.array(array, order="C"), may_alias=False)',
+        "np.array(array, order='C') → np.array(array) at 22",
+    ): "JAX has one order of its own",
+    (
+        "vit_torch/init.py",
+        "for share, tensor in zip(shares, tensors, strict=True):",
+        "True → False at 49",
+    ): "a tensor of equal shares has as many chunks",
+    (
+        "vit_torch/weights.py",
+        'array = np.array(array, order="C", copy=True)',
+        "np.array(array, order='C', copy=True) → np.array(array, order='C') at 8",
+    ): "numpy copies unless it is told otherwise",
+    (
+        "vit_torch/weights.py",
+        "model.load_state_dict(to_state(model, arrays), strict=True, assign=True)",
+        "model.load_state_dict(to_state(model, arrays), str ... , assign=True)"
+        " → model.load_state_dict(to_state(model, arrays), assign=True) at 0",
+    ): "PyTorch is strict unless it is told otherwise",
 }
 """File, line, change and its column: why the two compute the same."""

@@ -52,7 +52,8 @@ def test_fused_for_inference_alone():
 def test_fused_is_the_same_function_in_every_schema(name):
     cfg, arrays = variant(name), redrawn(variant(name))
     images = random_images(cfg)
-    fused, reference = (run_torch(cfg, arrays, images, kernel=k) for k in ("auto", "reference"))
+    with torch.device("meta"):  # where what is not made on the images' device would be
+        fused, reference = (run_torch(cfg, arrays, images, kernel=k) for k in ("auto", "reference"))
     assert error(fused.logits, reference.logits) <= EXACT
     assert error(fused.patch_tokens, reference.patch_tokens) <= EXACT
 
@@ -112,6 +113,13 @@ def test_a_function_of_parameters_has_its_kernel_too():
             called.reset_mock()
             jax.eval_shape(make_apply(TINY, kernel=kernel), params, IMAGES)
             assert called.call_count == calls
+
+
+def test_branches_of_a_fast_kernel_have_no_weights():
+    cfg = variant("branches").replace(depth=1)
+    params = vit_jax.functional.get_params(vit_jax.weights.abstract_model(cfg))
+    output = jax.eval_shape(make_apply(cfg, kernel="xla"), params, IMAGES)
+    assert output.logits.shape == (2, 11)
 
 
 def test_compiling_needs_no_graph_break():

@@ -5,10 +5,12 @@ import numpy as np
 import pytest
 import torch
 
+from tests.support.tiny import TINY
 from vit_config import preset
+from vit_jax.functional import get_params, make_merge
 from vit_jax.leaves import leaves
 from vit_jax.weights import abstract_model
-from vit_torch.weights import to_numpy
+from vit_torch.weights import from_numpy, to_numpy
 
 
 def test_parameters_of_jax_leave_in_c_order_and_memory_of_their_own():
@@ -31,3 +33,21 @@ def test_a_tensor_leaves_as_a_copy_unless_asked_otherwise(dtype):
     tensor += 1
     np.testing.assert_array_equal(copied.astype(np.float32), np.arange(6.0).reshape(2, 3))
     np.testing.assert_array_equal(own.astype(np.float32), np.arange(6.0).reshape(2, 3) + 1)
+
+
+def test_an_array_of_any_order_enters_pytorch_as_a_copy_in_c_order():
+    array = np.arange(6.0).reshape(2, 3).T
+    tensor = from_numpy(array)
+    assert tensor.is_contiguous()
+    tensor += 1
+    np.testing.assert_array_equal(tensor.numpy(), np.arange(6.0).reshape(2, 3).T + 1)
+    np.testing.assert_array_equal(array, np.arange(6.0).reshape(2, 3).T)
+
+
+def test_parameters_are_put_into_the_model_that_is_there_or_a_new_one():
+    there = abstract_model(TINY, kernel="xla")
+    params = get_params(there)
+    for abstract, kernel in ((there, "xla"), (None, "auto")):
+        model = make_merge(TINY, abstract)(params)
+        assert get_params(model) == params
+        assert model.blocks[0].attn.kernel == kernel

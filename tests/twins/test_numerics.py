@@ -1,4 +1,6 @@
-"""Findings about precision, kept: each was a parity failure once."""
+"""Findings about precision, kept: each was a parity failure once; and what an activation is."""
+
+import math
 
 import jax
 import jax.numpy as jnp
@@ -90,6 +92,20 @@ def test_flaxs_own_linear_layer_loses_its_bias_gradient_in_bfloat16():
 
 
 TWINS = [vit_jax, vit_torch]
+
+
+def test_activations_are_their_formulas(x64):
+    x = np.linspace(-4.0, 4.0, 41)
+    cube = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+    for name, expected in {
+        "gelu": x * (1 + np.array([math.erf(each / math.sqrt(2)) for each in x])) / 2,
+        "gelu_tanh": x * (1 + np.tanh(cube)) / 2,
+        "quick_gelu": x / (1 + np.exp(-1.702 * x)),
+        "silu": x / (1 + np.exp(-x)),
+        "relu": np.maximum(x, 0.0),
+    }.items():
+        assert error(vit_jax.mlp.ACTIVATIONS[name](jnp.asarray(x)), expected) < 1e-14, name
+        assert error(vit_torch.mlp.ACTIVATIONS[name](torch.from_numpy(x)), expected) < 1e-14, name
 
 
 def in_bfloat16(twin, array):

@@ -82,7 +82,7 @@ def test_an_image_in_a_batch_is_what_it_is_alone(name):
     """Alone it goes the way of images: another projection, other positions."""
     cfg, images = schema(name), images_of()
     model = vit_torch.weights.from_arrays(cfg, weights(cfg))
-    with torch.no_grad():
+    with torch.no_grad(), torch.device("meta"):  # where what is not made on the images' device would be
         together = model(tensors(padded(images)))
         for row, image in enumerate(images):
             alone = model(torch.from_numpy(image.transpose(2, 0, 1))[None])
@@ -112,6 +112,15 @@ def test_both_twins_agree_on_patches_and_on_every_gradient(name):
         for leaf in vit_jax.leaves.leaves(twin):
             expected = dict(model.named_parameters())[leaf.name].grad
             assert error(leaf.to_common(grads[leaf.name]), expected) <= 1e-12, leaf.name
+
+
+@pytest.mark.parametrize("name", ["parallel", "branches", "res_post", "differential"])
+def test_blocks_of_every_kind_see_the_padding(name, x64):
+    cfg, batch = schema(name).replace(depth=1), padded(images_of())
+    with torch.no_grad():
+        theirs = vit_torch.weights.from_arrays(cfg, weights(cfg))(tensors(batch)).logits
+    ours = vit_jax.weights.from_arrays(cfg, weights(cfg))(arrays(batch)).logits
+    assert error(ours, theirs) <= 1e-12
 
 
 def test_one_program_serves_every_batch_of_a_length():

@@ -10,6 +10,7 @@ import torch
 from tests.support.recipe_sides import (
     BASE,
     MATRICES,
+    PER_EPOCH,
     assert_equal,
     by_jax,
     by_torch,
@@ -18,8 +19,11 @@ from tests.support.recipe_sides import (
     set_gradients,
     small,
 )
+from vit_config.schedule import learning_rate
 from vit_jax.optim import clip_by_global_norm
 from vit_torch.optim import clip_by_global_norm as torch_clip
+from vit_torch.optim import make_optimizer
+from vit_torch.step import make_update
 
 pytestmark = pytest.mark.quick
 
@@ -82,3 +86,14 @@ def test_an_update_clips_before_all_else(x64):
     )
     assert_equal(ours, peer)
     assert_equal(theirs, peer)
+
+
+def test_an_update_says_its_norm_and_its_rate():
+    """Of what has a gradient."""
+    model, grads = small(), gradients(1)[0]
+    set_gradients(model, grads)
+    model.pos_embed.grad = None
+    metrics = make_update(model, BASE, make_optimizer(model, BASE), PER_EPOCH)(5)
+    assert float(metrics["learning_rate"]) == float(learning_rate(BASE, 5, PER_EPOCH))
+    del grads["pos_embed"]
+    assert float(metrics["grad_norm"]) == pytest.approx(_norm(grads), rel=1e-13)

@@ -10,7 +10,9 @@ from torch.nn import functional as F
 
 from parity.porting.verification.peers import import_timm
 from tests.support.tiny import error
-from vit_jax.loss import cross_entropy
+from vit_jax.loss import contrastive, correct, cross_entropy
+from vit_torch.loss import contrastive as torch_contrastive
+from vit_torch.loss import correct as torch_correct
 from vit_torch.loss import cross_entropy as torch_cross_entropy
 
 pytestmark = pytest.mark.quick
@@ -200,3 +202,32 @@ def test_reduced_logits_are_widened(kind):
     assert ours.dtype == jnp.float32
     assert theirs.dtype == torch.float32
     assert error(ours, theirs) < 1e-6
+
+
+@pytest.mark.parametrize("kind", ["softmax", "sigmoid"])
+def test_pairs_of_images_and_texts_are_classes_of_each_other(kind, x64):
+    logits, pairs = IN_TORCH[0][:, :5], torch.arange(5)
+    if kind == "softmax":
+        expected = (F.cross_entropy(logits, pairs) + F.cross_entropy(logits.T, pairs)) / 2
+    else:
+        each = F.binary_cross_entropy_with_logits(logits, torch.eye(5).double(), reduction="none")
+        expected = each.sum(dim=1).mean()
+    ours, theirs = (
+        contrastive(jnp.asarray(LOGITS[:, :5]), kind=kind),
+        torch_contrastive(logits, kind=kind),
+    )
+    assert float(ours) == pytest.approx(float(expected), rel=1e-13)
+    assert float(theirs) == pytest.approx(float(expected), rel=1e-13)
+
+
+def test_what_a_right_answer_is():
+    logits = np.array([[1.0, 3.0, -2.0], [2.0, -1.0, 0.5], [-1.0, -3.0, -2.0]])
+    several = np.array([[0.6, 0.9, 0.4], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    for labels, whole, right in (
+        (np.array([1, 2, 0]), False, [True, False, True]),
+        (several, False, [True, True, True]),
+        (several, True, [True, False, True]),
+    ):
+        ours = correct(jnp.asarray(logits), jnp.asarray(labels), several=whole)
+        theirs = torch_correct(torch.from_numpy(logits), torch.from_numpy(labels), several=whole)
+        assert ours.tolist() == theirs.tolist() == right

@@ -19,6 +19,7 @@ from vit_jax.functional import get_params
 from vit_jax.leaves import leaves
 from vit_jax.step import make_gradients
 from vit_jax.train.sharding import make_program
+from vit_torch.step import make_eval_step
 from vit_torch.step import make_gradients as make_torch_gradients
 
 CFG = TINY.replace(depth=1)
@@ -87,15 +88,15 @@ def noise(params, images, *, return_tokens, rngs=None):
 
 
 def test_parts_have_neighbours_apart_and_draws_of_their_own(monkeypatch):
-    """In step 5, part i of three has the images i, i + 3, ... and a key of the step and of i."""
+    """In step 5, part i of two has the images i, i + 2, ... and a key of the step and of i."""
     monkeypatch.setattr(step, "make_apply", lambda *_, **__: noise)
-    recipe = Recipe(batch_size=6, accumulate=3, seed=4)
+    recipe = Recipe(batch_size=6, accumulate=2, seed=4)
     batch = {"image": jnp.arange(6.0)[:, None], "label": jnp.array([0, 1, 2, 2, 1, 0])}
     params = {"w": jnp.array([1.0, -2.0, 0.5])}
     losses = []
-    for part in range(3):
+    for part in range(2):
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(4), 5), part)
-        own = {name: x[part::3] for name, x in batch.items()}
+        own = {name: x[part::2] for name, x in batch.items()}
         output = noise(params, own["image"], return_tokens=False, rngs=nnx.Rngs(dropout=key))
         losses.append(step.image_loss(recipe, output, own).mean())
     _, metrics = make_gradients(CFG, recipe)(params, batch, jnp.int32(5))
@@ -113,6 +114,32 @@ def test_a_model_is_evaluated_by_the_loss_that_it_is_trained_by(monkeypatch):
     expected = np.log1p(np.exp(-signs * logits)).sum(axis=1)[:2].sum()
     assert float(sums["loss"]) == pytest.approx(expected, rel=1e-6)
     assert (float(sums["correct"]), float(sums["count"])) == (1.0, 2.0)
+
+
+def test_what_fills_a_batch_up_is_not_evaluated():
+    images, labels = (torch.from_numpy(each) for each in _batch(3))
+    model = vit_torch.from_arrays(CFG, _arrays())
+    batch = {"image": images.permute(0, 3, 1, 2), "label": labels}
+    evaluate = make_eval_step(model, RECIPE)
+    sums = evaluate({**batch, "mask": torch.tensor([True, True, False])})
+    alone = [
+        evaluate({n: x[i : i + 1] for n, x in batch.items()} | {"mask": torch.ones(1)}) for i in (0, 1)
+    ]
+    for name, value in sums.items():
+        assert float(value) == pytest.approx(sum(float(each[name]) for each in alone), rel=1e-12), name
+
+
+def test_each_of_several_labels_must_be_right():
+    images, _ = _batch(6)
+    model = vit_torch.from_arrays(CFG, _arrays())
+    batch = {"image": torch.from_numpy(images).permute(0, 3, 1, 2)}
+    with torch.no_grad():
+        logits = model(batch["image"]).logits
+    highest = torch.nn.functional.one_hot(logits.argmax(dim=-1), CFG.num_classes)
+    batch["label"] = torch.cat([(logits > 0)[:2], highest[2:]]).double()
+    recipe = Recipe(dtype="float64", loss="sigmoid_mean", labels="several", batch_size=6)
+    assert ((logits > 0).sum(dim=-1) > 1).all()
+    assert float(make_torch_gradients(model, recipe)(0, batch)["accuracy"]) == pytest.approx(2 / 6)
 
 
 @pytest.mark.slow

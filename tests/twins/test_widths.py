@@ -10,6 +10,7 @@ import vit_torch
 from parity.measure.redraw import redraw
 from tests.support.tiny import TINY, error
 from vit_config.parameters import parameters
+from vit_config.rope import Rope
 
 IMAGES = np.random.default_rng(0).standard_normal((2, *TINY.image_size, 3))  # (B, H, W, C)
 
@@ -61,6 +62,20 @@ def test_the_default_width_spelled_out_is_the_same_model(x64):
         _outputs(TINY), _outputs(TINY.replace(attention_head_dim=6)), strict=True
     ):
         np.testing.assert_array_equal(np.asarray(default.logits), np.asarray(spelled.logits))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"block": "res_post", "rope": Rope(theta=100.0)},
+        {"block": "parallel"},
+        {"num_parallel": 2, "rope": Rope(theta=100.0)},
+        {"attention": "differential"},
+    ],
+)
+def test_both_twins_have_blocks_of_every_kind(changes, x64):
+    ours, theirs = _outputs(TINY.replace(hidden_size=40, depth=1, **changes))
+    assert error(ours.logits, theirs.logits) < 1e-13
 
 
 @pytest.mark.parametrize("changes", [{}, {"head_bias": False}, {"pool": "class_mean"}])

@@ -45,6 +45,17 @@ def test_every_field(field):
     assert _named(cfg) == _built(cfg, vit_torch)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [{"mlp": "swiglu"}, {"block": "parallel"}, {"block": "parallel", "attention": "differential"}],
+)
+def test_without_biases(changes):
+    without = {"qkv_bias": False, "attention_out_bias": False, "mlp_bias": False}
+    cfg = TINY.replace(depth=1, **without, **changes)
+    for twin in (vit_jax, vit_torch):
+        assert _named(cfg) == _built(cfg, twin)
+
+
 @pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(names=st.lists(st.sampled_from(list(VARIANTS)), min_size=2, max_size=4))

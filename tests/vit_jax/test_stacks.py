@@ -6,12 +6,14 @@ import pytest
 
 from tests.support.tiny import TINY
 from vit_config import Recipe
+from vit_jax.functional import get_params, make_apply
 from vit_jax.scanned import Loop
 from vit_jax.stacks import along_stack, is_stack, members, ndims, stack, unstack
 from vit_jax.step import TrainState, init_state, make_train_step, make_update
 from vit_jax.train.checkpoint import to_named
 from vit_jax.train.program import held_together
 from vit_jax.train.sharding import make_program
+from vit_jax.weights import abstract_model
 
 LOOP = Loop(scan=True)
 DROPS = TINY.replace(depth=4, stochastic_depth=0.2)  # the first block stands alone
@@ -41,6 +43,19 @@ def test_the_name_of_a_stack_says_what_is_in_it():
     )
     for name, array in arrays.items():
         np.testing.assert_array_equal(scaled[name], array * {"head": 2.0, **scales}[name])
+
+
+def test_what_stands_around_the_blocks_is_gathered_without_them():
+    gathered = []
+
+    def gather(params):
+        gathered.append(set(params))
+        return params
+
+    params = get_params(abstract_model(TINY))
+    images = jax.ShapeDtypeStruct((2, *TINY.image_size, 3), np.float32)
+    jax.eval_shape(make_apply(TINY, loop=LOOP, gather=gather), params, images)
+    assert gathered[0] == {name for name in params if not name.startswith("blocks.")}
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -70,6 +70,7 @@ def test_batches_resume_bit_for_bit_within_and_across_epochs(rectangles):
     recipe = Recipe(epochs=3, batch_size=11, seed=5, augment=CHANGES)
     whole = batches_of(rectangles, recipe)
     assert len(whole) == 3 * steps_per_epoch(47, 11) == 12
+    assert steps_per_epoch(11, 11) == 1
     for start in (1, 4, 6, 12):
         assert_same(batches_of(rectangles, recipe, start_step=start), whole[start:])
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.porting.dialects.layout import Layout
+from parity.porting.dialects.table import Row, bind_theirs
 from vit_config import WeightsError
 
 pytestmark = pytest.mark.quick
@@ -95,3 +96,10 @@ def test_one_length_of_an_axis_follows_from_the_others():
 def test_a_layout_has_the_same_letters_on_both_sides():
     with pytest.raises(ValueError, match="both sides"):
         Layout.parse("i o -> o")
+
+
+def test_a_stack_has_an_axis_of_blocks():
+    table = (Row(ours=("blocks.{i}.a",), theirs=("a",), layout="L D -> D"),)
+    [one], left = bind_theirs(table, {"a": (2, 3)})
+    assert (one.ours, left) == (("blocks.0.a", "blocks.1.a"), [])
+    assert bind_theirs(table, {"a": ()}) == ([], ["a"])
