@@ -53,7 +53,7 @@ GROUPS = {
             f"parity/porting/dialects/{each}.py"
             for each in ("layout", "table", "transfer", "matching", "dialect", "axes")
         ),
-        (*TABLES, "parity/porting/test_rewrites.py"),
+        (*TABLES, "parity/porting/dialects/test_one_frame.py", "parity/porting/test_rewrites.py"),
     ),
     "rewrites": Group(("parity/porting/dialects/rewrites/*.py",), ("parity/porting/test_rewrites.py",)),
     "files": Group(

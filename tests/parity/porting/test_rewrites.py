@@ -208,6 +208,9 @@ def test_a_head_on_two_vectors_that_weighs_one(pool, other):
     after = REWRITES["pool"](before, ("class", "mean"))
     assert after.config.pool == pool
     assert_same_function(before, after, exactly=False)
+    again = REWRITES["pool"](after, ("class_mean",))
+    other_one = {"class": "mean", "mean": "class"}[pool]
+    assert [each.split()[-1] for each in again.said] == [other_one, other_one]
 
     with pytest.raises(CannotRewriteError, match="its head sees both"):
         REWRITES["pool"](state_of(cfg), ("class", "mean"))
