@@ -5,9 +5,9 @@
 
 A mutant is one other operator, comparison, number or condition, or one argument left out, in a copy of
 the repository. They are drawn evenly from the files of the core; each is judged by the tests that run
-its line. What is judged is a line of JSON in a file of results: a command that is given one goes on from
-there, and shares that many processes judged are put together. Exit status 0 if at least 97 % are killed
-or equal; of a share, which is few of them, half.
+its line, but for those that `equal.py` says the reason of. What is judged is a line of JSON in a file of
+results: a command that is given one goes on from there, and shares that many processes judged are put
+together. Exit status 0 if at least 97 % are killed or equal; of a share, which is few of them, half.
 """
 
 from __future__ import annotations
@@ -79,10 +79,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         results = arguments.results or [Path(folder) / "results.jsonl"]
         known = _read(results)
-        todo = [(group, job) for group, job in jobs if key(job) not in known]
+        todo = [(group, job) for group, job in jobs if key(job) not in known | EQUAL]
         if todo and not arguments.write:
             _run(Path(folder) / "copy", todo, results[0], arguments.seconds)
         known = _read(results)
+    known = dict.fromkeys(EQUAL, Outcome("", 0.0)) | known
     found = [(group, job, known.get(key(job))) for group, job in jobs]
     judged = [(group, job, outcome) for group, job, outcome in found if outcome]
     alive = [job for _, job, outcome in judged if not outcome.by and key(job) not in EQUAL]

@@ -21,7 +21,13 @@ def _twins(names: str) -> tuple[str, ...]:
     return tuple(f"{twin}/{name}.py" for twin in ("vit_jax", "vit_torch") for name in names.split())
 
 
-LAYERS = tuple(f"twins/test_{each}.py" for each in ("widths", "numerics", "reference_paper"))
+LAYERS = (
+    "vit_config/test_parameters.py",
+    *(f"twins/test_{each}.py" for each in ("widths", "numerics", "reference_paper", "kernels")),
+    *(f"twins/test_{each}.py" for each in ("features", "patches", "head_tokens", "drop")),
+    *(f"twins/test_{each}.py" for each in ("dynamic_size", "bad_input")),
+    "parity/twins/test_check.py::test_every_switch_agrees_in_float64",
+)
 TABLES = tuple(
     f"parity/porting/dialects/test_{each}.py"
     for each in ("dialect_core", "dialect_layout", "dialect_plugin", "dialect_timm_files", "unsure")
@@ -83,7 +89,7 @@ GROUPS = {
     "layers": Group(
         _twins("attention heads norm mlp patch pooling positions rel_pos rope block res_post parallel")
         + _twins("branches kernels linear model"),
-        (*LAYERS, "twins/test_kernels.py", "twins/test_features.py"),
+        LAYERS,
     ),
     "steps": Group(
         _twins("step loss optim"),
@@ -104,6 +110,8 @@ GROUPS = {
         ),
         (
             "twins/test_layouts.py",
+            "twins/test_kernels.py",
+            "twins/test_widths.py",
             "twins/test_init.py",
             "vit_jax/test_stacks.py",
             "vit_config/test_parameters.py",

@@ -30,6 +30,8 @@ from _pytest.main import pytest_runtestloop as run_items
 
 from evidence.core_mutants.draw import Mutant, telling
 
+EVERY_CASE = "--share=all"
+"""The exhaustive cases, too: each kind of layer is one of them."""
 SLOWER, SLACK = 5.0, 20.0
 """A mutant is ended, and killed, after this many times its tests' CPU seconds, and these on top."""
 _BROKEN = 70
@@ -90,7 +92,7 @@ class Session:
 
         def work() -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            argv = ["-n", "0", "-q", "-p", "no:cacheprovider", *self._tests]
+            argv = ["-n", "0", "-q", "-p", "no:cacheprovider", EVERY_CASE, *self._tests]
             return int(pytest.main(argv, [_Loop(self, jobs), _Failures(self.copy)]))
 
         if code := _forked(work).code:
@@ -204,7 +206,7 @@ class _Loop:
                 mutant, path = job.mutant, self._owner.copy / job.file
                 if anew or not _replace(path, mutant.tree, mutant.function):
                     argv = [sys.executable, "-m", "pytest", "-n0", "-xq", "-p", "no:cacheprovider"]
-                    os.execv(sys.executable, [*argv, *chosen])
+                    os.execv(sys.executable, [*argv, EVERY_CASE, *chosen])
                 return _run(session, [items[name] for name in chosen])
 
             self._owner.of_job(job, run)
@@ -310,7 +312,7 @@ def _forked(work: Callable[[], int], limit: float = 0.0) -> _Status:
     if not pid:
         os.setsid()
         if limit:
-            resource.setrlimit(resource.RLIMIT_CPU, (int(limit) + 1, int(limit) + 1))
+            resource.setrlimit(resource.RLIMIT_CPU, (int(limit) + 1, int(limit) + 10))
         code = _BROKEN
         try:
             code = min(work(), 60)
@@ -320,16 +322,19 @@ def _forked(work: Callable[[], int], limit: float = 0.0) -> _Status:
             traceback.print_exc(file=sys.__stderr__)
         finally:
             os._exit(code)
-    end = time.monotonic() + PATIENCE * limit
+    end, timed_out = time.monotonic() + PATIENCE * limit, False
     while True:
         ended, status, usage = os.wait4(pid, os.WNOHANG if limit else 0)
         if ended:
             break
         if time.monotonic() > end:
+            timed_out = True
             os.killpg(pid, signal.SIGKILL)
         time.sleep(0.02)
-    timed_out = os.WIFSIGNALED(status)
-    code = 124 if timed_out else os.waitstatus_to_exitcode(status)
+    code = os.waitstatus_to_exitcode(status)
+    timed_out |= code == -signal.SIGXCPU
+    if code == -signal.SIGKILL and not timed_out:  # by a user, or where no memory is left
+        code = _BROKEN
     return _Status(code, usage.ru_utime + usage.ru_stime, timed_out)
 
 

@@ -67,12 +67,24 @@ def test_the_last_block_is_cheap_where_a_token_is_pooled_and_as_it_was_where_all
     for name, cheaper in {
         "plain": True,
         "registers": True,
+        "res_post": True,
+        "branches": True,
         "mean_post_norm": False,
         "map": False,
     }.items():
         cfg = variant(name).replace(depth=1)
         whole, short = operations(cfg), operations(cfg, return_tokens=False)
         assert (short < 0.8 * whole) if cheaper else short == whole, name
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", ["plain", "res_post", "branches"])
+def test_the_last_block_of_pytorch_returns_the_pooled_token_alone(name):
+    cfg, seen = variant(name).replace(depth=1), []
+    model = vit_torch.from_arrays(cfg, redrawn(cfg))
+    model.blocks[0].register_forward_hook(lambda _, __, output: seen.append(output[0].shape))
+    model.logits(nchw(random_images(cfg)))
+    assert seen == [(2, 1, 30)]
 
 
 @pytest.mark.quick
