@@ -52,9 +52,11 @@ def drawn(count: int, seed: int) -> Iterator[tuple[str, Job]]:
 
 def key(job: Job) -> tuple[str, str, str]:
     """A mutant's name, which a change elsewhere in the file does not change."""
-    line = (ROOT / job.file).read_text(encoding="utf-8").splitlines()[job.mutant.line - 1]
-    column = job.mutant.column - len(line) + len(line.lstrip())
-    return job.file, line.strip(), f"{job.mutant.change} at {column}"
+    lines = (ROOT / job.file).read_text(encoding="utf-8").splitlines()[: job.mutant.line]
+    column = job.mutant.column - len(lines[-1]) + len(lines[-1].lstrip())
+    lines = [each.strip() for each in lines]
+    again = f", after {nth} like it" if (nth := lines[:-1].count(lines[-1])) else ""
+    return job.file, lines[-1], f"{job.mutant.change} at {column}{again}"
 
 
 def main() -> int:

@@ -29,12 +29,14 @@ import pytest
 from _pytest.main import pytest_runtestloop as run_items
 
 from evidence.core_mutants.draw import Mutant, telling
+from evidence.core_mutants.failures import Failures
 
 EVERY_CASE = "--share=all"
 """The exhaustive cases, too: each kind of layer is one of them."""
 SLOWER, SLACK = 5.0, 20.0
 """A mutant is ended, and killed, after this many times its tests' CPU seconds, and these on top."""
 _BROKEN = 70
+_NO_TESTS = pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED
 PATIENCE = 30.0
 """Seconds that a process may take for one of the processor's, where others use the machine."""
 
@@ -93,7 +95,7 @@ class Session:
         def work() -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             argv = ["-n", "0", "-q", "-p", "no:cacheprovider", EVERY_CASE, *self._tests]
-            return int(pytest.main(argv, [_Loop(self, jobs), _Failures(self.copy)]))
+            return int(pytest.main(argv, [_Loop(self, jobs), Failures(self.copy / "failed")]))
 
         if code := _forked(work).code:
             raise SystemExit(f"{', '.join(self._tests)}: pytest ends with status {code}")
@@ -143,7 +145,7 @@ class Session:
                 limit = SLACK + SLOWER * sum(self._known[each].seconds for each in chosen)
                 status = _forked(lambda chosen=chosen, anew=anew: run(chosen, anew), limit)
                 spent += status.seconds
-                if status.code == _BROKEN:
+                if status.code in (_BROKEN, *_NO_TESTS):
                     raise SystemExit(f"{job.file}:{job.mutant.line}: could not be judged")
                 if status.code:
                     by = "time" if status.timed_out else _failed(self.copy)
@@ -206,28 +208,12 @@ class _Loop:
                 mutant, path = job.mutant, self._owner.copy / job.file
                 if anew or not _replace(path, mutant.tree, mutant.function):
                     argv = [sys.executable, "-m", "pytest", "-n0", "-xq", "-p", "no:cacheprovider"]
-                    os.execv(sys.executable, [*argv, EVERY_CASE, *chosen])
+                    noting = ["-p", "evidence.core_mutants.failures"]
+                    os.execv(sys.executable, [*argv, *noting, EVERY_CASE, *chosen])
                 return _run(session, [items[name] for name in chosen])
 
             self._owner.of_job(job, run)
         return True
-
-
-class _Failures:
-    """Notes the first test that fails, and prints the files that cannot be imported."""
-
-    def __init__(self, copy: Path) -> None:
-        self._path = copy / "failed"
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Write its name."""
-        if report.failed and not self._path.exists():
-            self._path.write_text(report.nodeid)
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Print its name."""
-        if report.failed:
-            print(f"{report.nodeid} cannot be imported", file=sys.stderr, flush=True)
 
 
 class _Lines:
@@ -341,7 +327,7 @@ def _forked(work: Callable[[], int], limit: float = 0.0) -> _Status:
 def _failed(copy: Path) -> str:
     path = copy / "failed"
     if not path.exists():
-        return "a test, or an error before any"
+        return "an error before any test"
     name = path.read_text()
     path.unlink()
     return name

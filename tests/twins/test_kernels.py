@@ -17,6 +17,7 @@ from vit_config import InputError, read_weights, write_weights
 from vit_jax.functional import make_apply
 from vit_jax.heads import Heads as JaxHeads
 from vit_jax.kernels import attend
+from vit_jax.rules import softmax_product
 from vit_torch.heads import Heads as TorchHeads
 
 ARRAYS = {name: array.astype(np.float32) for name, array in redrawn(TINY).items()}
@@ -115,6 +116,14 @@ def test_a_function_of_parameters_has_its_kernel_too():
             assert called.call_count == calls
 
 
+def test_weights_are_divided_first_only_where_their_type_is_narrow():
+    with mock.patch.object(vit_jax.kernels, "softmax_product", side_effect=softmax_product) as called:
+        for dtype, calls in ((jnp.float32, 1), (jnp.bfloat16, 1)):
+            x = jnp.ones((1, 2, 3, 4), dtype)
+            attend(x, x, x)
+            assert called.call_count == calls
+
+
 def test_branches_of_a_fast_kernel_have_no_weights():
     cfg = variant("branches").replace(depth=1)
     params = vit_jax.functional.get_params(vit_jax.weights.abstract_model(cfg))
@@ -150,7 +159,9 @@ def test_tokens_added_for_cudnn_change_nothing(queries, keys, biased):
 
     def run(kernel):
         def loss(q, k, v):
-            return (attend(q, k, v, bias=bias, kernel=kernel)[0] ** 2).sum()
+            y, _ = attend(q, k, v, bias=bias, kernel=kernel)
+            assert y.shape == q.shape
+            return (y**2).sum()
 
         return jax.value_and_grad(loss, argnums=(0, 1, 2))(q, k, v)
 
