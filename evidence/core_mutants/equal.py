@@ -145,5 +145,10 @@ EQUAL: dict[tuple[str, str, str], str] = {
         'what = "folded into" if after < before else "written as zeros for"',
         "after < before → after <= before at 24",
     ): "no rule of as many rows is rewritten",
+    (
+        "vit_torch/norm.py",
+        "self.gamma = nn.Parameter(torch.full((cfg.hidden_size,), cfg.layer_scale or 0.0))",
+        "cfg.layer_scale or 0.0 → cfg.layer_scale and 0.0 at 57",
+    ): "every parameter is drawn anew",
 }
 """File, line, change and its column: why the two compute the same."""
