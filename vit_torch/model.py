@@ -228,6 +228,7 @@ class ViT(Features, Pretrained, nn.Module):
                 "return_attention = True needs the weights that the model's kernel never forms; call"
                 ' set_kernel(model, "auto")'
             )
+        assert not isinstance(x, Patches)  # there is at least one block
         x = self.normalise(x)
         pooled = self.pool_tokens(x, valid)  # (B, D)
         by_head = self.classify(x, pooled)  # (heads, B, num_classes)
