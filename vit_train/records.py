@@ -188,8 +188,9 @@ class Records:
         try:
             whole = tuple(map(_whole, label)) if self.several else _whole(label)
         except TypeError:
+            what = "no tuple of whole numbers" if self.several else "no whole number"
             raise DataError(
-                f"{self.name(index)}: label {label!r} is no whole number; correct the data set"
+                f"{self.name(index)}: label {label!r} is {what}; correct the data set"
             ) from None
         return {"image": image, "label": whole}
 
