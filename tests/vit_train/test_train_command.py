@@ -212,7 +212,7 @@ def test_a_bad_config_file_is_one_line(capsys, tmp_path, content, message):
         ("--config nowhere.json", "nowhere.json: no such file"),
         ("stray", "stray"),
         ("--data-dir", "--data-dir"),
-        ("--data faces", 'expected "digits", "tfds:NAME", "folder:PATH", "tar:PATH" or'),
+        ("--data faces", '"folder:PATH", "table:FILE", "tar:PATH" or "hf:PATH"'),
         ("--data tfds:faces", "not prepared in"),
         ("--preset vit_paper", "has 1 channel and 10 classes"),
         ("--recipe.batch-size 12", "batch_size = 12 cannot be split evenly over 8 devices; use 8 or 16"),
