@@ -402,7 +402,7 @@ def test_the_script_is_called_by_its_own_name():
     done = subprocess.run(
         [sys.executable, "train.py", "plot", "--help"], cwd=ROOT, capture_output=True, text=True
     )
-    assert done.stdout.startswith("usage: python train.py plot RUN\n")
+    assert done.stdout.startswith("usage: python train.py plot [-h] RUN ")
 
 
 def test_plot_draws_the_run(capsys, interrupted):
