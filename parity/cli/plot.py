@@ -52,6 +52,8 @@ def main(argv: list[str], prog: str = "parity plot") -> int:
         MissingFileError: no such folder or image, or no log in the folder.
     """
     arguments = parse(Arguments, runs_here(argv), prog=prog)
+    if "--image" in argv and not arguments.image:
+        raise ConfigError("--image names no file; give one or more behind it")
     if arguments.image:
         with weights_of(arguments.run) as weights:
             say(*draw_photos(weights, list(arguments.image)))

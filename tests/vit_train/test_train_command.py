@@ -426,7 +426,7 @@ def test_plot_draws_a_photo_of_ones_own(capsys, interrupted, tmp_path, monkeypat
 
 def test_plot_refuses_what_is_no_run(capsys, tmp_path):
     for argv, message in (
-        ([], "expected one argument"),
+        ([], "RUN must be given"),
         ([str(tmp_path / "no")], "no: no such folder"),
         ([str(tmp_path)], "log.jsonl: no such file"),
     ):
