@@ -13,7 +13,7 @@ from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
 from parity.cli.support.run_url import runs_here
 from parity.cli.support.run_weights import weights_of
-from vit_config import InputError, MissingFileError
+from vit_config import ConfigError, InputError, MissingFileError
 from vit_config.terminal import complain, say
 
 if TYPE_CHECKING:
