@@ -7,41 +7,12 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from vit_config.base import IntTuple, Schema, Size
-from vit_config.contradictions import contradictions, nearest_sizes
-from vit_config.errors import InputError
+from vit_config.choices import Act, Init, Resampling
+from vit_config.contradictions import contradictions
 from vit_config.rope import Rope
 
 Rate = Annotated[float, Field(ge=0, lt=1)]
 """The probability that a value is dropped in training."""
-
-Act = Literal["gelu", "gelu_tanh", "quick_gelu", "silu", "relu"]
-"""Activations of an MLP."""
-
-Init = Literal[
-    "timm",
-    "timm_by_depth",
-    "timm_truncated",
-    "jax",
-    "jax_nlhb",
-    "moco",
-    "eva",
-    "torch",
-    "torch_mha",
-    "torch_uniform_tokens",
-    "xavier_normal",
-]
-"""Recipes of initial values."""
-
-Resampling = Literal[
-    "bicubic_antialias",
-    "bicubic",
-    "bilinear",
-    "bilinear_antialias",
-    "bilinear_corners",
-    "dinov2",
-    "leading_rows",
-]
-"""Rules that fit a position table to another grid."""
 
 
 class ViTConfig(Schema, frozen=True):
@@ -298,84 +269,6 @@ class ViTConfig(Schema, frozen=True):
     def grid_of(self, height: int, width: int) -> tuple[int, int]:
         """Return the patches per column and per row of an image that `check_image` let pass."""
         return height // self.patch_size[0], width // self.patch_size[1]
-
-    def check_image(self, height: int, width: int, channels: int) -> None:
-        """Refuse an input the model was not built for.
-
-        Raises:
-            InputError: wrong channels, or a size this schema cannot take.
-        """
-        if channels != self.in_channels:
-            order = "; in JAX channels come last, in PyTorch first"
-            raise InputError(
-                f"the image has {channels} channels, the model takes in_channels = {self.in_channels}"
-                + order * (self.in_channels in (height, width))
-            )
-        if (height, width) == self.image_size:
-            return
-        given, built = f"{height}x{width}", "{}x{}".format(*self.image_size)
-        if not self.dynamic_image_size:
-            raise InputError(
-                f"the image is {given}, the model takes image_size = {built}; resize the image, or"
-                " build the model with dynamic_image_size = true"
-            )
-        rows, columns = self.grid_of(height, width)
-        covered = rows * self.patch_size[0], columns * self.patch_size[1]
-        if not rows * columns or (covered != (height, width) and self.patch_remainder == "refuse"):
-            raise InputError(
-                f"the image is {given}, not divisible by patch_size = {self.patch_size}; "
-                + nearest_sizes((height, width), self.patch_size)
-            )
-        self.check_grid(rows, columns, f"the image is {given} and")
-
-    def check_grid(self, rows: int, columns: int, what: str) -> None:
-        """Refuse a grid for which positions run out.
-
-        Args:
-            what: the beginning of the message: what has the grid.
-
-        Raises:
-            InputError: positions are the first of a table, and it has too few.
-        """
-        if self.pos_embed_resize != "leading_rows":
-            return
-        height, width = self.table_grid
-        if self.pos_embed == "factorized" and (rows > height or columns > width):
-            raise InputError(
-                f"{what} has {rows}x{columns} patches, the position tables have {height}x{width}; use a"
-                " smaller image, or another pos_embed_resize"
-            )
-        if self.pos_embed == "learned" and rows * columns > height * width:
-            raise InputError(
-                f"{what} has {rows * columns} patches, the position table of a grid {height}x{width} has"
-                f" {height * width}; use a smaller image, or another pos_embed_resize"
-            )
-
-    def check_patches(
-        self, pixels: tuple[int, ...], coordinates: tuple[int, ...], valid: tuple[int, ...]
-    ) -> None:
-        """Refuse a batch of patches that the model was not built for, by the shapes of its parts.
-
-        Raises:
-            InputError: the model takes no patches, or the parts do not fit together.
-        """
-        if not self.dynamic_image_size or self.pos_embed.startswith("sincos"):
-            raise InputError(
-                "the model takes images, not patches: they need dynamic_image_size = true and positions"
-                f" that are learned, rotary or none, but dynamic_image_size = {self.dynamic_image_size}"
-                f' and pos_embed = "{self.pos_embed}"'
-            )
-        if len(pixels) != 3 or coordinates != (*pixels[:2], 2) or valid != pixels[:2]:
-            raise InputError(
-                f"patches have shapes {pixels}, {coordinates} and {valid}, expected pixels"
-                " (B, N, ph * pw * C), coordinates (B, N, 2) and valid (B, N)"
-            )
-        if pixels[2] != self.patch_dim:
-            (height, width), C = self.patch_size, self.in_channels
-            raise InputError(
-                f"patches have {pixels[2]} values each, the model's have {height} * {width} * {C} ="
-                f" {self.patch_dim}"
-            )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -10,6 +10,7 @@ import numpy as np
 
 from vit_config.errors import DataError, InputError, MissingFileError
 from vit_config.images.preprocess import WHITE, Preprocess
+from vit_config.inputs import check_image
 from vit_config.schema import ViTConfig
 
 
@@ -91,7 +92,7 @@ def check_labelled_images(
             f"images are {data.images.dtype}, the model takes {preprocess.pixel_type}; score it on"
             " images like those that it was trained on"
         )
-    cfg.check_image(*data.images.shape[1:])
+    check_image(cfg, *data.images.shape[1:])
     several = data.labels.ndim == 2
     if several != preprocess.several_labels:
         says = "several labels" if preprocess.several_labels else "one label"

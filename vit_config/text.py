@@ -8,8 +8,9 @@ import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from vit_config.base import Schema
+from vit_config.choices import Act
 from vit_config.errors import InputError
-from vit_config.schema import Act, ViTConfig
+from vit_config.schema import ViTConfig
 
 
 class TextConfig(Schema, frozen=True):

@@ -45,9 +45,9 @@ def keep_freed_memory() -> bool:
     return True
 
 
-def _return_freed_memory(event: str, seconds: float, **_: object) -> None:
+def _return_freed_memory(event: str, duration_secs: float, **_: object) -> None:
     """Give the system back what a long compilation has freed, in the heaps of all threads."""
-    if event == _COMPILED and seconds > _LONG:
+    if event == _COMPILED and duration_secs > _LONG:
         ctypes.CDLL(None).malloc_trim(0)
 
 

@@ -8,6 +8,7 @@ from flax import nnx
 
 from vit_config import InputError, ViTConfig, ViTOutput
 from vit_config.images.patches import Patches
+from vit_config.inputs import check_image, check_patches
 from vit_config.numerics.tables import fixed_position_table
 from vit_config.pretrained import Pretrained
 from vit_jax.block import make_block
@@ -150,11 +151,11 @@ class ViT(Features, Pretrained, nnx.Module):
             InputError: an image the model was not built for.
         """
         if isinstance(images, Patches):
-            self.cfg.check_patches(*(part.shape for part in images))
+            check_patches(self.cfg, *(part.shape for part in images))
         elif images.ndim != 4:
             raise InputError(f"images have shape {images.shape}, expected (B, H, W, C)")
         else:
-            self.cfg.check_image(*images.shape[1:])
+            check_image(self.cfg, *images.shape[1:])
         x, rotations, valid = self.embed(images, rngs=rngs)
         padding = {} if valid is None else {"valid": valid}
         if self.run_all is not None and not each:
@@ -241,6 +242,7 @@ class ViT(Features, Pretrained, nnx.Module):
                 "return_attention = True needs the weights that the model's kernel never forms; call"
                 ' set_kernel(model, "auto")'
             )
+        assert not isinstance(x, Patches)  # there is at least one block
         x = self.normalise(x)
         pooled = self.pool_tokens(x, valid)  # (B, D)
         by_head = self.classify(x, pooled, rngs=rngs)  # (heads, B, num_classes)

@@ -112,9 +112,10 @@ class Features:
                 found.append(self.normalise(x) if norm else x)
             if stop_early and index == max(taken):
                 break
+        assert not isinstance(x, Patches)  # there is at least one block
         P = cfg.num_prefix_tokens
         prefix, outputs = [each[:, :P] for each in found], [each[:, P:] for each in found]
-        if maps:
+        if maps and not isinstance(images, Patches):
             grid = cfg.grid_of(*images.shape[2:])
             outputs = [to_map(each, grid) for each in outputs]
         if return_prefix_tokens and P:

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from vit_config import InputError, ViTConfig, ViTOutput
 from vit_config.images.patches import Patches
+from vit_config.inputs import check_image, check_patches
 from vit_config.numerics.tables import fixed_position_table
 from vit_config.pretrained import Pretrained
 from vit_torch.block import make_block
@@ -139,12 +140,12 @@ class ViT(Features, Pretrained, nn.Module):
             InputError: an image the model was not built for.
         """
         if isinstance(images, Patches):
-            self.cfg.check_patches(*(tuple(part.shape) for part in images))
+            check_patches(self.cfg, *(tuple(part.shape) for part in images))
         elif images.ndim != 4:
             raise InputError(f"images have shape {tuple(images.shape)}, expected (B, C, H, W)")
         else:
             _, C, H, W = images.shape
-            self.cfg.check_image(H, W, C)
+            check_image(self.cfg, H, W, C)
         x, rotations, valid = self.embed(images)
         padding = {} if valid is None else {"valid": valid}
         wanted = [None] * (self.cfg.depth - 1) + [first]
@@ -228,6 +229,7 @@ class ViT(Features, Pretrained, nn.Module):
                 "return_attention = True needs the weights that the model's kernel never forms; call"
                 ' set_kernel(model, "auto")'
             )
+        assert not isinstance(x, Patches)  # there is at least one block
         x = self.normalise(x)
         pooled = self.pool_tokens(x, valid)  # (B, D)
         by_head = self.classify(x, pooled)  # (heads, B, num_classes)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vit_config.errors import DataError
-from vit_train.records import DamagedRecordError, ImageShape, Records
+from vit_train.records import DamagedRecordError, ImageShape, Records, classes_of
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _has_labels(records: Records | None) -> bool:
         return False
     for index in range(len(records)):
         try:
-            return records.read_raw(index)["label"] >= 0
+            return min(classes_of(records.read_raw(index)["label"]), default=0) >= 0
         except DamagedRecordError:
             continue
     return False

@@ -54,7 +54,7 @@ class DrawnImages(Sequence[Any]):
     def __len__(self) -> int:
         return self.number
 
-    def __getitem__(self, index: Any) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __getitem__(self, index: Any) -> Any:
         image = np.random.default_rng(index).integers(0, 256, self.shape, np.uint8)
         label = index % self.num_classes
         return {"image": image, "label": (label,) if self.several else label}

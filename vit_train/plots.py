@@ -88,9 +88,8 @@ def confusion(counts: np.ndarray, names: Sequence[str]) -> Figure:
         for row, column in zip(*np.nonzero(counts), strict=True):
             colour = "white" if shares[row, column] > 0.5 else "black"
             size = min(10, 150 / len(names))
-            axes.text(
-                column, row, int(counts[row, column]), ha="center", va="center", color=colour, size=size
-            )
+            count = str(counts[row, column])
+            axes.text(column, row, count, ha="center", va="center", color=colour, size=size)
     axes.set_xlabel("taken for")
     axes.set_ylabel("class")
     return figure

@@ -166,7 +166,7 @@ class Records:
             return np.array(labels, np.int32)
         targets = np.zeros((len(labels), self.num_classes), np.float32)
         for row, classes in enumerate(labels):
-            targets[row, list(classes) if isinstance(classes, tuple) else classes] = 1.0
+            targets[row, list(classes_of(classes))] = 1.0
         return targets
 
     def read_raw(self, index: int) -> StoredRecord:
@@ -185,11 +185,13 @@ class Records:
             raise self._damaged(index, f"its image is a {type(image).__name__}")
         if isinstance(image, bytes) and len(image) > LONGEST_FILE:
             raise self._damaged(index, f"{len(image)} bytes are no image; {LONGEST_FILE} are enough")
-        whole = tuple(map(_whole, label)) if self.several else _whole(label)
-        if whole is None or (isinstance(whole, tuple) and None in whole):
+        try:
+            whole = tuple(map(_whole, label)) if self.several else _whole(label)
+        except TypeError:
+            what = "no tuple of whole numbers" if self.several else "no whole number"
             raise DataError(
-                f"{self.name(index)}: label {label!r} is no whole number; correct the data set"
-            )
+                f"{self.name(index)}: label {label!r} is {what}; correct the data set"
+            ) from None
         return {"image": image, "label": whole}
 
     def _damaged(self, index: int, reason: object) -> DamagedRecordError:
@@ -201,7 +203,7 @@ class Records:
 
     def _checked(self, index: int, label: Label) -> Label:
         """Return a label whose classes exist."""
-        for each in label if isinstance(label, tuple) else (label,):
+        for each in classes_of(label):
             if not 0 <= each < self.num_classes:
                 raise DataError(
                     f"{self.name(index)}: label {each} is not one of num_classes ="
@@ -229,14 +231,16 @@ class Records:
         return {"image": image, "label": label}
 
 
-def _whole(label: Any) -> int | None:
-    """Return a label that is a whole number, None for another."""
+def _whole(label: Any) -> int:
+    """Return a label as an integer. TypeError: it is no whole number."""
     if isinstance(label, bool | np.bool_):
-        return None
-    try:
-        return operator.index(label)
-    except TypeError:
-        return None
+        raise TypeError("a truth value is no label")
+    return operator.index(label)
+
+
+def classes_of(label: Label) -> tuple[int, ...]:
+    """Return the classes that a label says: one, or any number."""
+    return label if isinstance(label, tuple) else (label,)
 
 
 def _fits(shape: tuple[int, ...], declared: ImageShape) -> bool:

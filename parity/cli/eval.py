@@ -84,8 +84,11 @@ def main(argv: list[str], prog: str = "parity eval") -> int:
     dataset.test.on_damage = arguments.damaged
     found = evaluate(loaded, dataset, arguments.batch_size)
     names = dataset.class_names or tuple(map(str, range(dataset.num_classes)))
-    print_them = _print_several if isinstance(found, SeveralEvaluation) else _print
-    print_them(found, names, [str(error) for error in dataset.test.damaged.values()])
+    damaged = [str(error) for error in dataset.test.damaged.values()]
+    if isinstance(found, SeveralEvaluation):
+        _print_several(found, names, damaged)
+    else:
+        _print(found, names, damaged)
     if arguments.json:
         content = {"source": arguments.source, "data": data, "classes": names, **found.to_dict()}
         write_atomically(arguments.json, json.dumps(content, indent=1).encode())

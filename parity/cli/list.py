@@ -103,14 +103,14 @@ def _closest(pattern: str) -> str:
 
     literal = re.sub(r"\[[^]]*\]|[*?]", "", pattern)
 
-    def likeness(name: str) -> float:
+    def likeness(name: str) -> tuple[float, int]:
         width = len(name) if literal == pattern else len(literal)
         starts = range(len(name) - width + 1) if pattern[:1] in ("*", "?", "[") else [0]
         windows = (name[start : start + width] for start in starts)
-        ratios = (difflib.SequenceMatcher(None, literal, each).ratio() for each in windows)
-        return max(ratios, default=0.0)
+        pairs = (difflib.SequenceMatcher(None, literal, each) for each in windows)
+        return max(((p.ratio(), p.find_longest_match().size) for p in pairs), default=(0.0, 0))
 
-    return min(PRESETS, key=lambda name: (-likeness(name), name))
+    return max(sorted(PRESETS, reverse=True), key=likeness)
 
 
 def _row(name: str) -> Row:

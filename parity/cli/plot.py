@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import tyro
+
+from parity.cli.support.command_line import parse
+from parity.cli.support.reading import shown_as
 from parity.cli.support.run_url import runs_here
 from parity.cli.support.run_weights import weights_of
 from vit_config import ConfigError, InputError, MissingFileError
@@ -19,46 +24,43 @@ if TYPE_CHECKING:
     from vit_config import Preprocess
     from vit_train.plots import Figure
 
-USAGE = """usage: {prog} RUN
-       {prog} RUN|CHECKPOINT --image FILE ...
-
-Draw the training run in the folder RUN. Written into it:
-
-  curves.png               loss, accuracy and learning rate
-  positions.png            the position table, beside the fixed sine-cosine one
-  position_similarity.png  cosine similarity of each patch's position with every other
-  attention.png            where each block looks: test images that it takes for another class, then
-                           others, of each class one
-
-The last three need the weights that a finished run has exported.
-
-With --image: where each block looks on images of your own, with the class that the model gives them;
-written into the current folder, as attention_FILE.png."""
 NUM_IMAGES = 8
 BATCH = 64
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Draw a training run, as PNG files in its folder: curves.png with loss, accuracy and learning rate,
+    positions.png with the position table beside the fixed sine-cosine one, position_similarity.png with
+    the cosine similarity of each patch's position with every other, and attention.png with where each
+    block looks on test images, those that it takes for another class first. The last three need the
+    weights that a finished run has exported.
+    """
+
+    run: Annotated[str, tyro.conf.Positional, shown_as("RUN")]
+    """Folder of a training run; with --image also a checkpoint of any dialect."""
+    image: Annotated[tuple[str, ...], shown_as("FILE ...")] = ()
+    """Draw instead where each block looks on these images, with the class that the model gives them;
+    written into the current folder, as attention_FILE.png."""
 
 
 def main(argv: list[str], prog: str = "parity plot") -> int:
     """Run the command, which the user calls `prog`.
 
     Raises:
-        ConfigError: not exactly one argument, or --image without a file.
+        ConfigError: the arguments are wrong.
         MissingFileError: no such folder or image, or no log in the folder.
     """
-    if argv and argv[0] in ("-h", "--help"):
-        say(*USAGE.format(prog=prog).splitlines())
-        return 0
-    argv = runs_here(argv)
-    photos = argv[2:] if argv[1:2] == ["--image"] else None
-    if not argv or argv[0].startswith("-") or (len(argv) > 1 and not photos):
-        raise ConfigError("expected one argument, the folder of a training run, or --image FILE ... too")
-    if photos:
-        with weights_of(argv[0]) as weights:
-            say(*draw_photos(weights, photos))
+    arguments = parse(Arguments, runs_here(argv), prog=prog)
+    if "--image" in argv and not arguments.image:
+        raise ConfigError("--image names no file; give one or more behind it")
+    if arguments.image:
+        with weights_of(arguments.run) as weights:
+            say(*draw_photos(weights, list(arguments.image)))
         return 0
     from parity.porting.trained import IMAGES, WEIGHTS
 
-    run_dir = Path(argv[0])
+    run_dir = Path(arguments.run)
     if not run_dir.is_dir():
         raise MissingFileError(f"{run_dir}: no such folder; give the folder of a training run")
     written = [draw_curves(run_dir)]

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parity.porting.adapters import with_adapter
-from parity.porting.dialects import called, dialects
 from parity.porting.dialects.axes import channels_first, one_frame
 from parity.porting.dialects.buffers import compare_buffers
 from parity.porting.dialects.dialect import Dialect
-from parity.porting.dialects.matching import Matched, match, some
-from parity.porting.dialects.recognise import PATCHES, Found, find
+from parity.porting.dialects.matching import some
+from parity.porting.dialects.recognise import PATCHES
 from parity.porting.dialects.resolve import resolve
 from parity.porting.dialects.transfer import cast, letters, read
 from parity.porting.formats.base import Container, Stored
+from parity.porting.in_file import find_model, match_model
 from parity.porting.live import open_live
 from parity.porting.metadata import Metadata
 from parity.porting.notes import assumed, ignored, outside, stripped, unheld
@@ -192,8 +192,8 @@ def read_checkpoint(
     container, merged = with_adapter(opened.container, adapter)
     opened = replace(opened, container=container)
     with naming(opened.path):
-        found = _found(opened, dialect, part)
-        matched = _matched(opened, found)
+        found = find_model(opened, dialect, part)
+        matched = match_model(opened, found)
         origins = schema_origins(opened, found, like, given, override)
         found, squeezed = one_frame(found, matched.bound, origins)
         found, turned, axes = channels_first(found, matched.bound, opened.container, origins)
@@ -264,42 +264,6 @@ def _open(source: Any) -> Opened:
     if isinstance(source, Opened):
         return source
     return open_checkpoint(source) if isinstance(source, str | Path) else open_live(source)
-
-
-def _matched(opened: Opened, found: Found) -> Matched:
-    """Match a model's tensors with parameters of the schema.
-
-    Raises:
-        WeightsError: the dialect does not know a tensor; or config.json states another model, and the
-            user did not name the dialect.
-    """
-    other = "" if found.asked else opened.sidecars.contradiction(found.dialect)
-    try:
-        matched = match(found)
-    except WeightsError as error:
-        raise WeightsError(f"{other}, and {error}" if other else str(error)) from None
-    if other:
-        raise WeightsError(f"{other}; give --dialect {found.dialect.name} if that is what it is")
-    return matched
-
-
-def _found(opened: Opened, name: str | None, part: str | None) -> Found:
-    """Find the model in the file: by the user's dialect, else the header's, else by names and shapes."""
-    if opened.header.dialect is not None and name is None:
-        (dialect,) = called(opened.header.dialect)
-        if part is not None and part not in (dialect.wrapper, dialect.body.rstrip("./")):
-            raise WeightsError(
-                f"--part {part}: by its header it holds one model ({dialect.name}), and no part of that"
-                " name; leave --part out"
-            )
-        prefix, branch = f"{dialect.wrapper}.", opened.header.branch
-        inside = (f"{branch}.", f"{branch}/") if branch else ("",)
-        tensors = {n: each for n, each in opened.container.tensors.items() if n.startswith(inside)}
-        skip = len(inside[0])
-        names = {n[skip:].removeprefix(prefix): each for n, each in tensors.items()}
-        return Found(dialect, branch, dialect.within_body(names), "its header")
-    found = find(opened, called(name) if name else dialects(), part=part, asked=name is not None)
-    return found._replace(why=f"{found.why}, as asked", asked=True) if name else found
 
 
 def of_one_type(

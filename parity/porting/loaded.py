@@ -20,6 +20,7 @@ from vit_train.frameworks import Framework
 if TYPE_CHECKING:
     from parity.porting.text.texts import Texts, ZeroShot
 
+NO_IMAGES = "no images given; give at least one"
 BATCH = 32
 """Images in one batch."""
 
@@ -169,7 +170,9 @@ class Loaded:
         found = []
         while batch := list(islice(waiting, BATCH)):
             found.append(self.of_batch(self.prepare(batch)))
-        return np.concatenate(found) if found else self.prepare([])
+        if not found:
+            raise InputError(NO_IMAGES)
+        return np.concatenate(found)
 
     def prepare(self, images: Picture | Iterable[Picture]) -> np.ndarray | Patches:
         """Bring images to the model's size and channels, and normalise them, as the file says.
@@ -201,7 +204,7 @@ class Loaded:
             InputError: there is no image, or preprocessing is unknown.
         """
         if not images:
-            raise InputError("no images given; give at least one")
+            raise InputError(NO_IMAGES)
         stated = self._stated
         if stated.max_patches is None:
             return stated.normalise(np.stack(images))

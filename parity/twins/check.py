@@ -24,6 +24,7 @@ from parity.twins.judge import Divergence, compare
 from parity.twins.task import TEXTS, Task, run_both, text_task
 from vit_config import ConfigError, InputError, ViTConfig, preset
 from vit_config.init import Kind
+from vit_config.inputs import check_image
 
 TEXT = "text "
 """What levels and places of a text tower begin with."""
@@ -197,7 +198,7 @@ def check_weights(
     if images is not None:
         if images.ndim != 4:
             raise InputError(f"images have shape {images.shape}, expected (B, H, W, C)")
-        cfg.check_image(*images.shape[1:])
+        check_image(cfg, *images.shape[1:])
         batch = Batch(images.astype(np.float64), batch.labels)
     return _report(
         Task(cfg, lambda name, kind, shape: arrays[name], dtype, batch, fault=fault),

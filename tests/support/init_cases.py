@@ -106,7 +106,14 @@ PER_HEAD = {"attention": "per_head"}
 OWN = {
     **{
         recipe: {"init": recipe, "register_tokens": 2, "layer_scale": 0.3}
-        for recipe in ("timm_truncated", "torch", "torch_mha", "torch_uniform_tokens", "xavier_normal")
+        for recipe in (
+            "timm_by_depth",
+            "timm_truncated",
+            "torch",
+            "torch_mha",
+            "torch_uniform_tokens",
+            "xavier_normal",
+        )
     },
     **{
         f"{recipe}, per head": {"init": recipe, **PER_HEAD}

@@ -11,6 +11,7 @@ from tests.support.peers import redrawn, run_jax, run_torch
 from tests.support.refusals import one_line
 from tests.support.tiny import TINY
 from vit_config import InputError, Preprocess, write_weights
+from vit_config.inputs import check_image
 
 pytestmark = pytest.mark.quick
 
@@ -38,7 +39,7 @@ def test_an_image_of_another_size_is_refused_at_call_time(twin, shape, words):
 @pytest.mark.parametrize("size", [(0, 15), (21, 0), (3, 3)])
 def test_an_image_smaller_than_a_patch_is_refused(size):
     with pytest.raises(InputError) as caught:
-        SMALL.replace(dynamic_image_size=True).check_image(*size, 3)
+        check_image(SMALL.replace(dynamic_image_size=True), *size, 3)
     one_line(caught.value, f"the image is {size[0]}x{size[1]}", "patch_size = (7, 5)")
 
 

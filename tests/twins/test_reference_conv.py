@@ -121,7 +121,9 @@ def test_a_smaller_image_uses_the_leading_rows(size):
 @pytest.mark.parametrize(("size", "patches"), [((28, 15), 12), ((21, 20), 12), ((7, 50), 10)])
 def test_a_longer_sequence_is_an_error(twin, size, patches):
     images = random_images(CFG.replace(image_size=size))
-    message = rf"the image is {size[0]}x{size[1]} and has {patches} patches.*21x15 has 9; use a smaller"
+    message = (
+        rf"the image is {size[0]}x{size[1]} and has {patches} patches.*grid 3x3 has 9; use a smaller"
+    )
     with pytest.raises(InputError, match=message):
         RUN[twin](CFG, redrawn(CFG), images)
 

@@ -127,7 +127,7 @@ def test_a_smaller_image_uses_the_leading_rows():
 
 @pytest.mark.parametrize("run", [run_jax, run_torch], ids=["jax", "torch"])
 def test_a_larger_image_is_an_error(run):
-    with pytest.raises(InputError, match=r"28x15 and has 12 patches.*image_size = 21x15 has 9"):
+    with pytest.raises(InputError, match=r"28x15 and has 12 patches.*grid 3x3 has 9"):
         run(SMALL, redrawn(SMALL), random_images(SMALL.replace(image_size=(28, 15))))
 
 

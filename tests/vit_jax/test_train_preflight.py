@@ -66,6 +66,11 @@ def test_a_cpu_has_no_better_layout():
     assert (found.tensors, found.temporaries, found.nbytes) == ({}, 0, 0)
 
 
+def test_a_mesh_of_one_device_takes_the_memory_of_one_device():
+    """Both are compiled with the same options; without, the temporaries differ."""
+    assert flight("data=1", 1).memory.temporaries == flight(None, 1).memory.temporaries
+
+
 def test_layouts_that_differ_are_told_once_for_all_blocks():
     place = SingleDeviceSharding(jax.devices()[0])
     tiled = Layout((1, 0), tiling=((8, 128),))

@@ -139,3 +139,6 @@ def test_images_with_any_number_of_labels():
     with pytest.raises(DataError) as caught:
         dataset(Uneven([(0, 3)]), several=True).train[0]
     one_line(caught.value, "label 3 is not one of num_classes = 3")
+    with pytest.raises(DataError) as caught:
+        dataset(Uneven([2]), several=True).train[0]
+    one_line(caught.value, "label 2 is no tuple of whole numbers")

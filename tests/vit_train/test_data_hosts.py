@@ -25,7 +25,7 @@ class Watched(DrawnImages):
     """Notes which images are read."""
 
     def __init__(self, count):
-        super().__init__(count, SHAPE, CLASSES)
+        super().__init__(count, SHAPE, CLASSES, several=False)
         self.read = []
 
     def __getitem__(self, index):

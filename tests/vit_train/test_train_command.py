@@ -212,7 +212,7 @@ def test_a_bad_config_file_is_one_line(capsys, tmp_path, content, message):
         ("--config nowhere.json", "nowhere.json: no such file"),
         ("stray", "stray"),
         ("--data-dir", "--data-dir"),
-        ("--data faces", 'expected "digits", "tfds:NAME", "folder:PATH", "tar:PATH" or'),
+        ("--data faces", '"folder:PATH", "table:FILE", "tar:PATH" or "hf:PATH"'),
         ("--data tfds:faces", "not prepared in"),
         ("--preset vit_paper", "has 1 channel and 10 classes"),
         ("--recipe.batch-size 12", "batch_size = 12 cannot be split evenly over 8 devices; use 8 or 16"),
@@ -402,7 +402,7 @@ def test_the_script_is_called_by_its_own_name():
     done = subprocess.run(
         [sys.executable, "train.py", "plot", "--help"], cwd=ROOT, capture_output=True, text=True
     )
-    assert done.stdout.startswith("usage: python train.py plot RUN\n")
+    assert done.stdout.startswith("usage: python train.py plot [-h] RUN ")
 
 
 def test_plot_draws_the_run(capsys, interrupted):
@@ -426,7 +426,7 @@ def test_plot_draws_a_photo_of_ones_own(capsys, interrupted, tmp_path, monkeypat
 
 def test_plot_refuses_what_is_no_run(capsys, tmp_path):
     for argv, message in (
-        ([], "expected one argument"),
+        ([], "RUN must be given"),
         ([str(tmp_path / "no")], "no: no such folder"),
         ([str(tmp_path)], "log.jsonl: no such file"),
     ):

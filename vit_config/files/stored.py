@@ -121,12 +121,13 @@ def counts(values: Any) -> tuple[int, ...]:
 
 
 @contextmanager
-def guarded(path: Path, what: str) -> Iterator[None]:
+def guarded(path: object, what: str) -> Iterator[None]:
     """Turn every error inside into a WeightsError of one line that names the file.
 
     Files come from strangers: any parser error means a damaged file, not a fault of this program.
 
     Args:
+        path: the path, or whatever messages are to name in its place.
         what: the kind of file, as in "damaged safetensors file".
     """
     try:
@@ -134,7 +135,7 @@ def guarded(path: Path, what: str) -> Iterator[None]:
     except MissingFileError:
         raise
     except WeightsError as error:
-        raise WeightsError(about(path, error)) from None
+        raise WeightsError(about(str(path), error)) from None
     except OSError as error:
         reason = error.strerror or error
         raise WeightsError(one_line(f"{path}: cannot be read as a {what} ({reason})")) from None

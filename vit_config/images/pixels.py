@@ -206,7 +206,8 @@ def _resized(pixels: np.ndarray, size: tuple[int, int], preprocess: Preprocess) 
     if pixels.shape[:2] == size:
         return pixels
     resample = Image.Resampling[preprocess.interpolation.upper()]
-    return through_pil(pixels, lambda plane: plane.resize(size[::-1], resample))
+    height, width = size
+    return through_pil(pixels, lambda plane: plane.resize((width, height), resample))
 
 
 def resized_size(

@@ -24,8 +24,9 @@ from typing import Any, get_args
 
 import numpy as np
 
+from vit_config.choices import Resampling
 from vit_config.errors import ConfigError, InputError
-from vit_config.schema import Resampling, ViTConfig
+from vit_config.schema import ViTConfig
 
 Grid = tuple[int, int]
 Matrices = tuple[np.ndarray, np.ndarray]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from vit_config.choices import Resampling
 from vit_config.errors import ConfigError, WeightsError
 from vit_config.numerics.resample import (
     PATCH_RULES,
@@ -15,7 +16,7 @@ from vit_config.numerics.resample import (
     relative_matrices,
     resample_rows,
 )
-from vit_config.schema import Resampling, ViTConfig
+from vit_config.schema import ViTConfig
 
 _CLASS_ROWS = 3  # of a relative table: class token to patches, patches to it, it to itself
 

@@ -15,7 +15,7 @@ import jax
 from jax.experimental.layout import Format, Layout
 
 from vit_config.job import Job
-from vit_jax.compiling import least_effort
+from vit_jax.compiling import compiler_options, least_effort
 from vit_jax.train.layout import leaf_name
 from vit_jax.train.preflight import Flight, arguments, build
 from vit_jax.train.topology import Topology
@@ -55,6 +55,7 @@ def wish(
             in_shardings=(free, of_batch),
             out_shardings=(free, None),
             donate_argnums=0,
+            compiler_options=compiler_options(topology.devices[0].platform),
         )
         .lower(state, batch)
         .compile(least_effort() if quick else None)

@@ -15,6 +15,7 @@ from jax.sharding import PartitionSpec as P
 
 from vit_config import ConfigError, Recipe, ViTConfig
 from vit_config.lora import Lora
+from vit_jax.compiling import compiler_options
 from vit_jax.scanned import UNROLLED, Loop
 from vit_jax.shares import Shares
 from vit_jax.step import TrainState, init_state, make_eval_step
@@ -55,6 +56,7 @@ def make_mesh_program(
     layout = make_layout(cfg, make_mesh(sizes, devices), held_together(cfg, recipe, loop, frozen))
     check_kernel(cfg, recipe, devices[:shares])
     whole, split = (NamedSharding(layout.mesh, spec) for spec in (P(), P(BATCH_AXES)))
+    options = compiler_options(devices[0].platform)
 
     def initialise() -> TrainState:
         return layout.pack(init_state(cfg, recipe, steps_per_epoch, lora))
@@ -78,9 +80,18 @@ def make_mesh_program(
             name: place_rows(x, split, recipe.batch_size) for name, x in batch.items()
         },
         train_step=jax.jit(
-            step, in_shardings=(of_state, split), out_shardings=(of_state, whole), donate_argnums=0
+            step,
+            in_shardings=(of_state, split),
+            out_shardings=(of_state, whole),
+            donate_argnums=0,
+            compiler_options=options,
         ),
-        eval_step=jax.jit(eval_step, in_shardings=(of_state.params, split), out_shardings=whole),
+        eval_step=jax.jit(
+            eval_step,
+            in_shardings=(of_state.params, split),
+            out_shardings=whole,
+            compiler_options=options,
+        ),
         fetch=partial(fetch, layout),
         own_part=make_own_part(layout, usual) if several else None,
         rows=batch_rows(split, recipe.batch_size) if several else None,

@@ -61,7 +61,7 @@ class Rows(Sequence[Any], ABC):
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
 
-    def __getitem__(self, index: Any) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __getitem__(self, index: Any) -> Any:
         number = int(np.searchsorted(self._ends, index, side="right"))
         row = index - int(self._ends[number]) + self.lengths[number]
         try:

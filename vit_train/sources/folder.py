@@ -33,7 +33,7 @@ class ImageFiles(Sequence[Any]):
     def __len__(self) -> int:
         return len(self.files)
 
-    def __getitem__(self, index: Any) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __getitem__(self, index: Any) -> Any:
         path, label = self.files[index]
         return {"image": read_all(self.root / path, LONGEST_FILE), "label": label}
 

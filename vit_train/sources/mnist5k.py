@@ -13,12 +13,12 @@ import numpy as np
 
 from vit_config.errors import DataError, MissingFileError
 from vit_train.dataset import ImageDataset
-from vit_train.records import ImageShape, Records
+from vit_train.records import Records
 from vit_train.sources.fingerprint import fingerprint
 
 FILE = Path("data", "data", "mnist_5k.csv.gz")
 """Place of the images in the package: a row of 784 pixels and the digit for each, sorted by digit."""
-SHAPE: ImageShape = (28, 28, 1)
+SHAPE = (28, 28, 1)
 NAMES = tuple("0123456789")
 HELD_OUT = 5
 """One image in so many of each digit, the last of every such group, is for testing."""
@@ -33,7 +33,7 @@ class Images(Sequence[Any]):
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, index: Any) -> dict[str, Any]:
+    def __getitem__(self, index: Any) -> Any:
         return {"image": self.images[index], "label": self.labels[index]}
 
 

@@ -7,7 +7,7 @@ import hashlib
 import io
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from vit_config.errors import DataError, MissingFileError
@@ -72,7 +72,8 @@ def open_table(spec: str, path: Place) -> ImageDataset:
         for split, files in (("train", train), ("test", test), ("validation", validation))
         if files
     ]
-    listing = hashlib.sha256("\0".join(map(str, (file.relative_to(root) for file in files))).encode())
+    listed = [str(PurePosixPath(file)) for part in (train, test, validation) for file, _ in part]
+    listing = hashlib.sha256("\0".join(listed).encode())
     return ImageDataset(
         spec,
         *splits[:2],

@@ -65,7 +65,7 @@ class TarImages(Sequence[Any]):
     def __len__(self) -> int:
         return len(self.samples)
 
-    def __getitem__(self, index: Any) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __getitem__(self, index: Any) -> Any:
         shard, offset, size, label = self.samples[index].tolist()
         return {"image": read_part(self.shards[shard], offset, size), "label": label}
 

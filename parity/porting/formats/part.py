@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, BinaryIO
+from typing import Any
 
 
 class Part:
@@ -23,7 +23,7 @@ class Part:
         """Return the size, as `Path.stat` does."""
         return SimpleNamespace(st_size=self._length)
 
-    def open(self, mode: str = "rb") -> BinaryIO:
+    def open(self, mode: str = "rb") -> io.BufferedReader:
         """Open the part for reading; it begins at byte 0."""
         return io.BufferedReader(_Within(self.path.open(mode, buffering=0), self._begin, self._length))
 

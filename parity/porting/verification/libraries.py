@@ -229,6 +229,9 @@ def _turns(checkpoint: Checkpoint) -> bool:
     return checkpoint.config.rope is not None
 
 
+_ROUNDING = ("hf-siglip2", "hf-aimv2")
+"""transformers' models that compute in float32 what they add to, or divide by: a resized table, an
+RMSNorm."""
 LIBRARIES: Mapping[str, Library] = {
     "torchvision": Library("torchvision", "torchvision", _torchvision),
     "timm": Library(
@@ -245,7 +248,7 @@ LIBRARIES: Mapping[str, Library] = {
         load=_of("library_transformers", "load"),
         named=_of("library_transformers", "named"),
         call=_of("library_transformers", "call"),
-        single=lambda each: _turns(each) or each.dialect.name.startswith("hf-siglip2"),
+        single=lambda each: _turns(each) or each.dialect.name.startswith(_ROUNDING),
     ),
     "vit-pytorch": Library(
         "vit-pytorch",

@@ -6,6 +6,8 @@ downstream of which everything is known to meet. A fault that fits no exchange h
 
 from __future__ import annotations
 
+import numpy as np
+
 from parity.verifier.causes import (
     activations,
     branches,
@@ -77,14 +79,20 @@ def cause_of(found: Found, index: Index) -> Said:
                   reads.indices)  # fmt: skip
         return next(filter(None, (judge(found, index) for judge in judges)), ("", ""))
     read = reads.other_value(found, index) or reads.returned(found, index)
-    if read is not None:
-        return read
+    if read is not None or (_are_signs(found.value) and _are_signs(found.instead)):
+        return read or ("", "")
     if found.value.shape != found.instead.shape:
         return "", ""
     said = _first(found, index)
     if said is None and (wider := widened(found, index)) is not None:
         said = _first(wider, index)
     return said or branches.judge(found, index, _JUDGES) or ("", "")
+
+
+def _are_signs(value: np.ndarray) -> bool:
+    """Return whether a value is one number with two signs: too little to tell what became of it."""
+    sizes = np.abs(value[value != 0])
+    return sizes.size > 1 and bool((sizes == sizes[0]).all() and value.min() < 0 < value.max())
 
 
 def _first(found: Found, index: Index) -> Said | None:

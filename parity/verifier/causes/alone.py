@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from parity.verifier.causes.cause import Said
-from parity.verifier.programs.program import Operation, Ref
+from parity.verifier.programs.fingerprint import LEAST, MOST
+from parity.verifier.programs.program import Operation, Program, Ref
 from parity.verifier.search.exchange import upstream, where
 from parity.verifier.search.region import Region
 
@@ -22,10 +23,33 @@ def named(region: Region, side: str, steps: list[int], kept: int) -> Said:
     lines = ", ".join(dict.fromkeys(str(op.source) for op in ops if op.source is not None))
     if len(ops) == 1 and ops[0].name in ("add", "sub", "rsub", "mul", "div"):
         return _one(region, side, ops[0], kept)
+    numbers = [_number(program, op) for op in ops]
+    if ops and None not in numbers:
+        for kinds, what in ((_SUMS, "term"), (_PRODUCTS, "scale")):
+            if names <= kinds:
+                each = " and ".join(f"{op.name} {n:.10g}" for op, n in zip(ops, numbers, strict=True))
+                name = f"one {what} too many" if side == "B" else f"{what} left out"
+                return name, f"only {side} has {each}{_at(ops[-1])}"
     norm = names & {"rsqrt", "sqrt"} and names & {"mean", "sum", "var"}
     if norm and not _dropped(region, steps, kept) & _NO_NORM:
         return ("norm left out" if side == "A" else "one norm too many"), f"only {side} has {lines}"
     return ("left out" if side == "A" else "one step too many"), f"only {side} has {lines}"
+
+
+_SUMS, _PRODUCTS = frozenset(["add", "sub", "rsub"]), frozenset(["mul", "div"])
+
+
+def _number(program: Program, op: Operation) -> float | None:
+    """Return the number that an operation adds or multiplies by, written or as a constant that holds it
+    in each place; None where it has none."""
+    found = [float(np.ravel(n)[0]) for n in op.operands if not isinstance(n, Ref) and np.size(n) == 1]
+    for each in (program.operations[i] for i in op.inputs):
+        while each.is_layout and each.inputs:
+            each = program.operations[each.inputs[0]]
+        made = not each.inputs and each.kind in ("constant", "operation")
+        if made and each.mark is not None and each.mark[LEAST] == each.mark[MOST]:
+            found.append(float(each.mark[LEAST]))
+    return found[0] if len(found) == 1 and len(op.operands) == 2 else None
 
 
 def _dropped(region: Region, steps: list[int], kept: int) -> set[str]:

@@ -28,7 +28,7 @@ def other_value(found: Found, index: Index) -> Said | None:
     a, b = found.a.program.operations[found.a.end], found.b.program.operations[found.b.end]
     if {each.index for each in index.meets(a)} & {each.index for each in index.meets(b)}:
         return None
-    if a.kind == "parameter" or b.kind == "parameter":
+    if a.kind == "parameter" or b.kind == "parameter" or (b.size == 1 and is_weak(b)):
         return None
     held = _held(found.b, a, index)
     if held is None or held.kind == "constant" or _is_number(b):

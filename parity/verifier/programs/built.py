@@ -24,7 +24,7 @@ def watched() -> Iterator[None]:
     Frameworks that are imported meanwhile are watched as well.
     """
     with ExitStack() as stack:
-        left = list(_CLASSES)
+        left: list[str] = list(_CLASSES)
         imports = builtins.__import__
 
         def watch() -> None:

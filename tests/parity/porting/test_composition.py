@@ -31,7 +31,7 @@ WIDEST = {
     "patch_embed": "conv", "mlp": "swiglu_packed", "pos_embed": "learned", "pos_embed_prefix": "none",
     "patch_bias": True, "qkv_bias": True, "k_bias": True, "attention_out_bias": True, "mlp_bias": True,
     "head_bias": True, "layer_scale": 1.0, "layer_scale_on": "both", "num_kv_heads": None,
-    "final_norm": "pre_pool", "pool": "class_mean",
+    "final_norm": "pre_pool", "pool": "class_mean", "pos_embed_grid": None,
 }  # fmt: skip
 """For each rewriting the side on which nothing is left out, and nothing may be in two places."""
 

@@ -217,7 +217,7 @@ def test_inspect_a_file(file, tmp_path, capsys):
     assert "safetensors: 61 tensors, float32, 94.1 kB" in joined
     assert "attention differential shapes" in joined
     assert "classes 11: a, b, c, d, e, ..." in joined
-    assert "crop_mode=center (from its header)" in joined
+    assert "crop_mode=center, pixel_type=uint8, several_labels=False (from its header)" in joined
     assert "lambda_q1" in out
     content = json.loads(path.read_text())
     assert content["file"]["dialect"] == "parity"

@@ -34,6 +34,7 @@ CASES = {
     "linear_chw to conv": ("patch_embed", {"patch_embed": "linear_chw"}, "conv"),
     "linear_hwc, normed": ("patch_embed", {"patch_embed": "linear_hwc", **NORMED}, "linear_chw"),
     "linear_chw, normed": ("patch_embed", {"patch_embed": "linear_chw", **NORMED}, "linear_hwc"),
+    "the grid of the image size": ("pos_embed_grid", {"pos_embed_grid": TINY.grid}, None),
     "gate": ("mlp", {"mlp": "swiglu", "act": "silu"}, "swiglu_packed"),
     "gate, bare": ("mlp", {"mlp": "swiglu", "mlp_bias": False, "mlp_norm": True}, "swiglu_packed"),
     "packed gate": ("mlp", {"mlp": "swiglu_packed"}, "swiglu"),
@@ -236,6 +237,7 @@ REFUSED = {
     "the norms of a res_post block": ("layer_scale", "res_post", (None,), "^$"),
     "fewer heads of keys": ("num_kv_heads", "plain", (1,), "^$"),
     "a scale of one branch": ("layer_scale_on", "layer_scale", ("attention",), "^$"),
+    "a table of a fixed size": ("pos_embed_grid", "plain", ((9, 9),), "^$"),
 }
 
 

@@ -48,6 +48,9 @@ def pos_embed_grid(state: State, allowed: Any) -> State:
     if allows(allowed, cfg.table_grid):
         said = "the position table's grid stated apart from the image size"
         return state.rewritten(said, {"pos_embed_grid": cfg.table_grid}, {})
+    if allows(allowed, None) and cfg.table_grid == cfg.grid:
+        said = "the position table's grid is that of the image size"
+        return state.rewritten(said, {"pos_embed_grid": None}, {})
     need(allows(allowed, None) and cfg.pos_embed == "learned" and cfg.dynamic_image_size)
     height, width = (n * patch for n, patch in zip(cfg.table_grid, cfg.patch_size, strict=True))
     said = f"named after its position table, a model for {height}x{width}, and for any other size"

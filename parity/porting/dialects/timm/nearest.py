@@ -61,6 +61,10 @@ class Constructor(NamedTuple):
         return f"timm.create_model({self.name!r}{options})"
 
 
+FOLLOWS = {"use_fc_norm": "use_post_transformer_norm"}
+"""Arguments, and those whose default in timm follows from them."""
+
+
 def constructor(cfg: ViTConfig, modules: tuple[str, ...]) -> Constructor:
     """Return the call, for the nearest architecture of some modules, that builds a model.
 
@@ -76,9 +80,15 @@ def constructor(cfg: ViTConfig, modules: tuple[str, ...]) -> Constructor:
             " instead of a folder, such as out.safetensors or out.pth, for a model made in Python"
         )
     base = arguments_of(PRESETS[found.name], from_timm.architectures()[found.name]["module"])
+    given = {key: value for key, value in found.arguments.items() if value != base.get(key)}
+    given |= {
+        follows: found.arguments[follows]
+        for key, follows in FOLLOWS.items()
+        if key in given and follows in found.arguments
+    }
     return Constructor(
         name=found.name,
-        arguments={key: value for key, value in found.arguments.items() if value != base.get(key)},
+        arguments=given,
         norm=NORMS[cfg.norm],
         norm_eps=cfg.norm_eps,
         norm_arguments=("norm_layer", "embed_norm_layer") if cfg.patch_norm else ("norm_layer",),

@@ -219,7 +219,7 @@ def test_a_size_that_two_tensors_have_is_one(letter):
 def test_sizes_that_a_file_does_not_say_are_the_schemas():
     cfg = TINY.replace(num_heads=4, attention_head_dim=7, pool="map", pool_num_heads=3)
 
-    assert sizes_of(cfg) == {"h": 4, "d": 7, "g": 3}
+    assert sizes_of(cfg) == {"h": 4, "d": 7, "g": 3, "y": 3, "x": 3}
 
 
 # laziness

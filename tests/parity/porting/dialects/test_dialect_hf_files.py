@@ -78,7 +78,7 @@ def test_reads_what_the_library_writes(case: str, tmp_path: Path) -> None:
         assert found is expected
     else:
         assert found == expected
-        again = preprocessor.entries(found, (224, 224))
+        again = preprocessor.entries(found, (224, 224), (16, 16))
         assert preprocessor.read(again, "", (224, 224)) == found
 
 
@@ -106,7 +106,7 @@ def test_the_library_does_what_is_written(case: str, tmp_path: Path) -> None:
 
     preprocess = WRITTEN[case]
     size = preprocess.image_size or (30, 30)
-    content = preprocessor.entries(preprocess, (30, 30))
+    content = preprocessor.entries(preprocess, (30, 30), (5, 5))
     assert content is not None
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(content))
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "vit"}))
@@ -118,8 +118,8 @@ def test_the_library_does_what_is_written(case: str, tmp_path: Path) -> None:
 
 
 def test_what_no_processor_does_is_not_written() -> None:
-    assert preprocessor.entries(Preprocess(), (30, 20)) is None
-    assert preprocessor.entries(Preprocess(crop_mode="border"), (30, 30)) is None
+    assert preprocessor.entries(Preprocess(), (30, 20), (5, 5)) is None
+    assert preprocessor.entries(Preprocess(crop_mode="border"), (30, 30), (5, 5)) is None
 
 
 def test_names_of_classes_and_pixels_go_both_ways(tmp_path: Path) -> None:

@@ -45,6 +45,12 @@ MORE = [
         "2 times",
     ),
     (
+        "one term too many",
+        "jnp.tanh(x @ w) @ v",
+        "jnp.tanh(x @ w + jnp.full(6, 0.3) + 0.2) @ v",
+        "only B has add 0.3 and add 0.2",
+    ),
+    (
         "operands exchanged",
         "(x - g) * lax.rsqrt(g[None] ** 2 + b**2) * b",
         "(x - b) * lax.rsqrt(g[None] ** 2 + b**2) * g",

@@ -1,0 +1,45 @@
+"""Finds the model in an opened file, and matches its tensors with parameters of the schema."""
+
+from __future__ import annotations
+
+from parity.porting.dialects import called, dialects
+from parity.porting.dialects.matching import Matched, match
+from parity.porting.dialects.recognise import Found, find
+from parity.porting.opened import Opened
+from vit_config import WeightsError
+
+
+def find_model(opened: Opened, name: str | None, part: str | None) -> Found:
+    """Find the model in the file: by the user's dialect, else the header's, else by names and shapes."""
+    if opened.header.dialect is not None and name is None:
+        (dialect,) = called(opened.header.dialect)
+        if part is not None and part not in (dialect.wrapper, dialect.body.rstrip("./")):
+            raise WeightsError(
+                f"--part {part}: by its header it holds one model ({dialect.name}), and no part of that"
+                " name; leave --part out"
+            )
+        prefix, branch = f"{dialect.wrapper}.", opened.header.branch
+        inside = (f"{branch}.", f"{branch}/") if branch else ("",)
+        tensors = {n: each for n, each in opened.container.tensors.items() if n.startswith(inside)}
+        skip = len(inside[0])
+        names = {n[skip:].removeprefix(prefix): each for n, each in tensors.items()}
+        return Found(dialect, branch, dialect.within_body(names), "its header")
+    found = find(opened, called(name) if name else dialects(), part=part, asked=name is not None)
+    return found._replace(why=f"{found.why}, as asked", asked=True) if name else found
+
+
+def match_model(opened: Opened, found: Found) -> Matched:
+    """Match a model's tensors with parameters of the schema.
+
+    Raises:
+        WeightsError: the dialect does not know a tensor; or config.json states another model, and the
+            user did not name the dialect.
+    """
+    other = "" if found.asked else opened.sidecars.contradiction(found.dialect)
+    try:
+        matched = match(found)
+    except WeightsError as error:
+        raise WeightsError(f"{other}, and {error}" if other else str(error)) from None
+    if other:
+        raise WeightsError(f"{other}; give --dialect {found.dialect.name} if that is what it is")
+    return matched

@@ -1,0 +1,91 @@
+"""Refuses an input that a model was not built for, by its shape alone."""
+
+from __future__ import annotations
+
+from vit_config.contradictions import nearest_sizes
+from vit_config.errors import InputError
+from vit_config.schema import ViTConfig
+
+
+def check_image(cfg: ViTConfig, height: int, width: int, channels: int) -> None:
+    """Refuse an input the model was not built for.
+
+    Raises:
+        InputError: wrong channels, or a size this schema cannot take.
+    """
+    if channels != cfg.in_channels:
+        order = "; in JAX channels come last, in PyTorch first"
+        raise InputError(
+            f"the image has {channels} channels, the model takes in_channels = {cfg.in_channels}"
+            + order * (cfg.in_channels in (height, width))
+        )
+    if (height, width) == cfg.image_size:
+        return
+    given, built = f"{height}x{width}", "{}x{}".format(*cfg.image_size)
+    if not cfg.dynamic_image_size:
+        raise InputError(
+            f"the image is {given}, the model takes image_size = {built}; resize the image, or"
+            " build the model with dynamic_image_size = true"
+        )
+    rows, columns = cfg.grid_of(height, width)
+    covered = rows * cfg.patch_size[0], columns * cfg.patch_size[1]
+    if not rows * columns or (covered != (height, width) and cfg.patch_remainder == "refuse"):
+        raise InputError(
+            f"the image is {given}, not divisible by patch_size = {cfg.patch_size}; "
+            + nearest_sizes((height, width), cfg.patch_size)
+        )
+    _check_grid(cfg, rows, columns, f"the image is {given} and")
+
+
+def _check_grid(cfg: ViTConfig, rows: int, columns: int, what: str) -> None:
+    """Refuse a grid for which positions run out.
+
+    Args:
+        what: the beginning of the message: what has the grid.
+
+    Raises:
+        InputError: positions are the first of a table, and it has too few.
+    """
+    if cfg.pos_embed_resize != "leading_rows":
+        return
+    height, width = cfg.table_grid
+    if cfg.pos_embed == "factorized" and (rows > height or columns > width):
+        raise InputError(
+            f"{what} has {rows}x{columns} patches, the position tables have {height}x{width}; use a"
+            " smaller image, or another pos_embed_resize"
+        )
+    if cfg.pos_embed == "learned" and rows * columns > height * width:
+        raise InputError(
+            f"{what} has {rows * columns} patches, the position table of a grid {height}x{width} has"
+            f" {height * width}; use a smaller image, or another pos_embed_resize"
+        )
+
+
+def check_patches(
+    cfg: ViTConfig,
+    pixels: tuple[int, ...],
+    coordinates: tuple[int, ...],
+    valid: tuple[int, ...],
+) -> None:
+    """Refuse a batch of patches that the model was not built for, by the shapes of its parts.
+
+    Raises:
+        InputError: the model takes no patches, or the parts do not fit together.
+    """
+    if not cfg.dynamic_image_size or cfg.pos_embed.startswith("sincos"):
+        raise InputError(
+            "the model takes images, not patches: they need dynamic_image_size = true and positions"
+            f" that are learned, rotary or none, but dynamic_image_size = {cfg.dynamic_image_size}"
+            f' and pos_embed = "{cfg.pos_embed}"'
+        )
+    if len(pixels) != 3 or coordinates != (*pixels[:2], 2) or valid != pixels[:2]:
+        raise InputError(
+            f"patches have shapes {pixels}, {coordinates} and {valid}, expected pixels"
+            " (B, N, ph * pw * C), coordinates (B, N, 2) and valid (B, N)"
+        )
+    if pixels[2] != cfg.patch_dim:
+        (height, width), C = cfg.patch_size, cfg.in_channels
+        raise InputError(
+            f"patches have {pixels[2]} values each, the model's have {height} * {width} * {C} ="
+            f" {cfg.patch_dim}"
+        )
