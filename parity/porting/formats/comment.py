@@ -11,6 +11,8 @@ from vit_config.files.foreign import parse_json
 
 _MARK = b"vit\0"
 _PACKED = b"\x78\xda"  # how zlib's best compression begins
+_SHIFT = 8
+"""Bytes by which damage may have moved the packed texts."""
 _LONGEST = 2**16 - 1
 _LARGEST = 2**24
 
@@ -37,7 +39,7 @@ def unpack(comment: bytes) -> dict[str, str]:
         WeightsError: the comment is damaged.
     """
     if not comment.startswith(_MARK):
-        if comment[len(_MARK) :].startswith(_PACKED):
+        if _PACKED in comment[: len(_MARK) + _SHIFT]:
             raise WeightsError("the comment at the end of the archive is damaged (its mark is another)")
         return {}
     try:

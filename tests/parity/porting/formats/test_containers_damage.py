@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from parity.porting.formats import open_container
+from parity.porting.formats.comment import pack, unpack
 from tests.support.container_files import loaded, write_each
 from vit_config import ConfigError, MissingFileError, WeightsError
 from vit_config.files.atomic import atomic_file, atomic_folder
@@ -184,3 +185,12 @@ def test_nothing_is_replaced_unasked(tmp_path):
     with pytest.raises(ConfigError, match="already exists"), atomic_file(tmp_path / "late"):
         (tmp_path / "late").write_text("somebody else's")
     assert contents(tmp_path) == {"there": "old", "late": "somebody else's"}
+
+
+def test_a_byte_before_the_packed_header_is_damage():
+    """As long as the comment says it is, it ends a byte early; it is no other program's comment."""
+    packed = pack({"vit.schema": "{}", "license": "mit"})
+    assert unpack(packed)["license"] == "mit"
+    assert unpack(b"another program's comment") == {}
+    with pytest.raises(WeightsError, match="damaged"):
+        unpack(b"x" + packed[:-1])
