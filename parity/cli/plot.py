@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -77,11 +78,12 @@ def main(argv: list[str], prog: str = "parity plot") -> int:
 
 
 def show_curve(run_dir: Path, console: Console) -> None:
-    """Draw the training loss at a terminal."""
+    """Draw the training loss at a terminal; a notebook, which keeps what is printed, is none."""
     from vit_train.curve_text import loss_curve
     from vit_train.log import read_log
 
-    for line in loss_curve(read_log(run_dir)) if console.is_terminal else ():
+    shown = console.is_terminal and "JPY_PARENT_PID" not in os.environ
+    for line in loss_curve(read_log(run_dir)) if shown else ():
         console.print(line, highlight=False, markup=False)
 
 
