@@ -16,7 +16,7 @@ chmod -R a-w,a+rX "$checkout"
 as=()
 if [ "$(id -u)" = 0 ]; then
     as=(setpriv --reuid=65534 --regid=65534 --clear-groups)
-    if ! "${as[@]}" "$python" -c "" 2> /dev/null; then # such as one below /root
+    if ! "${as[@]}" env "$python" -c "" 2> /dev/null; then # such as one below /root
         echo "nobody may not run $python: the tests run as root"
         as=()
     fi
