@@ -10,6 +10,7 @@ import numpy as np
 
 from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.search.exchange import is_a, outside, rerun, where
+from parity.verifier.search.layouts import long_axes
 from parity.verifier.search.meeting import Index, is_weak
 from parity.verifier.search.region import Found, Region
 
@@ -33,7 +34,7 @@ def exchanged(found: Found, _: Index) -> Said | None:
         alike.setdefault(value.tobytes(), []).append(i)
     for ours, theirs in combinations(alike.values(), 2):
         one, other = values[ours[0]], values[theirs[0]]
-        if _long(one) != _long(other):
+        if long_axes(one.shape) != long_axes(other.shape):
             continue
         given = {i: other.reshape(values[i].shape) for i in ours}
         given |= {i: one.reshape(values[i].shape) for i in theirs}
@@ -72,10 +73,6 @@ def _read(region: Region) -> dict[int, np.ndarray]:
         if array and value.size <= MOST_ELEMENTS and not is_weak(program.operations[i]):
             found[i] = value
     return dict(list(found.items())[:MOST_READ])
-
-
-def _long(value: np.ndarray) -> tuple[int, ...]:
-    return tuple(n for n in value.shape if n != 1)
 
 
 def _moves(region: Region, index: int) -> Iterator[tuple[Region, int]]:

@@ -19,6 +19,8 @@ from parity.verifier.search.region import Found, Region, before_of, distance
 LARGEST = 24
 """Largest region, in operations, whose operands are exchanged."""
 MOST_TRIALS = 120
+LARGEST_TABLE = 1 << 22
+"""Most elements of a value whose rows are compared."""
 
 
 def other_value(found: Found, index: Index) -> Said | None:
@@ -129,7 +131,7 @@ def _ways(value: Any, shape: tuple[int, ...]) -> list[np.ndarray]:
 def row(found: Found, _: Index) -> Said | None:
     """Recognise another row of the same table."""
     for x in found.b.program.values(_sources(found.b)).values():
-        if not isinstance(x, np.ndarray) or x.size > 1 << 22:
+        if not isinstance(x, np.ndarray) or x.size > LARGEST_TABLE:
             continue
         for axis in range(x.ndim):
             rows = np.moveaxis(x, axis, 0)
@@ -152,9 +154,9 @@ def rows(found: Found, _: Index) -> Said | None:
     if a.ndim < 2 or a.shape != b.shape or a.dtype.kind != "f":
         return None
     for x in found.b.program.values(outside(found.b)).values():
-        if not isinstance(x, np.ndarray) or x.ndim != a.ndim + 1 or len(x) != len(a):
+        if not isinstance(x, np.ndarray) or x.ndim != a.ndim + 1 or x.size > LARGEST_TABLE:
             continue
-        if x.shape[2:] != a.shape[1:]:
+        if len(x) != len(a) or x.shape[2:] != a.shape[1:]:
             continue
         of_a, of_b = _chosen(x, a), _chosen(x, b)
         if of_a is not None and of_b is not None and of_a != of_b:

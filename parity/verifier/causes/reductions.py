@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import permutations
+from itertools import product
 
 import numpy as np
 
@@ -50,8 +50,9 @@ def _weighted(found: Found, region: Region, plain: np.ndarray) -> Said | None:
     arrays = [v for v in known if isinstance(v, np.ndarray) and v.dtype.kind in "fb"]
     values = [v.astype(float) for v in arrays if 1 < v.size <= LARGEST][:MOST_VALUES]
     own = found.value if region is found.a else found.instead
-    for x, w in permutations(values, 2):
-        if x.shape != w.shape or not w.any() or (w < 0).any():
+    masks = [v for v in values if np.isin(v, (0, 1)).all() and v.any()]
+    for x, w in product(values, masks):
+        if x.shape != w.shape or x is w:
             continue
         for axis in (None, *range(x.ndim)):
             with np.errstate(all="ignore"):

@@ -9,7 +9,7 @@ import numpy as np
 from parity.verifier.causes.alone import named
 from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.search.exchange import closer, outside, rerun, upstream
-from parity.verifier.search.layouts import arrangements
+from parity.verifier.search.layouts import arrangements, long_axes
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Found, Region
 
@@ -101,7 +101,7 @@ def skips(region: Region, largest: int = LARGEST) -> Iterator[tuple[list[int], i
             continue
         for kept in _before(region, end):
             other = program.operations[kept]
-            if other.mark is None or _long(other.shape) != _long(op.shape):
+            if other.mark is None or long_axes(other.shape) != long_axes(op.shape):
                 continue
             steps = [i for i in _between(region, kept, end) if i in inside]
             count = sum(not program.operations[i].is_layout for i in steps)
@@ -110,10 +110,6 @@ def skips(region: Region, largest: int = LARGEST) -> Iterator[tuple[list[int], i
     found.sort(key=lambda each: each[:2])
     for _, _, steps, kept in found[:MOST_TRIALS]:
         yield steps, kept
-
-
-def _long(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(n for n in shape if n != 1)
 
 
 def _before(region: Region, end: int) -> list[int]:

@@ -80,8 +80,10 @@ def _terms(region: Region) -> list[int]:
 def _contributions(found: Found, terms: Sequence[int]) -> list[np.ndarray] | None:
     """Return what a sum has without its terms, and what each term adds, in B's layout."""
     region, program = found.a, found.a.program
-    zeros = {i: np.zeros_like(value) for i, value in program.values(terms).items()}
     given = program.values(terms)
+    if not all(isinstance(value, np.ndarray) and value.dtype.kind == "f" for value in given.values()):
+        return None
+    zeros = {i: np.zeros_like(value) for i, value in given.items()}
     of_a = np.asarray(program.values([region.end])[region.end])
     way = next((w for w in ways(of_a.shape, found.value.shape) if is_a(found, w.of(of_a))), None)
     values = [rerun(region, given=zeros)]

@@ -41,6 +41,11 @@ class Way:
         return name if self.merged == self.shape else f"np.broadcast_to({name}, {self.shape})"
 
 
+def long_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the lengths of the axes that are longer than one."""
+    return tuple(n for n in shape if n != 1)
+
+
 def arrangements(value: np.ndarray, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
     """Yield a value in another shape, in every way that keeps its axes whole; the plainest first."""
     return (way.of(value) for way in ways(value.shape, shape))
