@@ -422,6 +422,8 @@ def test_plot_draws_a_photo_of_ones_own(capsys, interrupted, tmp_path, monkeypat
     assert capsys.readouterr().out == "attention_mine.png\n"
     assert Path("attention_mine.png").read_bytes()[:4] == PNG
     assert run("plot", [str(run_dir.absolute()), "--image"]) == 2
+    assert run("plot", [str(run_dir.absolute()), "--image", "mine.png", "other/mine.jpg"]) == 2
+    assert "attention_mine.png: two images would be drawn as this file" in capsys.readouterr().err
 
 
 def test_plot_refuses_what_is_no_run(capsys, tmp_path):
