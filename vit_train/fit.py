@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vit_config import DataError, Preprocess, Recipe, ViTConfig
+from vit_config import ConfigError, DataError, Preprocess, Recipe, ViTConfig
 from vit_config.images.pixels import FILE_CHANNELS
 from vit_config.images.preprocess import IMAGENET_MEAN, IMAGENET_STD
 from vit_train.dataset import ImageDataset
@@ -40,6 +40,22 @@ def fitted(cfg: ViTConfig, dataset: ImageDataset, *, trained: bool = False) -> I
         todo = "evaluate it on data like what it was trained on" if trained else f"add {flags}"
         raise DataError(f"{dataset.name} has {facts}, but the model has {fields}; {todo}")
     return dataset
+
+
+def check_labels(recipe: Recipe, dataset: ImageDataset) -> None:
+    """Refuse a recipe for another number of labels than the set's images have.
+
+    Raises:
+        ConfigError: it is; one line with the flags to add.
+    """
+    there = "several" if dataset.train.several else "one"
+    if recipe.labels != there:
+        images = "any number of labels" if there == "several" else "one label"
+        loss = " --recipe.loss sigmoid_mean" if there == "several" else ""
+        raise ConfigError(
+            f'{dataset.name} has {images} for an image, but labels = "{recipe.labels}"; set'
+            f" --recipe.labels {there}{loss}"
+        )
 
 
 def hold_out(dataset: ImageDataset, fraction: float) -> tuple[ImageDataset, Records | None]:

@@ -116,8 +116,12 @@ def test_balanced_weights_become_numbers():
 
 def test_weights_for_other_classes_and_a_class_without_images():
     with pytest.raises(ConfigError) as caught:
-        weighed(Job(TINY, Recipe(class_weights=(1.0, 2.0))), dataset())
-    one_line(caught.value, "class_weights has 2 numbers", "uneven has 3 classes")
+        Job(TINY, Recipe(class_weights=(1.0, 2.0))).check()
+    one_line(caught.value, "class_weights has 2 numbers", "num_classes = 11")
+    several = Recipe(labels="several", loss="sigmoid_mean")
+    with pytest.raises(ConfigError) as caught:
+        Job(TINY.replace(head_activation="softmax"), several).check()
+    one_line(caught.value, 'labels = "several"', 'head_activation = "softmax"')
     for recipe in (BALANCED, Recipe(class_weights="balanced")):
         with pytest.raises(DataError) as caught:
             weighed(Job(TINY, recipe), dataset(Uneven([0, 0, 2])))
