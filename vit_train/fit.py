@@ -131,7 +131,7 @@ def make_preprocess(
             "data", except for its `eval_crop`.
 
     Raises:
-        ConfigError: a channel has the same value everywhere.
+        DataError: a channel has the same value everywhere, or pixels are of another type.
     """
     kind = dataset.train.pixel_type
     if recipe.pixels != "data" and kind == "float32":
@@ -139,12 +139,23 @@ def make_preprocess(
             f'pixels = "{recipe.pixels}" is for pixels from 0 to a largest value, but {dataset.name} has'
             ' float32; leave it at "data"'
         )
-    half = (0.5,) * dataset.image_shape[2]
+    channels = dataset.image_shape[2]
+    if recipe.pixels == "imagenet" and channels != len(IMAGENET_MEAN):
+        raise DataError(
+            f'pixels = "imagenet" is for {len(IMAGENET_MEAN)} channels, but {dataset.name} has {channels};'
+            ' leave it at "data", or set "half"'
+        )
+    half = (0.5,) * channels
     known = {"half": (half, half), "imagenet": (IMAGENET_MEAN, IMAGENET_STD)}.get(recipe.pixels)
     if known is None and given is not None:
         base = given
     else:
         mean, std = known or statistics_of(dataset)
+        if 0.0 in std:
+            raise DataError(
+                f"{dataset.name}: channel {std.index(0.0)} of {len(std)} has the same value in all"
+                " training images, so that its deviation is 0; leave it out"
+            )
         base = Preprocess(mean=mean, std=std, pixel_type=kind)
     crop = base.crop_fraction if recipe.eval_crop is None else recipe.eval_crop
     several = dataset.train.several

@@ -126,6 +126,9 @@ def test_weights_for_other_classes_and_a_class_without_images():
         with pytest.raises(DataError) as caught:
             weighed(Job(TINY, recipe), dataset(Uneven([0, 0, 2])))
         one_line(caught.value, "class b has no training images")
+    with pytest.raises(DataError) as caught:
+        weighed(Job(TINY, BALANCED), dataset(Uneven([0, 1, 3])))
+    one_line(caught.value, "label 3 is not one of num_classes = 3")
 
 
 def test_images_with_any_number_of_labels():
