@@ -2,7 +2,7 @@
 # make test        the suite, in twelve minutes on two cores
 # make quick       what is told in a minute: schemas, files, dialects, errors, formulas, a few checks
 # make exhaustive  every case of every table, every page, the whole mutation score, in hours
-# make family      every architecture of timm's ViT, DeiT, EVA and BEiT against the twins
+# make family      every architecture of timm's ViT, DeiT, EVA, BEiT and NaFlexViT against the twins
 # make steps       train both twins 100 steps on digits: each step, and the whole run beside its shadows
 # make table       every dialect of checkpoints into every other, in a minute
 # make mutations   the verifier against every deliberate fault, once each, in a few minutes
@@ -89,7 +89,7 @@ $(LIBTPU): constraints.txt | $(VENV)/ready
 
 tpu: $(LIBTPU)
 	PYTHONPATH=$(LIBTPU) $(RUN) -c 'import libtpu'
-	PYTHONPATH=$(LIBTPU) $(RUN) -m pytest -n 0 -rs tests/vit_jax/test_tpu_counts.py
+	PYTHONPATH=$(LIBTPU) $(RUN) -m pytest -n 0 -rs -k tpu tests/vit_jax/test_tpu_counts.py tests/vit_jax/test_shares.py
 
 published: $(VENV)/ready
 	$(RUN) -m evidence.published --share rotating/30 --one

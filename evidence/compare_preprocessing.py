@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
+from evidence import positional
 from parity.porting.verification.peers import import_timm
 from vit_config import Preprocess
 from vit_config.images.pixels import prepare_batch
@@ -198,4 +199,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    positional(__doc__)
     sys.exit(main())

@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -230,8 +231,8 @@ def markdown(cells: list[Cell]) -> str:
         "",
         "For those who want to know whether a conversion is exact before they try it.",
         "",
-        "Written by `python -m evidence.dialect_table --write docs/dialect_table.md`. Each row is a"
-        " small",
+        "Written by `python -m evidence.dialect_table --write docs/dialect_table.md`",
+        f"on {date.today()}. Each row is a small",
         "random model in that dialect, converted to every family and read again: `=` exact, `~` exact",
         "after a rewriting that computes the same, `-` refused. The reasons follow.",
         "",

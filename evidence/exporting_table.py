@@ -62,8 +62,8 @@ twins ([exporting.md](exporting.md); that pictures inside are PIL's is a test of
 *twins* the largest of the twins' own, *limit* that output's; int8 has none, its error is its cost.
 *ms* is the median of {times} turns, each of which ran all three on one image or text, on two cores that
 others used, too: order, not speed, and under a load of more than one per core not even that.
-ONNX Runtime does not compute in bfloat16 on a CPU; float16 takes its place. NaFlexViT is not there: its
-schema is not one of this project's.
+ONNX Runtime does not compute in bfloat16 on a CPU; float16 takes its place. NaFlexViT was not
+measured.
 
 {where}
 

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from evidence import ROOT, positional
 from parity.cli import run
 from parity.cli.plot import draw_model
 from parity.cli.support.job_file import base_job
@@ -33,7 +34,6 @@ from vit_train.dataset import ImageDataset
 from vit_train.fit import make_preprocess
 from vit_train.log import read_log
 
-ROOT = Path(__file__).parents[1]
 BATCH = 32
 """Images in a step that is compared with the original's."""
 NUDGE = 1e-7
@@ -263,4 +263,5 @@ def drawn(folder: Path) -> Iterator[str]:
 
 
 if __name__ == "__main__":
+    positional(__doc__)
     main()

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from evidence import rehearse_recipes
+from evidence import positional, rehearse_recipes
 from evidence.originals.__main__ import FOLDER
 from evidence.originals.check import LARGEST, ORIGINALS, STEPS, check_recipe
 from parity.cli.support.job_file import base_job
@@ -92,4 +92,5 @@ def _checked() -> Iterator[str]:
 
 
 if __name__ == "__main__":
+    positional(__doc__)
     main()

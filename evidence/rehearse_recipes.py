@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from evidence import ROOT
+from evidence import ROOT, positional
 
 HEAD = """\
 | recipe | in | parameters | FLOPs an image | state | process | steps in all | step of {images} images |
@@ -54,5 +54,5 @@ def table(images: int) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    for line in table(int(sys.argv[1]) if len(sys.argv) > 1 else 4):
+    for line in table(*positional(__doc__, images=4)):
         print(line, flush=True)

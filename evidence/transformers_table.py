@@ -15,6 +15,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
@@ -233,7 +234,8 @@ def markdown(lines: Sequence[Line]) -> str:
         "",
         "For those who use transformers and want to know how their class fares in timm.",
         "",
-        "Written by `python -m evidence.transformers_table --write docs/transformers_table.md`. Each",
+        "Written by `python -m evidence.transformers_table --write docs/transformers_table.md`",
+        f"on {date.today()}. Each",
         "model is built tiny from its config, drawn anew, saved by transformers, converted",
         f"`--to timm --verify`, and from there `--to hf --verify` ({libraries}).",
         "Equal are the runs of what was written, in both twins and in its own library, and of what was",

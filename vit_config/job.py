@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from vit_config.errors import ConfigError
 from vit_config.lora import Lora
 from vit_config.presets import preset
 from vit_config.recipe import Recipe
@@ -45,6 +46,24 @@ class Job:
     """Checkpoint of any dialect whose logits the distillation token learns."""
     patience: int | None = None
     """Evaluations in a row without a better score after which a run ends; None for never."""
+
+    def check(self) -> None:
+        """Refuse a recipe whose labels are not those of the model.
+
+        Raises:
+            ConfigError: the message names both values.
+        """
+        weights, classes = self.recipe.class_weights, self.model.num_classes
+        if weights != "balanced" and weights and len(weights) != classes:
+            raise ConfigError(
+                f"class_weights has {len(weights)} numbers, but the model has num_classes = {classes};"
+                " give one for each"
+            )
+        if self.recipe.several and self.model.head_activation != "none":
+            raise ConfigError(
+                f'labels = "several" gives each class a sigmoid in the loss, but head_activation ='
+                f' "{self.model.head_activation}"; set --model.head-activation none'
+            )
 
     def flat(self) -> dict[str, Any]:
         """Return every field by its dotted name, such as ``recipe.augment.shift``, as JSON values."""

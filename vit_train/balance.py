@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from vit_config import ConfigError, DataError
+from vit_config import DataError
 from vit_config.job import Job
 from vit_train.dataset import ImageDataset
 from vit_train.records import Records
@@ -30,16 +30,10 @@ def weighed(job: Job, dataset: ImageDataset) -> tuple[Job, tuple[str, ...]]:
         The job, and lines on the classes of the training images for the user.
 
     Raises:
-        ConfigError: there is not one weight for each class.
         DataError: a class to be balanced has no training images.
     """
     recipe, classes = job.recipe, dataset.num_classes
     given = recipe.class_weights
-    if given != "balanced" and given and len(given) != classes:
-        raise ConfigError(
-            f"class_weights has {len(given)} numbers, but {dataset.name} has {classes} classes; give one"
-            " for each"
-        )
     if not given and recipe.sampling != "balanced":
         return job, ()
     counts, names = class_counts(dataset.train), dataset.class_names or tuple(map(str, range(classes)))

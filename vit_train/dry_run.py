@@ -62,6 +62,7 @@ class DrawnImages(Sequence[Any]):
 
 def rehearsal_task(job: Job, start: Start | None = None, teacher: TeacherWeights | None = None) -> Task:
     """Make the task of a job on random images of the model's own size."""
+    job.check()
     check_taught(job.recipe, job.model, teacher)
     cfg, size = job.model, job.recipe.batch_size
     shape = (*cfg.image_size, cfg.in_channels)

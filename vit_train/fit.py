@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vit_config import DataError, Preprocess, Recipe, ViTConfig
+from vit_config import ConfigError, DataError, Preprocess, Recipe, ViTConfig
 from vit_config.images.pixels import FILE_CHANNELS
 from vit_config.images.preprocess import IMAGENET_MEAN, IMAGENET_STD
 from vit_train.dataset import ImageDataset
@@ -40,6 +40,22 @@ def fitted(cfg: ViTConfig, dataset: ImageDataset, *, trained: bool = False) -> I
         todo = "evaluate it on data like what it was trained on" if trained else f"add {flags}"
         raise DataError(f"{dataset.name} has {facts}, but the model has {fields}; {todo}")
     return dataset
+
+
+def check_labels(recipe: Recipe, dataset: ImageDataset) -> None:
+    """Refuse a recipe for another number of labels than the set's images have.
+
+    Raises:
+        ConfigError: it is; one line with the flags to add.
+    """
+    there = "several" if dataset.train.several else "one"
+    if recipe.labels != there:
+        images = "any number of labels" if there == "several" else "one label"
+        loss = " --recipe.loss sigmoid_mean" if there == "several" else ""
+        raise ConfigError(
+            f'{dataset.name} has {images} for an image, but labels = "{recipe.labels}"; set'
+            f" --recipe.labels {there}{loss}"
+        )
 
 
 def hold_out(dataset: ImageDataset, fraction: float) -> tuple[ImageDataset, Records | None]:
@@ -115,7 +131,7 @@ def make_preprocess(
             "data", except for its `eval_crop`.
 
     Raises:
-        ConfigError: a channel has the same value everywhere.
+        DataError: a channel has the same value everywhere, or pixels are of another type.
     """
     kind = dataset.train.pixel_type
     if recipe.pixels != "data" and kind == "float32":
@@ -123,12 +139,23 @@ def make_preprocess(
             f'pixels = "{recipe.pixels}" is for pixels from 0 to a largest value, but {dataset.name} has'
             ' float32; leave it at "data"'
         )
-    half = (0.5,) * dataset.image_shape[2]
+    channels = dataset.image_shape[2]
+    if recipe.pixels == "imagenet" and channels != len(IMAGENET_MEAN):
+        raise DataError(
+            f'pixels = "imagenet" is for {len(IMAGENET_MEAN)} channels, but {dataset.name} has {channels};'
+            ' leave it at "data", or set "half"'
+        )
+    half = (0.5,) * channels
     known = {"half": (half, half), "imagenet": (IMAGENET_MEAN, IMAGENET_STD)}.get(recipe.pixels)
     if known is None and given is not None:
         base = given
     else:
         mean, std = known or statistics_of(dataset)
+        if 0.0 in std:
+            raise DataError(
+                f"{dataset.name}: channel {std.index(0.0)} of {len(std)} has the same value in all"
+                " training images, so that its deviation is 0; leave it out"
+            )
         base = Preprocess(mean=mean, std=std, pixel_type=kind)
     crop = base.crop_fraction if recipe.eval_crop is None else recipe.eval_crop
     several = dataset.train.several

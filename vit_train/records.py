@@ -11,6 +11,7 @@ import numpy as np
 from vit_config.errors import DataError, InputError
 from vit_config.images.pixels import LONGEST_FILE, decode
 from vit_config.images.preprocess import PixelType
+from vit_config.waiting import Waiting
 
 ImageShape = tuple[int | None, int | None, int]
 """(H, W, C); None for a side that varies."""
@@ -146,9 +147,14 @@ class Records:
             DataError: a label is not as the set declares.
         """
         if self._labels is None:
-            listed = getattr(self.raw, "labels", None)
-            found = map(self._read_label, range(len(self))) if listed is None else listed
-            self._labels = list(found)
+            listed, numbers = getattr(self.raw, "labels", None), range(len(self))
+            with Waiting(f"{self.where}: the labels of {len(self):,} images are read"):
+                found = (
+                    map(self._read_label, numbers)
+                    if listed is None
+                    else map(self._checked, numbers, listed)
+                )
+                self._labels = list(found)
         return self._labels
 
     def _read_label(self, index: int) -> Label | None:

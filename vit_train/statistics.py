@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from vit_config.images.preprocess import WHITE
+from vit_config.waiting import Waiting
 from vit_train.dataset import ImageDataset
 from vit_train.records import Records
 from vit_train.sources.index_cache import remembered
@@ -17,17 +18,23 @@ def statistics_of(dataset: ImageDataset) -> tuple[tuple[float, ...], tuple[float
     remembered as long as the set stays the same."""
     train = dataset.train
     if not dataset.fingerprint:
-        return channel_statistics(train)
+        return _computed(train)
     held_out = getattr(train.raw, "indices", ())
     about = f"statistics 1 {dataset.fingerprint} {train.image_shape} {len(train)} {held_out}"
     found = remembered(
         about,
         (),
-        lambda: {"values": np.array(channel_statistics(train))},
+        lambda: {"values": np.array(_computed(train))},
         lasts=lambda _: not train.damaged,
     )
     mean, std = found["values"].tolist()
     return tuple(mean), tuple(std)
+
+
+def _computed(train: Records) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    count = min(len(train), STATISTICS_IMAGES)
+    with Waiting(f"{train.where}: mean and deviation of {count:,} images are computed"):
+        return channel_statistics(train)
 
 
 def channel_statistics(source: Records) -> tuple[tuple[float, ...], tuple[float, ...]]:

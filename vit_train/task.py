@@ -20,7 +20,7 @@ from vit_train.best import check_best
 from vit_train.data import eval_batches, open_dataset, steps_per_epoch, train_batches
 from vit_train.dataset import ImageDataset
 from vit_train.distilling import Teacher, TeacherWeights, check_taught, make_teach
-from vit_train.fit import fitted, hold_out, make_preprocess
+from vit_train.fit import check_labels, fitted, hold_out, make_preprocess
 from vit_train.profiling import Steps
 from vit_train.records import OnDamage, Records
 from vit_train.saving import NO_LIMIT, SaveEvery
@@ -163,7 +163,8 @@ def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
             split.on_damage = options.get("on_damage", "refuse")
     check_best(job, validates=bool(job.recipe.validation_fraction or whole.validation))
     dataset, validation = hold_out(whole, job.recipe.validation_fraction)
-    _check_labels(job, dataset)
+    check_labels(job.recipe, dataset)
+    job.check()
     job, lines = weighed(job, dataset)
     per_epoch = steps_per_epoch(len(dataset.train), job.recipe.batch_size)
     preprocess = make_preprocess(dataset, job.recipe, start.preprocess if start else None)
@@ -190,23 +191,6 @@ def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
     if len(task.frozen) == len(task.parameter_names):  # `frozen` refuses patterns that match nothing
         raise ConfigError("--freeze: nothing is left to train; leave a pattern out")
     return task
-
-
-def _check_labels(job: Job, dataset: ImageDataset) -> None:
-    """Refuse a recipe for another number of labels than the set's images have."""
-    there = "several" if dataset.train.several else "one"
-    if job.recipe.labels != there:
-        images = "any number of labels" if there == "several" else "one label"
-        loss = " --recipe.loss sigmoid_mean" if there == "several" else ""
-        raise ConfigError(
-            f'{dataset.name} has {images} for an image, but labels = "{job.recipe.labels}"; set'
-            f" --recipe.labels {there}{loss}"
-        )
-    if dataset.train.several and job.model.head_activation != "none":
-        raise ConfigError(
-            f'labels = "several" gives each class a sigmoid in the loss, but head_activation ='
-            f' "{job.model.head_activation}"; set --model.head-activation none'
-        )
 
 
 def _statistics(dataset: ImageDataset, job: Job, preprocess: Preprocess) -> tuple[str, ...]:

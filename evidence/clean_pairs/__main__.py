@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +169,7 @@ For those who want to know how often the verifier raises a false alarm. One smal
 the image tower of a small CLIP are written in {styles} styles: {names}. Each of torch
 meets some of JAX, each style the next of its own framework; nothing may be reported.
 
-`python -m evidence.clean_pairs --write docs/clean_pairs.md` ({seconds:.0f} CPU seconds):
+`python -m evidence.clean_pairs --write docs/clean_pairs.md` ({today}, {seconds:.0f} CPU seconds):
 
 | | pairs | alarms | largest error |
 |---|---|---|---|
@@ -204,7 +205,8 @@ def main() -> int:
         names = "; ".join(styles())
         arguments.write.write_text(PAGE.format(
             styles=len(styles()), names=names, no_gradients=", ".join(NO_GRADIENTS), missed=missed,
-            rows="\n".join(rows), seconds=time.process_time() - started))  # fmt: skip
+            rows="\n".join(rows), today=date.today(),
+            seconds=time.process_time() - started))  # fmt: skip
     return 1 if total.alarms else 0
 
 

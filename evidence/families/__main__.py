@@ -20,6 +20,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from datetime import date
 from functools import partial
 from pathlib import Path
 
@@ -203,7 +204,7 @@ Linen and NNX.
   **first**: it is the first line.
 - **named**: a cause is given. **doubtful**: one that the change cannot have been.
 
-`python -m evidence.families --count {count} --write docs/families.md` ({seconds:.0f} CPU seconds):
+`python -m evidence.families --count {count} --write docs/families.md` ({today}, {seconds} CPU seconds):
 
 | family | clean | error | mutants | caught | placed | first | named | doubtful |
 |---|---|---|---|---|---|---|---|---|
@@ -252,7 +253,7 @@ def page_of(found: list[Family], count: int, engine: str) -> str:
     small = [f"- {said}" for each in found for said in each.small]
     return PAGE.format(
         count=count, earlier=earlier, rounding=ROUNDING, equal=SMALL,
-        seconds=sum(each.seconds for each in found),
+        today=date.today(), seconds=round(sum(each.seconds for each in found)),
         rows="\n".join(row(each) for each in [*found, total_of(found)]),
         ports="\n".join(f"- **{each.name}**: {each.style}." for each in found),
         missed="\n".join(missed) or "Nothing.", small="\n".join(small) or "None.")  # fmt: skip

@@ -19,14 +19,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
 from PIL import Image
 
-from evidence import ROOT
+from evidence import ROOT, positional
 from parity.runs.folder import read_run
 from vit_train.log import UNLOGGED, read_log
 
@@ -237,11 +236,11 @@ def kill_runs(folder: Path, kills: int, framework: str, seed: int) -> str:
     )
 
 
-def main(arguments: Sequence[str]) -> None:
-    kills, framework, seed = [*arguments, *("50", "jax", "0")[len(arguments) :]]
+def main() -> None:
+    kills, framework, seed = positional(__doc__, kills=50, framework="jax", seed=0)
     with tempfile.TemporaryDirectory() as name:
-        print(kill_runs(Path(name), int(kills), framework, int(seed)))
+        print(kill_runs(Path(name), kills, framework, seed))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

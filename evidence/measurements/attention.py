@@ -12,6 +12,7 @@ import time
 import jax
 import jax.numpy as jnp
 
+from evidence import positional
 from vit_config.terminal import complain, say
 from vit_jax import kernels
 
@@ -30,7 +31,7 @@ def gradients_of(kernel):
 def main() -> int:
     """Print a line for each number of tokens and each multiple."""
     if jax.default_backend() != "gpu":
-        complain(f"measure_attention: cuDNN needs a GPU, and JAX computes on {jax.default_backend()}")
+        complain(f"attention: cuDNN needs a GPU, and JAX computes on {jax.default_backend()}")
         return 2
     key = jax.random.key(0)
     for tokens in (197, 201):
@@ -55,4 +56,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    positional(__doc__)
     sys.exit(main())

@@ -22,6 +22,7 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_digits
 
+from evidence import positional
 from parity.cli.support.train_options import parse
 from parity.runs.weights import write_run_weights
 from vit_config import Recipe
@@ -104,7 +105,7 @@ def rows(folder: Path, seeds: int) -> Iterator[tuple[str, list[list[float]]]]:
         yield name, found
 
 
-def main(seeds: int = 5) -> int:
+def main(seeds: int) -> int:
     torch.set_num_threads(1)  # threads of so small a model wait for each other
     print(f"torch {version('torch')}, scikit-learn {version('scikit-learn')}; {seeds} seeds")
     print(f"| accuracy on {THIRD} images | {' | '.join(f'{count} images' for count in COUNTS)} |")
@@ -117,4 +118,4 @@ def main(seeds: int = 5) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:])))
+    sys.exit(main(*positional(__doc__, seeds=5)))

@@ -13,7 +13,6 @@ whole and with `decode_side`. "decoding alone" is simplejpeg and nothing else: t
 from __future__ import annotations
 
 import io
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ import simplejpeg
 import torch
 from PIL import Image
 
+from evidence import positional
 from parity.porting.verification.peers import import_timm
 from vit_config import Augment, Preprocess, Recipe
 from vit_config.images import jpeg
@@ -139,7 +139,7 @@ def decoding(folder: Path) -> Run:
     return run
 
 
-def main(count: int = 256, rounds: int = 3) -> None:
+def main(count: int, rounds: int) -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -185,4 +185,4 @@ def show(best: dict[str, float]) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main(*positional(__doc__, images=256, rounds=3))

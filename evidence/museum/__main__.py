@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 import warnings
+from datetime import date
 from pathlib import Path
 
 from evidence import ROOT
@@ -93,7 +94,8 @@ def main() -> int:
         ]
         page = [
             HEAD,
-            f"`python -m evidence.museum --write docs/museum.md` ({seconds:.0f} CPU seconds):",
+            "`python -m evidence.museum --write docs/museum.md`"
+            f" ({date.today()}, {seconds:.0f} CPU seconds):",
             "",
         ]
         page += ["| | | |", "|---|---|---|", *score, "", *table, *rows]

@@ -16,6 +16,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterable
+from datetime import date
 from functools import partial
 from pathlib import Path
 
@@ -130,7 +131,11 @@ def page(outcomes: list, engine: str) -> list[str]:
     """The page."""
     tried = [each for each in outcomes if each.state == "tried"]
     total = len(tried)
-    lines = [HEAD, "`python -m evidence.mutants --write docs/operation_mutants.md`:", ""]
+    lines = [
+        HEAD,
+        f"`python -m evidence.mutants --write docs/operation_mutants.md`, {date.today()}:",
+        "",
+    ]
     lines += ["| | | |", "|---|---|---|"]
     for name in ("caught", "placed", "first", "named", "doubtful"):
         n = sum(bool(getattr(each, name)) for each in tried)

@@ -7,6 +7,7 @@ prints the table of docs/speedruns.md.
 
 import numpy as np
 
+from evidence import positional
 from evidence.speedruns import digits_jax, digits_torch
 
 EPOCH = 14
@@ -20,7 +21,7 @@ def main():
     for module in (digits_jax, digits_torch):
         losses, accuracy, seconds = module.train()
         curves.append(losses)
-        file, last = f"`evidence/speedruns/{module.__name__}.py`", losses[-EPOCH:].mean()
+        file, last = f"`{module.__name__.replace('.', '/')}.py`", losses[-EPOCH:].mean()
         print(f"| {file} | {accuracy:.4f} | {seconds:.1f} | {last:.4f} |", flush=True)
     apart = np.abs(curves[0] - curves[1])
     begin = apart[:EPOCH].max()
@@ -28,4 +29,5 @@ def main():
 
 
 if __name__ == "__main__":
+    positional(__doc__)
     main()

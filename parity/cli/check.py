@@ -126,10 +126,11 @@ def _check_against(arguments: Check) -> int:
     from parity.twins.check_report import print_report
 
     assert arguments.against is not None
-    given = [name for name, value in vars(arguments).items() if value != getattr(Check(), name)]
-    if extra := [name for name in given if name != "against"]:
-        flags = ", ".join("--" + name.replace("_", "-") for name in extra)
-        raise ConfigError(f"{flags}: --against repeats the check of its file; give nothing beside it")
+    usual = {**vars(Check()), "against": arguments.against}
+    if extra := [name for name, value in vars(arguments).items() if value != usual[name]]:
+        said = {"subject": " ".join(arguments.subject), "fields": "--set"}
+        given = ", ".join(said.get(name, "--" + name.replace("_", "-")) for name in extra)
+        raise ConfigError(f"{given}: --against repeats the check of its file; give nothing beside it")
     kept = read_sealed(arguments.against)
     report = run_again(kept, arguments.against)
     print_report(report)

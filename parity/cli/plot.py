@@ -171,7 +171,8 @@ def draw_photos(weights: str, photos: list[str]) -> list[Path]:
     """Draw where a model looks on a user's own images, a file each in the current folder.
 
     Raises:
-        InputError, MissingFileError, WeightsError, ConfigError: an image, or the model, cannot be used.
+        InputError, MissingFileError, WeightsError, ConfigError: an image, or the model, cannot be used,
+            or two images would be drawn as one file.
     """
     import jax
 
@@ -180,20 +181,20 @@ def draw_photos(weights: str, photos: list[str]) -> list[Path]:
     from vit_config.images.pixels import prepare
     from vit_train import plots
 
-    written = []
+    paths = [Path(f"attention_{Path(photo).stem}.png") for photo in photos]
+    if twice := {path for path in paths if paths.count(path) > 1}:
+        raise ConfigError(f"{min(twice)}: two images would be drawn as this file; give them one by one")
     with jax.enable_x64(True):
         loaded = load(weights, framework="jax")
         preprocess = stated_preprocess(loaded)
-        for photo in photos:
+        for photo, path in zip(photos, paths, strict=True):
             pixels = prepare(photo, loaded.config.image_size, preprocess)[None]
             title = Path(photo).name
             if loaded.has_classes:
                 best = loaded.most_probable(loaded.of_batch(preprocess.normalise(pixels)), 1)[0][0]
                 title = f"{title}\nsays {best.label}\n{best.probability:.0%}"
-            path = Path(f"attention_{Path(photo).stem}.png")
             plots.save_png(_attention(loaded, pixels, preprocess, [title]), path)
-            written.append(path)
-    return written
+    return paths
 
 
 def _attention(loaded: Loaded, pixels: np.ndarray, preprocess: Preprocess, titles: list[str]) -> Figure:

@@ -23,8 +23,16 @@ from vit_config.errors import MissingFileError
 
 PREFIX = "base_model.model."
 PART = re.compile(r"\.lora_(?P<part>[AB])(\.(?P<adapter>[^.]+))?\.weight$")
-REFUSED = ("use_dora", "fan_in_fan_out", "lora_bias", "use_qalora", "layer_replication")
+REFUSED = (
+    "use_dora", "fan_in_fan_out", "lora_bias", "use_qalora", "layer_replication",
+    "alora_invocation_tokens", "arrow_config",
+)  # fmt: skip
 """Entries of the config that change the arithmetic; none of them is merged."""
+BESIDE_THE_BASE = ("gaussian", "eva", "orthogonal")
+"""Named ways to draw A and B that leave the base as it is. Others (pissa, olora, corda, loftq) change
+it, and what is saved is a difference from that."""
+PATTERN = re.compile(r"[\w.-]+")
+"""Keys of patterns that name a layer, and are no regular expressions."""
 
 
 def with_adapter(base: Container, adapter: str | Path | None) -> tuple[Container, tuple[str, ...]]:
@@ -74,12 +82,22 @@ def _read(folder: Path) -> tuple[Mapping[str, Any], Mapping[str, Stored]]:
     if not isinstance(config, dict) or config.get("peft_type") != "LORA":
         kind = config.get("peft_type") if isinstance(config, dict) else None
         raise ConfigError(f"{folder / ADAPTER}: peft_type = {kind!r}; only LORA is merged")
-    if on := [name for name in REFUSED if config.get(name)]:
+    if on := list(_not_merged(config)):
         raise ConfigError(
             f"{folder / ADAPTER}: {', '.join(f'{name} = {config[name]!r}' for name in on)}, which is not"
             " merged here; save what model.merge_and_unload() returns"
         )
     return config, open_container(_weights(folder)).tensors
+
+
+def _not_merged(config: Mapping[str, Any]) -> Iterator[str]:
+    yield from (name for name in REFUSED if config.get(name))
+    drawn = config.get("init_lora_weights")
+    if isinstance(drawn, str) and drawn.lower() not in BESIDE_THE_BASE:
+        yield "init_lora_weights"
+    for name in ("rank_pattern", "alpha_pattern"):
+        if not all(map(PATTERN.fullmatch, config.get(name) or ())):
+            yield name
 
 
 def _weights(folder: Path) -> Path:
@@ -163,7 +181,7 @@ def _merged(name: str, base: Stored, pair: Mapping[str, Stored], scaling: float)
     a, b = pair["A"], pair["B"]
     flat = (base.shape[0], math.prod(base.shape[1:]))
     fits = len(a.shape) == len(b.shape) == len(base.shape) and b.shape[:2] == (flat[0], a.shape[0])
-    if not fits or math.prod(a.shape[1:]) != flat[1]:
+    if not fits or math.prod(a.shape[1:]) != flat[1] or math.prod(b.shape[2:]) != 1:
         raise WeightsError(
             f"{name} has shape {base.shape}, the adapter's lora_A {a.shape} and lora_B {b.shape}"
         )

@@ -38,7 +38,7 @@ def _zeros(old: np.ndarray, new: int) -> np.ndarray:
     return np.pad(old, ((0, 0), (0, new - old.shape[1]), (0, 0), (0, 0)))
 
 
-RULES: dict[Rule, Callable[[np.ndarray, int], np.ndarray]] = {
+RULES: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
     "repeat": _repeat, "sum": _sum, "mean-scale": _mean_scale, "zeros": _zeros,
 }  # fmt: skip
 """By name; each makes (D, N, h, w) of a kernel (D, C, h, w)."""
@@ -56,14 +56,16 @@ def with_channels(
         UnstatedError: mean and standard deviation of the new channels are unknown.
     """
     if channels is None or by is None:
-        if channels != by:
-            raise ConfigError(f"--channels {channels}, --by {by}: give both; --by {', '.join(RULES)}")
+        if by is not None:
+            raise ConfigError(f"--by {by}: how many channels? give --channels N, too")
+        if channels is not None:
+            raise ConfigError(f"--channels {channels}: by which rule? give --by {', '.join(RULES)}")
         return state, metadata
     _check(state.config, channels, by)
     before, old = state.config, state.config.in_channels
     if channels == old:
         return state, metadata
-    rule: Callable = RULES[by]  # type: ignore[index]
+    rule = RULES[by]
     cfg = before.replace(in_channels=channels)
 
     def change(weight: np.ndarray) -> np.ndarray:

@@ -128,6 +128,29 @@ def test_what_the_suite_may_skip_is_known():
     assert found == SKIPPED
 
 
+def test_what_the_suite_skips_is_run_by_the_command_that_it_names():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    ci = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    named = [(file, *reason.split("; make ")[1:]) for file, reason in SKIPPED if "; make " in reason]
+    assert len(named) == 4
+    for file, target in named:
+        recipe = re.search(rf"^{target}:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
+        assert recipe is not None, target
+        assert file in recipe[1], (file, target)
+        assert f"run: make {target}\n" in ci, target
+
+
+def test_every_file_with_exhaustive_cases_is_in_the_table_of_these():
+    table = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+    files = {
+        path.name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if re.search(r"pytest\.mark\.exhaustive|\brarely\(", path.read_text(encoding="utf-8"))
+    } - {Path(__file__).name}
+    assert len(files) > 40
+    assert sorted(name for name in files if f"`{name}`" not in table) == []
+
+
 def scripts():
     """What continuous integration runs that is no Python."""
     return [

@@ -60,6 +60,17 @@ def test_every_command_of_the_evidence_is_in_the_list_of_claims():
     assert not [name for name in commands if not re.search(rf"`[^`\n]*\b{name}\b", listed)]
 
 
+def test_every_command_of_the_evidence_answers_help():
+    """One that reads no command line would run for hours instead."""
+    silent = [
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "evidence").rglob("*.py")
+        if '__name__ == "__main__"' in (text := path.read_text()) and "pairs" not in path.parts
+        if not re.search(r"ArgumentParser\(|positional\(|\bparse_or_complain\(|tyro", text)
+    ]
+    assert silent == []
+
+
 def test_a_budget_is_broken_by_more_than_double():
     limits = {"a": 50.0, "b": 1.0}
     costs = {"a": 119.0, "b": 23.0, "new": 61.0}

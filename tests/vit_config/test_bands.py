@@ -8,10 +8,11 @@ import tifffile
 from PIL import Image
 
 from tests.support.refusals import one_line
-from vit_config import Preprocess
-from vit_config.errors import InputError
+from vit_config import DataError, InputError, Preprocess, Recipe
 from vit_config.images.bands import read_bands
 from vit_config.images.pixels import DamagedImageError, decode, fit, prepare
+from vit_train.dataset import ImageDataset
+from vit_train.fit import make_preprocess
 from vit_train.records import Records
 from vit_train.statistics import channel_statistics
 
@@ -123,6 +124,25 @@ def test_statistics_are_those_of_all_values(kind, white):
     normalised = Preprocess(mean=mean, std=std, pixel_type=kind).normalise(values)
     expected = (values.astype(np.float64) / white - np.array(mean)) / np.array(std)
     np.testing.assert_allclose(normalised, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("pixels", "words"),
+    [
+        ("data", ["channel 12 of 13 has the same value"]),
+        ("imagenet", ['pixels = "imagenet" is for 3 channels', "bands has 13"]),
+    ],
+)
+def test_bands_that_cannot_be_scaled_are_named(pixels, words):
+    values = VALUES.copy()
+    values[..., 12] = 7
+    shape = (None, None, 13)
+    raw = [{"image": npy(values), "label": 0}]
+    records = Records(raw, where="bands", num_classes=1, image_shape=shape, pixel_type="uint16")
+    dataset = ImageDataset("bands", records, records, 1, shape, None, "")
+    with pytest.raises(DataError) as caught:
+        make_preprocess(dataset, Recipe(pixels=pixels))
+    one_line(caught.value, *words)
 
 
 def test_what_the_preprocessing_states_is_kept_and_asked_for(tmp_path):

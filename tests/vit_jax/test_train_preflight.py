@@ -53,6 +53,12 @@ def test_arguments_are_those_of_the_arithmetic():
     assert found.needed == found.memory.total > found.memory.arguments
 
 
+def test_weights_of_other_classes_are_refused_before_anything_is_compiled():
+    job = Job(CFG, JOB.recipe.replace(class_weights=(1.0, 2.0)))
+    with pytest.raises(ConfigError, match=r"class_weights has 2 numbers, .* num_classes = 5"):
+        flight("data=1", 1, job)
+
+
 def test_a_cpu_has_no_better_layout():
     topology = Topology("local", tuple(jax.devices()[:2]), None)
     how = {

@@ -116,12 +116,19 @@ def test_balanced_weights_become_numbers():
 
 def test_weights_for_other_classes_and_a_class_without_images():
     with pytest.raises(ConfigError) as caught:
-        weighed(Job(TINY, Recipe(class_weights=(1.0, 2.0))), dataset())
-    one_line(caught.value, "class_weights has 2 numbers", "uneven has 3 classes")
+        Job(TINY, Recipe(class_weights=(1.0, 2.0))).check()
+    one_line(caught.value, "class_weights has 2 numbers", "num_classes = 11")
+    several = Recipe(labels="several", loss="sigmoid_mean")
+    with pytest.raises(ConfigError) as caught:
+        Job(TINY.replace(head_activation="softmax"), several).check()
+    one_line(caught.value, 'labels = "several"', 'head_activation = "softmax"')
     for recipe in (BALANCED, Recipe(class_weights="balanced")):
         with pytest.raises(DataError) as caught:
             weighed(Job(TINY, recipe), dataset(Uneven([0, 0, 2])))
         one_line(caught.value, "class b has no training images")
+    with pytest.raises(DataError) as caught:
+        weighed(Job(TINY, BALANCED), dataset(Uneven([0, 1, 3])))
+    one_line(caught.value, "label 3 is not one of num_classes = 3")
 
 
 def test_images_with_any_number_of_labels():

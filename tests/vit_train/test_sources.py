@@ -155,6 +155,13 @@ def test_where_images_lie_in_tar_files_is_found_once(tmp_path, monkeypatch):
     assert again.train.name(0) == first.train.name(0)
 
 
+def test_labels_in_tar_files_are_known_without_reading_an_image(tmp_path, monkeypatch):
+    write_tar(tmp_path / "set")
+    dataset = open_dataset(f"tar:{tmp_path / 'set'}", tmp_path)
+    monkeypatch.setattr("vit_train.sources.tar_shards.read_part", None)
+    assert dataset.train.labels == [label for _, label in examples("train")]
+
+
 def test_an_epoch_has_every_record_once_and_the_set_may_move(written, tmp_path):
     _, spec, folder = written
     dataset = open_dataset(spec, tmp_path)

@@ -13,6 +13,7 @@ from tests.support.tiny_tfds import png, tiny_image
 from vit_config import DataError, MissingFileError, read_weights
 from vit_train.data import open_dataset
 from vit_train.fit import hold_out
+from vit_train.sources import table as of_tables
 
 pytestmark = pytest.mark.quick
 
@@ -102,6 +103,8 @@ def test_without_splits_every_tenth_image_of_a_class_is_held_out(tmp_path):
         (["a.png,cat,train,more"], "path,label,split", ["row 1 has more cells"]),
         ([], "path,label", ["lists no images"]),
         (["a.png,x;x"], "path,labels", ["row 1", "one twice"]),
+        (["a.png,cat", "./a.png,dog"], "path,label", ["'a.png' twice"]),
+        (["a.png,cat,dog"], "path,label,label", ["2 columns are called 'label'"]),
     ],
 )
 def test_a_table_that_cannot_be_used(rows, head, words, tmp_path):
@@ -110,6 +113,39 @@ def test_a_table_that_cannot_be_used(rows, head, words, tmp_path):
     with pytest.raises(DataError) as caught:
         opened(table)
     one_line(caught.value, "set.csv", *words)
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"labels": [0, 1]}, ["row 1", "labels 0 are no list"]),
+        ({"labels": [{"cat": 1}, {"cat": 0}]}, ["row 1", "labels {'cat': 1} are no list"]),
+        ({"label": [0.0, 1.0]}, ["row 1", "label 0.0 is no name"]),
+        ({"label": ["cat", "dog"], "split": [["train"], ["test"]]}, ["row 1", "['train'] is unknown"]),
+    ],
+)
+def test_a_parquet_file_of_other_types_cannot_be_used(columns, words, tmp_path):
+    pq.write_table(pa.table({"path": ["a.png", "b.png"], **columns}), tmp_path / "set.parquet")
+    with pytest.raises(DataError) as caught:
+        open_dataset(f"table:{tmp_path / 'set.parquet'}", tmp_path)
+    one_line(caught.value, "set.parquet", *words)
+
+
+def test_a_parquet_file_that_unpacks_to_a_great_deal_is_refused_before_it_does(tmp_path, monkeypatch):
+    monkeypatch.setattr(of_tables, "LONGEST", 2**17)
+    path = tmp_path / "set.parquet"
+    whole = {"path": ["a.png"] * 10_000, "label": pa.nulls(10_000), "pixels": ["none"] * 10_000}
+    pq.write_table(pa.table(whole), path)
+    with pytest.raises(DataError) as caught:
+        open_dataset(f"table:{path}", tmp_path)
+    one_line(caught.value, "its columns take more than 131072 bytes")
+
+
+def test_numbers_are_classes_however_long_they_are(tmp_path):
+    long = "1" * 5000  # more digits than Python reads as a number
+    rows = [f"a.png,{long},train", "b.png,10,train", "c.png,010,train", "d.png,9,test"]
+    found = opened(write(tmp_path, rows))
+    assert found.class_names == ("9", "010", "10", long)
 
 
 def test_files_that_are_elsewhere_or_nowhere(tmp_path):

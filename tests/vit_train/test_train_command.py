@@ -193,6 +193,8 @@ def test_a_bad_config_file_is_one_line(capsys, tmp_path, content, message):
         ("--model.num-head 2", "--model.num-heads"),
         ("--model.num-heads two", "--model.num-heads: expected a whole number, got 'two'"),
         ("--recipe.learning-rate fast", "--recipe.learning-rate: expected a number, got 'fast'"),
+        ("--recipe.class-weights even", "class-weights: expected balanced or numbers, got 'even'"),
+        ("--recipe.class-weights 1 2 --dry-run", "class_weights has 2 numbers, but the model has"),
         ("--model.num-heads 5", "num_heads = 5 does not divide hidden_size = 64"),
         ("--model.patch-size 3", "image_size = (8, 8) is not divisible by patch_size = (3, 3)"),
         ("--model.patch-size 2 2 2", "takes one or two whole numbers, not 2 2 2"),
@@ -422,6 +424,8 @@ def test_plot_draws_a_photo_of_ones_own(capsys, interrupted, tmp_path, monkeypat
     assert capsys.readouterr().out == "attention_mine.png\n"
     assert Path("attention_mine.png").read_bytes()[:4] == PNG
     assert run("plot", [str(run_dir.absolute()), "--image"]) == 2
+    assert run("plot", [str(run_dir.absolute()), "--image", "mine.png", "other/mine.jpg"]) == 2
+    assert "attention_mine.png: two images would be drawn as this file" in capsys.readouterr().err
 
 
 def test_plot_refuses_what_is_no_run(capsys, tmp_path):

@@ -122,6 +122,7 @@ def fly(
 
 def build(job: Job, topology: Topology, how: Mapping[str, Any], batch_size: int) -> Program:
     """Make the program of a job with another batch size; nothing is compiled."""
+    job.check()
     recipe = job.recipe.replace(batch_size=batch_size)
     rest: dict[str, Any] = {"devices": topology.devices, "loop": loop_of(job, topology, how)}
     if how["mesh"] is not None:

@@ -21,9 +21,15 @@ from vit_train.sources.place import Place, below, open_ordinary, read_all
 SPLITS = {"train": "train", "test": "test"} | dict.fromkeys(("val", "valid", "validation"), "validation")
 """Names of splits, as they are written and as they are called here."""
 LONGEST = 2**28
-"""Most bytes of a table."""
+"""Most bytes of a table, in Parquet of the columns that are read, unpacked."""
+LEAST = 16
+"""Least bytes of a row of Parquet."""
+AT_ONCE = 4096
+"""Rows of Parquet that are read before their bytes are counted."""
 BETWEEN = ";"
 """What stands between the labels of an image in a column of text."""
+COLUMNS = ("path", "label", "labels", "split")
+"""Columns that are read."""
 Row = tuple[str, Any, str]
 """A path, a label or all labels, and a split; empty for none."""
 
@@ -72,7 +78,7 @@ def open_table(spec: str, path: Place) -> ImageDataset:
         for split, files in (("train", train), ("test", test), ("validation", validation))
         if files
     ]
-    listed = [str(PurePosixPath(file)) for part in (train, test, validation) for file, _ in part]
+    listed = [file for part in (train, test, validation) for file, _ in part]
     listing = hashlib.sha256("\0".join(listed).encode())
     return ImageDataset(
         spec,
@@ -122,7 +128,13 @@ def _classes(spec: str, rows: Sequence[Row], several: bool) -> tuple[str, ...]:
     if not names:
         raise DataError(f"{spec}: no image has a label; name at least one class")
     numbers = all(name.isdecimal() for name in names)
-    return named_classes(spec, sorted(names, key=(lambda name: (int(name), name)) if numbers else None))
+    return named_classes(spec, sorted(names, key=_by_size if numbers else None))
+
+
+def _by_size(number: str) -> tuple[int, str, str]:
+    """Return what orders numbers of any length."""
+    digits = number.lstrip("0")
+    return len(digits), digits, number
 
 
 def _read(spec: str, path: Place) -> tuple[list[Row], bool]:
@@ -150,12 +162,13 @@ def _read(spec: str, path: Place) -> tuple[list[Row], bool]:
         name, label, split = row.get("path"), row.get(labels[0]), row.get("split") or ""
         if not isinstance(name, str) or not name:
             raise DataError(f"{where}: has no path; give one, or leave the row out")
-        if split not in {"": "", **SPLITS}:
+        if split not in ("", *SPLITS):
             raise DataError(f"{where}: split {split!r} is unknown; expected one of {', '.join(SPLITS)}")
         try:
             below(path.parent, name)
         except OSError as error:
             raise DataError(f"{where}: {error}; give paths relative to the table's folder") from None
+        name = str(PurePosixPath(name))  # ./a.png is a.png
         found.append((name, _label(where, label, several), SPLITS.get(split, "")))
     if not found:
         raise DataError(f"{spec}: lists no images; give each a row")
@@ -165,7 +178,12 @@ def _read(spec: str, path: Place) -> tuple[list[Row], bool]:
 def _label(where: str, label: Any, several: bool) -> Any:
     """Return the name of a class, or the names of several."""
     if several:
-        each = label.split(BETWEEN) if isinstance(label, str) else label or []
+        each = label.split(BETWEEN) if isinstance(label, str) else [] if label is None else label
+        if not isinstance(each, list):
+            raise DataError(
+                f"{where}: labels {label!r} are no list and no text; give a list of names, or a column"
+                ' "label" with one'
+            )
         names = [_label(where, one, False) for one in each if str(one).strip()]
         if len(set(names)) != len(names):
             raise DataError(f"{where}: has label {names} with one twice; name each class once")
@@ -182,7 +200,9 @@ def _csv(path: Place) -> tuple[list[str], Iterable[dict[str, Any]]]:
     if any(None in row for row in rows):
         number = next(i for i, row in enumerate(rows, start=1) if None in row)
         raise ValueError(f"row {number} has more cells than the head has columns")
-    return list(reader.fieldnames or ()), rows
+    columns = list(reader.fieldnames or ())
+    _check_columns(columns)
+    return columns, rows
 
 
 def _parquet(path: Place) -> tuple[list[str], Iterable[dict[str, Any]]]:
@@ -190,7 +210,23 @@ def _parquet(path: Place) -> tuple[list[str], Iterable[dict[str, Any]]]:
         import pyarrow.parquet as pq
     except ImportError:
         raise OSError('pyarrow reads it: pip install "vit-parity[arrow]"') from None
-    with open_ordinary(path) as file:
-        table = pq.read_table(file, columns=None)
-    kept = [name for name in ("path", "label", "labels", "split") if name in table.column_names]
-    return table.column_names, table.select(kept).to_pylist()
+    rows, nbytes = [], 0
+    with open_ordinary(path) as opened:
+        file = pq.ParquetFile(opened)
+        columns = file.schema_arrow.names
+        _check_columns(columns)
+        kept = [name for name in COLUMNS if name in columns]
+        for batch in file.iter_batches(batch_size=AT_ONCE, columns=kept):
+            # a column of nothing has any number of rows
+            nbytes += max(batch.nbytes, LEAST * batch.num_rows)
+            if nbytes > LONGEST:
+                raise OSError(f"its columns take more than {LONGEST} bytes")
+            rows += batch.to_pylist()
+    return columns, rows
+
+
+def _check_columns(columns: Sequence[str]) -> None:
+    """Check that no column is there twice, of which a reader may take either. ValueError: one is."""
+    for name in COLUMNS:
+        if (count := columns.count(name)) > 1:
+            raise ValueError(f"{count} columns are called {name!r}; keep one")

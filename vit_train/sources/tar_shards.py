@@ -69,6 +69,11 @@ class TarImages(Sequence[Any]):
         shard, offset, size, label = self.samples[index].tolist()
         return {"image": read_part(self.shards[shard], offset, size), "label": label}
 
+    @property
+    def labels(self) -> list[int]:
+        """The labels of all images."""
+        return self.samples[:, Sample._fields.index("label")].tolist()
+
     def name(self, index: int) -> str:
         """Return a record's name in messages."""
         return f"{self.shards[self.samples[index][0]]}, {self.names[index]}"
@@ -99,7 +104,7 @@ def open_tar(spec: str, path: Place) -> ImageDataset:
         if own:
             raw[split] = _read(spec, own)
     names = _class_names(spec, path)
-    classes = len(names) if names else 1 + max(_labels(each).max(initial=-1) for each in raw.values())
+    classes = len(names) if names else 1 + max(max(each.labels, default=-1) for each in raw.values())
     check_classes(spec, classes, sum(map(len, raw.values())))
     splits = {
         split: Records(each, where=f"{spec}, split {split}", num_classes=classes, image_shape=SHAPE)
@@ -213,10 +218,6 @@ def _label(shard: IO[bytes], member: tarfile.TarInfo, *, of_json: bool) -> int:
     if type(number) is not int or abs(number) > LARGEST_LABEL:
         raise ValueError(f"has label {str(said)[:80]}, expected a whole number up to {LARGEST_LABEL}")
     return number
-
-
-def _labels(raw: TarImages) -> np.ndarray:
-    return raw.samples[:, Sample._fields.index("label")]
 
 
 def _class_names(spec: str, path: Place) -> tuple[str, ...] | None:

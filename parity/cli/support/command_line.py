@@ -91,18 +91,25 @@ def _filled(kind: type) -> str:
     )
 
 
-_NO_TYPE = re.compile(r"no type matching (\S+) could be instantiated from (\[.*?\])\. Got errors: ")
+_NO_TYPE = re.compile(r"no type matching (.+?) could be instantiated from (\[.*?\])\. Got errors: ")
 _NO_NUMBER = re.compile(
     r"(?:(invalid literal for int\(\) with base 10)|could not convert string to float): (.*)"
 )
-_KINDS = {"INT": "a whole number", "FLOAT": "a number", "PATH": "a path", "STR": "a text"}
+_KINDS = {
+    "INT": "a whole number",
+    "FLOAT": "a number",
+    "[FLOAT [FLOAT ...]]": "numbers",
+    "PATH": "a path",
+    "STR": "a text",
+}
 
 
 def _plainly(message: str) -> str:
     """Return tyro's message about a value, without Python's words and the types that were tried."""
     if found := _NO_TYPE.match(message):
         kinds, words = found.groups()
-        wanted = [_KINDS.get(kind, kind.strip("{}")) for kind in kinds.split("|")]
+        bare = [kind.strip("{}") for kind in kinds.split("|")]
+        wanted = [_KINDS.get(kind, kind) for kind in bare]
         return f"expected {' or '.join(sorted(wanted))}, got {' '.join(ast.literal_eval(words))!r}"
     if found := _NO_NUMBER.match(message):
         whole, got = found.groups()

@@ -10,7 +10,7 @@ import functools
 import keyword
 import linecache
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -18,11 +18,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from parity.exporting.onnx_graph.operators import OPERATORS, known
+from parity.exporting.onnx_graph.operands import known
+from parity.exporting.onnx_graph.operators import OPERATORS, RESULTS, refused
 from vit_config import ConfigError, MissingFileError, WeightsError
 
 DOMAINS = ("", "ai.onnx")
 """Names of the standard's own operators."""
+OPSET = 13
+"""Oldest version of the standard whose operators are evaluated; a graph of an older one is converted."""
+
+LITERALS = {name: getattr(np, name) for name in ("array", "inf", "nan", "float16", "float32", "int32")}
+"""What stands in attributes as numpy and Python print them."""
 
 
 def graph_module(path: str | Path) -> Graph:
@@ -34,7 +40,7 @@ def graph_module(path: str | Path) -> Graph:
     Raises:
         MissingFileError: there is no such file.
         WeightsError: it is no ONNX file.
-        ConfigError: a node is of an operator that is not evaluated here.
+        ConfigError: a node is of an operator that is not evaluated here, or a constant of such a type.
     """
     import onnx
 
@@ -49,7 +55,25 @@ def graph_module(path: str | Path) -> Graph:
         from onnx.inliner import inline_local_functions
 
         model = inline_local_functions(model)
-    return Graph(model, path)
+    opset = next((each.version for each in model.opset_import if each.domain in DOMAINS), OPSET)
+    return Graph(model if opset >= OPSET else _newer(model, opset, path), path)
+
+
+def _newer(model: Any, opset: int, path: Path) -> Any:
+    """Return a graph by the rules of a newer version, in which some operators mean something else."""
+    from onnx.version_converter import convert_version
+
+    told = list(model.metadata_props)
+    try:
+        model = convert_version(model, OPSET)
+    except Exception as error:
+        said = " ".join(str(error).split())
+        raise ConfigError(
+            f"{path}: is of opset {opset}, of which onnx makes no opset {OPSET} ({said}); export it"
+            f" again with opset_version={OPSET} or higher"
+        ) from None
+    model.metadata_props.extend(told[len(model.metadata_props) :])
+    return model
 
 
 class Graph(torch.nn.Module):
@@ -67,7 +91,7 @@ class Graph(torch.nn.Module):
         """What the file says of itself."""
         self._paths: dict[str, str] = {}
         self._held: dict[str, np.ndarray] = {}
-        for name, array in _constants(graph):
+        for name, array in _constants(graph, path):
             self._hold(name, array)
         lines = list(_lines(graph, [each.name for each in self.inputs], path))
         self._compile(lines, str(path))
@@ -98,7 +122,7 @@ class Graph(torch.nn.Module):
     def _compile(self, lines: list[str], file: str) -> None:
         text = [f"{line}\n" for line in lines]
         linecache.cache[file] = (sum(map(len, text)), None, text, file)
-        scope: dict[str, Any] = {name: known(run) for name, run in OPERATORS.items()}
+        scope: dict[str, Any] = LITERALS | {name: known(run) for name, run in OPERATORS.items()}
         scope["w"] = _Constants(self)
         exec(compile("".join(text), file, "exec"), scope)
         self.forward = MethodType(scope["graph"], self)  # type: ignore[method-assign]
@@ -124,42 +148,58 @@ def _initialised(graph: Any) -> set[str]:
     return {each.name for each in graph.initializer}
 
 
-def _constants(graph: Any) -> Iterator[tuple[str, np.ndarray]]:
+def _constants(graph: Any, path: Path) -> Iterator[tuple[str, np.ndarray]]:
     """Yield initialisers and the outputs of Constant nodes."""
     from onnx import helper, numpy_helper
 
+    def known_type(name: str, array: np.ndarray) -> tuple[str, np.ndarray]:
+        if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
+            raise ConfigError(f"{path}: {name} is of type {array.dtype}, which is not evaluated here")
+        return name, array
+
     for each in graph.initializer:
-        yield each.name, numpy_helper.to_array(each)
+        yield known_type(each.name, numpy_helper.to_array(each))
+    for each in graph.sparse_initializer:
+        raise ConfigError(f"{path}: {each.values.name} is sparse, which is not evaluated here")
     for node in graph.node:
         if node.op_type == "Constant":
             value = helper.get_attribute_value(node.attribute[0])
             kind = node.attribute[0].name
             if kind == "value":
-                yield node.output[0], numpy_helper.to_array(value)
+                yield known_type(node.output[0], numpy_helper.to_array(value))
+            elif kind.startswith(("value_float", "value_int")):
+                yield node.output[0], np.asarray(value, np.float32 if "float" in kind else np.int64)
             else:
-                dtype = np.float32 if "float" in kind else np.int64
-                yield node.output[0], np.asarray(value, dtype)
+                raise ConfigError(f"{path}: {node.output[0]} is a {kind}, which is not evaluated here")
 
 
 def _lines(graph: Any, inputs: list[str], path: Path) -> Iterator[str]:
     """Yield the lines of the function ``graph(self, ...)``, a node each."""
     names = _Names()
-    for name, _ in _constants(graph):
+    for name, _ in _constants(graph, path):
         names.taken[name] = f"w[{name!r}]"
     yield f"def graph(self, {', '.join(map(names.of, inputs))}):"
+    used = {each.name for each in graph.output} | {each for node in graph.node for each in node.input}
     for node in graph.node:
         if node.op_type == "Constant":
             continue
-        if node.domain not in DOMAINS or node.op_type not in OPERATORS:
+        attributes = {each.name: _attribute(each) for each in node.attribute}
+        results = [*node.output]
+        if node.op_type not in RESULTS:  # it may have more, and nobody asks for them
+            results = results[:1] + [each for each in results[1:] if each in used]
+        if node.op_type == "Split" and len(node.input) < 2:
+            attributes.setdefault("num_outputs", len(results))
+        ours = node.op_type if node.domain in DOMAINS else ""
+        if why := refused(ours, node.input, attributes, results):
             kind = f"{node.domain}.{node.op_type}".strip(".")
             raise ConfigError(
-                f"{path}: node {node.name or node.output[0]} is a {kind}, which is not evaluated here"
+                f"{path}: node {node.name or node.output[0]} is a {kind}, {why} evaluated here"
                 " operation by operation; ONNX Runtime may run it"
             )
         given = [names.of(each) if each else "None" for each in node.input]
-        given += [f"{each.name}={_attribute(each)!r}" for each in node.attribute]
-        made = ", ".join(names.of(each) if each else "_" for each in node.output)
-        made += "," if node.op_type == "Split" and len(node.output) == 1 else ""
+        given += [f"{name}={value!r}" for name, value in attributes.items()]
+        made = ", ".join(names.of(each) if each else "_" for each in results)
+        made += "," if node.op_type == "Split" and len(results) == 1 else ""
         yield f"    {made} = {node.op_type}({', '.join(given)})"
     returned = ", ".join(f"{each.name!r}: {names.of(each.name)}" for each in graph.output)
     yield f"    return {{{returned}}}"
@@ -167,14 +207,16 @@ def _lines(graph: Any, inputs: list[str], path: Path) -> Iterator[str]:
 
 def _attribute(attribute: Any) -> Any:
     """Return an attribute's value. A float is of 32 bits: the shortest decimal that rounds to it."""
-    from onnx import helper
+    from onnx import TensorProto, helper, numpy_helper
 
     value = helper.get_attribute_value(attribute)
     if isinstance(value, bytes):
-        return value.decode()
+        return value.decode(errors="replace")
     if isinstance(value, float):
         return float(str(np.float32(value)))
-    return list(value) if not isinstance(value, int) else value
+    if isinstance(value, TensorProto):
+        return numpy_helper.to_array(value)
+    return list(value) if isinstance(value, Sequence) else value
 
 
 class _Names:
@@ -182,7 +224,7 @@ class _Names:
 
     def __init__(self) -> None:
         self.taken: dict[str, str] = {}
-        self._used = {*OPERATORS, "self", "w", "_", *keyword.kwlist}
+        self._used = {*OPERATORS, *LITERALS, "self", "w", "_", *keyword.kwlist}
 
     def of(self, name: str) -> str:
         """Return the name of a value, the same each time."""

@@ -1,55 +1,28 @@
 """ONNX operators as functions of PyTorch tensors, by the names and the attributes of the standard.
 
-What comes out of shapes is computed from numpy arrays to numpy arrays: see `known`.
+What comes out of shapes is computed from numpy arrays to numpy arrays: see
+`parity.exporting.onnx_graph.operands.known`.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch.nn import functional as F
 
+from parity.exporting.onnx_graph.operands import ints, number, tensor
+from parity.exporting.onnx_graph.padding import conv, pad
+
 TYPES = {
     1: torch.float32, 2: torch.uint8, 3: torch.int8, 6: torch.int32, 7: torch.int64, 9: torch.bool,
     10: torch.float16, 11: torch.float64, 16: torch.bfloat16,
 }  # fmt: skip
 """Types by the numbers of `onnx.TensorProto`."""
-
-
-def known(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an operator that maps arrays to arrays where no operand is a tensor, unseen by what records
-    a program; else its arrays become tensors where it computes with them."""
-
-    @functools.wraps(run)
-    def evaluated(*operands: Any, **attributes: Any) -> Any:
-        if any(isinstance(each, torch.Tensor) for each in operands):
-            return run(*operands, **attributes)
-        with torch._C._DisableTorchDispatch():
-            found = run(*operands, **attributes)
-        return tuple(map(_array, found)) if isinstance(found, tuple) else _array(found)
-
-    return evaluated
-
-
-def _array(value: Any) -> Any:
-    return value.numpy() if isinstance(value, torch.Tensor) else value
-
-
-def tensor(value: Any) -> torch.Tensor:
-    """Return an operand as a tensor."""
-    return value if isinstance(value, torch.Tensor) else torch.from_numpy(np.array(value))
-
-
-def ints(value: Any) -> list[int]:
-    """Return an operand that is a list of whole numbers."""
-    if isinstance(value, torch.Tensor):
-        value = value.numpy(force=True)
-    return [int(each) for each in np.asarray(value).reshape(-1)]
 
 
 def of_tensors(run: Callable[..., Any]) -> Callable[..., Any]:
@@ -60,6 +33,11 @@ def of_tensors(run: Callable[..., Any]) -> Callable[..., Any]:
 def folded(run: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function of two tensors as an operator of any number."""
     return lambda *operands: functools.reduce(run, map(tensor, operands))
+
+
+def _div(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    whole = not (a.is_floating_point() or b.is_floating_point())
+    return torch.div(a, b, rounding_mode="trunc" if whole else None)
 
 
 def reduced(run: Callable[..., Any]) -> Callable[..., Any]:
@@ -143,9 +121,7 @@ def _shape(x: Any, *, start: int = 0, end: int | None = None) -> Any:
 
 
 def _constant_of_shape(shape: Any, *, value: Any = None) -> Any:
-    from onnx import numpy_helper
-
-    filled = np.zeros(1, np.float32) if value is None else numpy_helper.to_array(value)
+    filled = np.zeros(1, np.float32) if value is None else value
     return np.full(ints(shape), filled[0])
 
 
@@ -159,12 +135,8 @@ def _cast(x: Any, *, to: int, saturate: int = 1, round_mode: str = "up") -> Any:
 
 
 def _clip(x: Any, low: Any = None, high: Any = None) -> Any:
-    bounds = [None if each is None else _number(each) for each in (low, high)]
+    bounds = [None if each is None else number(each) for each in (low, high)]
     return tensor(x).clamp(*bounds)
-
-
-def _number(value: Any) -> Any:
-    return value if isinstance(value, torch.Tensor) else np.asarray(value).item()
 
 
 def _softmax(x: Any, *, axis: int = -1) -> Any:
@@ -203,32 +175,6 @@ def _gemm(
     return product if c is None else product + (tensor(c) if beta == 1.0 else tensor(c) * beta)
 
 
-def _conv(
-    x: Any, weight: Any, bias: Any = None, *, kernel_shape: Any = None, strides: Any = None,
-    pads: Any = None, dilations: Any = None, group: int = 1, auto_pad: str = "NOTSET",
-) -> Any:  # fmt: skip
-    x, weight, bias = tensor(x), tensor(weight), None if bias is None else tensor(bias)
-    axes = weight.ndim - 2
-    if auto_pad not in ("NOTSET", "VALID"):
-        raise NotImplementedError(f"Conv with auto_pad = {auto_pad}")
-    pads = list(pads or [0] * 2 * axes)
-    if pads[:axes] != pads[axes:]:
-        both = zip(pads[:axes][::-1], pads[axes:][::-1], strict=True)
-        x, pads = F.pad(x, [*itertools.chain(*both)]), [0] * 2 * axes
-    run = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[axes]
-    return run(x, weight, bias, tuple(strides or [1] * axes), tuple(pads[:axes]),
-               tuple(dilations or [1] * axes), group)  # fmt: skip
-
-
-def _pad(x: Any, pads: Any, value: Any = None, axes: Any = None, *, mode: str = "constant") -> Any:
-    if mode != "constant" or axes is not None:
-        raise NotImplementedError(f"Pad with mode = {mode} or with axes")
-    pads = ints(pads)
-    half = len(pads) // 2
-    both = zip(pads[:half][::-1], pads[half:][::-1], strict=True)
-    return F.pad(tensor(x), [*itertools.chain(*both)], value=0 if value is None else _number(value))
-
-
 def _trilu(x: Any, k: Any = None, *, upper: int = 1) -> Any:
     return (torch.triu if upper else torch.tril)(tensor(x), 0 if k is None else ints(k)[0])
 
@@ -237,7 +183,7 @@ def _arg_max(x: Any, *, axis: int = 0, keepdims: int = 1, select_last_index: int
     return tensor(x).argmax(axis, bool(keepdims))
 
 
-def _dequantize_linear(x: Any, scale: Any, zero: Any = None, *, axis: int = 1, **_: Any) -> Any:
+def _dequantize_linear(x: Any, scale: Any, zero: Any = None, *, axis: int = 1) -> Any:
     x, scale = tensor(x), tensor(scale)
     shape = [-1 if i == axis % x.ndim else 1 for i in range(x.ndim)] if scale.numel() > 1 else []
     moved = x.to(torch.float64) if zero is None else x.to(torch.float64) - tensor(zero).reshape(shape)
@@ -274,7 +220,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     **{
         name: of_tensors(run)
         for name, run in {
-            "Add": torch.add, "Sub": torch.sub, "Mul": torch.mul, "Div": torch.div, "Pow": torch.pow,
+            "Add": torch.add, "Sub": torch.sub, "Mul": torch.mul, "Div": _div, "Pow": torch.pow,
             "Neg": torch.neg, "Abs": torch.abs, "Sqrt": torch.sqrt, "Exp": torch.exp, "Log": torch.log,
             "Erf": torch.erf, "Tanh": torch.tanh, "Sigmoid": torch.sigmoid, "Relu": torch.relu,
             "Reciprocal": torch.reciprocal, "Floor": torch.floor, "Ceil": torch.ceil,
@@ -298,8 +244,31 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "Shape": _shape, "ConstantOfShape": _constant_of_shape, "Range": _range, "Cast": _cast,
     "Clip": _clip, "Softmax": _softmax, "LogSoftmax": _log_softmax, "Gelu": _gelu,
     "LayerNormalization": _layer_normalization, "RMSNormalization": _rmsnormalization, "Gemm": _gemm,
-    "Conv": _conv, "Pad": _pad, "Trilu": _trilu, "ArgMax": _arg_max,
+    "Conv": conv, "Pad": pad, "Trilu": _trilu, "ArgMax": _arg_max,
     "DequantizeLinear": _dequantize_linear, "DynamicQuantizeLinear": _dynamic_quantize_linear,
     "MatMulInteger": _mat_mul_integer, "Flatten": _flatten, "Einsum": _einsum,
 }  # fmt: skip
 """Operators by their names."""
+RESULTS = {"Split": None, "DynamicQuantizeLinear": 3}
+"""How many results an operator has, where it is not one; None: as many as the node names."""
+
+
+def refused(
+    name: str, operands: Sequence[Any], attributes: Mapping[str, Any], results: Sequence[str]
+) -> str:
+    """Say what of a node is not evaluated here; empty if all of it is.
+
+    Args:
+        results: names of its outputs that somebody uses.
+    """
+    if name not in OPERATORS:
+        return "which is not"
+    try:
+        inspect.signature(OPERATORS[name]).bind(*operands, **attributes)
+    except TypeError as error:
+        return f"which is not as it stands here ({error})"
+    if name == "Cast" and attributes["to"] not in TYPES:
+        return f"whose to = {attributes['to']} is a type that is not"
+    if name not in RESULTS and len(results) > 1:
+        return f"whose output {results[1]} is not"
+    return ""

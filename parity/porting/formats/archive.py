@@ -31,7 +31,7 @@ class _Contents(io.BufferedReader):
     """A zip archive whose table of contents is counted before it is read."""
 
     def __init__(self, path: Path | Part, budget: Budget):
-        super().__init__(path.open("rb"))  # type: ignore[arg-type]
+        super().__init__(path.open("rb").detach())
         self._budget = budget
 
     def read(self, size: int | None = -1, /) -> bytes:

@@ -131,8 +131,12 @@ def _tensor(name: str, about: Any, places: Mapping[tuple[int, ...], Part], budge
 
     def load() -> np.ndarray:
         budget.values(math.prod(shape) * dtype.itemsize)
-        whole = np.empty(shape, dtype)
+        whole, filled = np.empty(shape, dtype), np.zeros(shape if len(pieces) > 1 else (), bool)
         for each in pieces:
+            if len(pieces) > 1:
+                if filled[each.place].any():
+                    raise WeightsError(f"{name}: two of its pieces overlap, so that they leave a gap")
+                filled[each.place] = True
             whole[each.place] = _load(each, dtype)
         return whole
 

@@ -42,9 +42,11 @@ def make_plan(subject: str, job: Job, steps: int, *, data_dir: Path) -> Plan:
     """Plan `steps` steps of a job; its data may be `RANDOM`.
 
     Raises:
-        ConfigError: the recipe has fewer steps, a kernel that only JAX has, or a teacher.
+        ConfigError: the recipe has fewer steps, a kernel that only JAX has, a teacher, or classes
+            that are not the model's or the data's.
         DataError, MissingFileError: the data set does not fit the model, or is not there.
     """
+    job.check()
     cfg, recipe = job.model, job.recipe
     if recipe.kernel != "reference":
         raise ConfigError(
@@ -63,17 +65,25 @@ def make_plan(subject: str, job: Job, steps: int, *, data_dir: Path) -> Plan:
     )
     cfg = cfg.replace(**dict.fromkeys(dropped, 0.0))
     if job.data == RANDOM:
+        if recipe.class_weights == "balanced":
+            raise ConfigError(
+                'class_weights = "balanced" counts the labels of a data set, but the batches are random;'
+                " give one by --data, or numbers"
+            )
         per_epoch = -(-steps // recipe.epochs)  # so that the steps cover the schedule
         size = "x".join(map(str, (*cfg.image_size, cfg.in_channels)))
         words = f"{DIFFERENT} random batches of {recipe.batch_size} images of {size}, over and over"
         return Plan(
             subject, cfg, recipe, steps, per_epoch, words, lambda: _random(cfg, recipe, steps), dropped
         )
+    from vit_train.balance import weighed
     from vit_train.data import open_dataset, steps_per_epoch, train_batches
-    from vit_train.fit import fitted, hold_out, make_preprocess
+    from vit_train.fit import check_labels, fitted, hold_out, make_preprocess
 
     whole = fitted(cfg, open_dataset(job.data, data_dir))
     dataset, _ = hold_out(whole, recipe.validation_fraction)
+    check_labels(recipe, dataset)
+    recipe = weighed(job, dataset)[0].recipe
     per_epoch = steps_per_epoch(len(dataset.train), recipe.batch_size)
     if steps > recipe.epochs * per_epoch:
         raise ConfigError(
@@ -95,5 +105,8 @@ def _random(cfg: ViTConfig, recipe: Recipe, steps: int) -> Iterator[Batch]:
     for step in range(steps):
         stream = np.random.default_rng([recipe.seed, step % DIFFERENT])
         images = stream.standard_normal((recipe.batch_size, *cfg.image_size, cfg.in_channels))
-        labels = stream.integers(0, cfg.num_logits, recipe.batch_size)
-        yield {"image": images.astype(np.float32), "label": labels.astype(np.int32)}
+        if recipe.several:
+            labels = stream.integers(0, 2, (recipe.batch_size, cfg.num_logits)).astype(np.float32)
+        else:
+            labels = stream.integers(0, cfg.num_logits, recipe.batch_size).astype(np.int32)
+        yield {"image": images.astype(np.float32), "label": labels}

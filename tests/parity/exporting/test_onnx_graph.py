@@ -4,6 +4,7 @@ import linecache
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
@@ -56,13 +57,21 @@ CASES = [
     ("Concat", [X, 2 * X], {"axis": 1}), ("Expand", [X[:, :1], i64(3, 1, 6, 1)], {}),
     ("Gather", [X, i64(3, -1).reshape(1, 2)], {"axis": 1}), ("Gather", [X, np.array(2)], {"axis": 2}),
     ("Cast", [X], {"to": TensorProto.INT32}), ("Clip", [X, np.float32(-0.3), np.float32(0.4)], {}),
-    ("ConstantOfShape", [i64(2, 3)], {}), ("Range", [np.int64(1), np.int64(9), np.int64(3)], {}),
+    ("ConstantOfShape", [i64(2, 3)], {}), ("Div", [i64(7, -7, 6), i64(2)], {}),
+    *(("ConstantOfShape", [i64(2, 3)], {"value": numpy_helper.from_array(each)})
+      for each in (GAINS[:1], np.float32([np.inf]), i64(7), BOOLS[0, 0, :1])),
+    ("Range", [np.int64(1), np.int64(9), np.int64(3)], {}),
     ("LayerNormalization", [X, GAINS, GAINS[::-1].copy()], {"epsilon": 1e-3}),
     ("RMSNormalization", [X, GAINS], {"epsilon": 1e-3}),
     ("Conv", [IMAGE, KERNEL, KERNEL[:, 0, 0, 0].copy()],
      {"group": 2, "strides": [2, 1], "pads": [1, 0, 1, 0]}),
     ("Conv", [IMAGE, KERNEL], {"group": 2, "dilations": [2, 1], "pads": [1, 0, 0, 2]}),
-    ("Pad", [X, i64(0, 1, 0, 2, 0, 3), np.float32(0.5)], {}), ("Trilu", [X, np.array(1)], {"upper": 0}),
+    *(("Conv", [IMAGE, KERNEL], {"group": 2, "strides": [2, 1], "auto_pad": rule, "dilations": [1, 2]})
+      for rule in ("SAME_UPPER", "SAME_LOWER", "VALID")),
+    ("Pad", [X, i64(0, 1, 0, 2, 0, 3), np.float32(0.5)], {}),
+    ("Pad", [X, i64(1, 2, 3, 1), np.float32(0.5), i64(2, 0)], {}),
+    *(("Pad", [X, i64(0, 1, 4, 1, 2, 0)], {"mode": mode}) for mode in ("reflect", "edge", "wrap")),
+    ("Trilu", [X, np.array(1)], {"upper": 0}),
     ("ArgMax", [X], {"axis": 1}), ("Einsum", [X, ROWS], {"equation": "bnd,de->bne"}),
     ("DequantizeLinear", [BYTES, np.abs(GAINS), BYTES[0]], {"axis": 1}),
     ("DynamicQuantizeLinear", [X], {}),
@@ -72,13 +81,13 @@ CASES = [
 OUTPUTS = {"DynamicQuantizeLinear": 3}
 
 
-def written(path, nodes, inputs, outputs, constants=()):
+def written(path, nodes, inputs, outputs, constants=(), opset=23):
     kind = helper.np_dtype_to_tensor_dtype
     given = [helper.make_tensor_value_info(n, kind(a.dtype), a.shape) for n, a in inputs.items()]
     made = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
     held = [numpy_helper.from_array(array, name) for name, array in dict(constants).items()]
     graph = helper.make_graph(nodes, "graph", given, made, held)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)]), path)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)]), path)
     return path
 
 
@@ -99,6 +108,60 @@ def test_operators_are_the_standards(tmp_path, where):
             found = module(*given)
         for value, each in zip(wanted, found.values(), strict=True):
             np.testing.assert_allclose(np.asarray(each), value, rtol=2e-6, atol=2e-6, err_msg=name)
+
+
+IMAGES = {"images": IMAGE}
+
+
+@pytest.mark.parametrize(
+    ("node", "attributes", "outputs", "opset"),
+    [
+        ("Softmax", {}, ["y"], 11), ("Clip", {"min": -0.5, "max": 0.5}, ["y"], 10),
+        ("Pad", {"pads": [0, 0, 1, 2, 0, 0, 3, 4], "mode": "edge"}, ["y"], 10),
+        ("Split", {"axis": 2, "split": [3, 4]}, ["y", "z"], 11), ("Split", {"axis": 3}, ["y", "z"], 13),
+        ("Split", {"axis": 3}, ["y", "z"], 9), ("Unsqueeze", {"axes": [1]}, ["y"], 11),
+        ("ReduceMean", {"axes": [2, 3]}, ["y"], 17),
+    ],
+)  # fmt: skip
+def test_operators_of_older_versions_are_theirs(tmp_path, node, attributes, outputs, opset):
+    made = helper.make_node(node, ["images"], outputs, **attributes)
+    graph = written(tmp_path / "old.onnx", [made], IMAGES, outputs, opset=opset)
+    session = onnxruntime.InferenceSession(graph)
+    with torch.no_grad():
+        found = graph_module(graph)(torch.from_numpy(IMAGE))
+    for value, each in zip(session.run(None, IMAGES), found.values(), strict=True):
+        np.testing.assert_allclose(np.asarray(each), value, rtol=2e-6, atol=2e-6)
+
+
+def test_a_result_that_nobody_asks_for_is_not_made(tmp_path):
+    """A batch of two images is not taken for an image and a mask."""
+    node = helper.make_node("Dropout", ["images"], ["y", "mask"], name="rest")
+    graph = written(tmp_path / "one.onnx", [node], IMAGES, ["y"])
+    assert torch.equal(graph_module(graph)(torch.from_numpy(IMAGE))["y"], torch.from_numpy(IMAGE))
+    with pytest.raises(ConfigError, match="node rest is a Dropout, whose output mask is not evaluated"):
+        graph_module(written(tmp_path / "two.onnx", [node], IMAGES, ["y", "mask"]))
+
+
+@pytest.mark.parametrize(
+    ("node", "attributes", "opset", "said"),
+    [
+        ("Cast", {"to": TensorProto.FLOAT8E4M3FN}, 23, "node n is a Cast, whose to = 17 is a type"),
+        ("DequantizeLinear", {"block_size": 2}, 23, "node n is a DequantizeLinear, which is not as it"),
+        ("Upsample", {"mode": "nearest"}, 9, "node y is a Resize, which is not evaluated here"),
+        ("Nonsense", {}, 9, "is of opset 9, of which onnx makes no opset 13"),
+        ("Constant", {"value_string": "text"}, 23, "y is a value_string, which is not evaluated"),
+    ],
+)
+def test_what_is_not_evaluated_is_one_line_with_the_node(
+    tmp_path, capsys, node, attributes, opset, said
+):
+    given = [] if node == "Constant" else ["images"] * (1 if node == "Cast" else 2)
+    nodes = [helper.make_node(node, given, ["y"], name="n", **attributes)]
+    graph = str(written(tmp_path / "odd.onnx", nodes, IMAGES, ["y"], opset=opset))
+    assert main(["diff", graph, graph]) == 2
+    printed = capsys.readouterr().err
+    assert f"{graph}: {said}" in printed
+    assert printed.count("\n") == 1
 
 
 def layer(path, epsilon=1e-6, approximate="none"):

@@ -43,6 +43,7 @@ def adapter(folder, config=CONFIG, **tensors):
     ("entries", "scales"),
     [
         ({}, (2.5, 2.5)),
+        ({"init_lora_weights": "gaussian"}, (2.5, 2.5)),
         ({"use_rslora": True}, (5 / 2**0.5, 5 / 2**0.5)),
         ({"alpha_pattern": {"layer.2.attention.attention.query": 8}}, (2.5, 4.0)),
     ],
@@ -83,6 +84,13 @@ def test_one_that_is_not_used_is_an_error(base, tmp_path, capsys):
     ("config", "tensors", "kind", "said"),
     [
         ({"use_dora": True}, {}, ConfigError, "use_dora = True, which is not merged here"),
+        (
+            {"init_lora_weights": "pissa_niter_4"},
+            {},
+            ConfigError,
+            "'pissa_niter_4', which is not merged",
+        ),
+        ({"alpha_pattern": {"layer\\..*query": 8}}, {}, ConfigError, "alpha_pattern = .* not merged"),
         ({"peft_type": "IA3"}, {}, ConfigError, "peft_type = 'IA3'; only LORA"),
         ({"r": 3}, {}, WeightsError, "r = 3, lora_alpha = 5, and vit.encoder.layer.0.* has a rank of 2"),
         ({}, {"vit.other.lora_A.weight": (2, 9)}, WeightsError, "one of lora_A and lora_B"),

@@ -84,8 +84,8 @@ def test_preprocessing_is_extended_or_asked_for(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (("--channels", "4"), "--channels 4, --by None: give both"),
-        (("--by", "sum"), "--channels None, --by sum: give both"),
+        (("--channels", "4"), "--channels 4: by which rule? give --by repeat, sum, mean-scale, zeros"),
+        (("--by", "sum"), "--by sum: how many channels? give --channels N, too"),
         (("--channels", "0", "--by", "sum"), "must be at least 1"),
         (("--channels", "4", "--by", "sum"), "makes one channel; give --by mean-scale"),
         (("--channels", "1", "--by", "repeat"), "would drop all but one; give --by sum"),

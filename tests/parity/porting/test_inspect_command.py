@@ -217,13 +217,21 @@ def test_inspect_a_file(file, tmp_path, capsys):
     assert "safetensors: 61 tensors, float32, 94.1 kB" in joined
     assert "attention differential shapes" in joined
     assert "classes 11: a, b, c, d, e, ..." in joined
-    assert "crop_mode=center, pixel_type=uint8, several_labels=False (from its header)" in joined
+    assert "crop_mode=center (from its header)" in joined
     assert "lambda_q1" in out
     content = json.loads(path.read_text())
     assert content["file"]["dialect"] == "parity"
     (drawn,) = content["file"]["anomalies"]  # the model was never trained
     assert drawn.startswith("head.weight: as it was drawn")
     assert content["file"]["tensors"]["cls_token"] == {"shape": [1, 1, 30], "dtype": "float32"}
+
+
+def test_what_few_files_say_of_pixels_is_shown_where_they_do(tmp_path, capsys):
+    path = tmp_path / "bands.safetensors"
+    told = Preprocess(pixel_type="uint16", several_labels=True)
+    save(path, vit_torch.ViT(TINY), preprocess=told)
+    out = " ".join(out_of(capsys, "inspect", str(path), "--depth", "0", "--skip-values").split())
+    assert "crop_mode=center, pixel_type=uint16, several_labels=True (from its header)" in out
 
 
 def test_a_file_that_its_schema_does_not_describe(tmp_path, capsys):

@@ -112,7 +112,8 @@ def test_a_checkpoint_is_known_by_its_digest(tmp_path, capsys, monkeypatch):
 
 def test_nothing_goes_beside_it(tmp_path, capsys):
     for argv, said in (
-        (["digits", "--against", "x.json"], "--subject: --against repeats the check of its file"),
+        (["digits", "--against", "x.json"], "digits: --against repeats the check of its file"),
+        (["--set", "depth=2", "--against", "x.json"], "--set: --against"),
         (["--seed", "1", "--against", "x.json"], "--seed: --against"),
         (
             ["--against", str(tmp_path / "x.json")],

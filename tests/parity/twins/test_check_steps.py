@@ -1,6 +1,8 @@
 """Both twins trained on the same batches: alike where they are, and caught where a step is wrong."""
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,7 @@ from parity.twins.steps.steps_report import draw_steps, print_steps, steps_to_di
 from parity.twins.steps.train_both import Curve, Walk
 from tests.support.refusals import one_line
 from tests.support.tiny import TINY
+from tests.support.tiny_tfds import png
 from vit_config import ConfigError, Recipe, Rope
 from vit_config.job import Job
 
@@ -170,6 +173,24 @@ def test_dropout_is_set_to_zero_and_said(tmp_path, capsys):
         np.testing.assert_array_equal(one["image"], other["image"])
 
 
+def test_classes_weigh_and_labels_are_as_in_training(tmp_path):
+    several = {"labels": "several", "loss": "sigmoid_mean"}
+    report = _check(tmp_path, Job(CFG, RECIPE.replace(**several), RANDOM), steps=1)
+    assert report.passed
+    for number, name in enumerate("aab"):
+        path = tmp_path / "train" / name / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(png(np.full((9, 7, 3), 80 * number, np.uint8)))
+    shutil.copytree(tmp_path / "train", tmp_path / "test")
+    recipe = RECIPE.replace(class_weights="balanced", batch_size=3)
+    job = Job(CFG.replace(num_classes=2), recipe, f"folder:{tmp_path}")
+    plan = make_plan("tiny", job, 1, data_dir=tmp_path)
+    assert plan.recipe.class_weights == pytest.approx([3 / 4, 3 / 2])
+    with pytest.raises(ConfigError) as caught:
+        make_plan("tiny", replace(job, recipe=recipe.replace(**several)), 1, data_dir=tmp_path)
+    one_line(caught.value, "one label for an image", 'labels = "several"')
+
+
 def test_report(clean, tmp_path, capsys):
     print_steps(clean)
     said = capsys.readouterr().out
@@ -187,6 +208,8 @@ def test_report(clean, tmp_path, capsys):
     [
         (0, {}, ["--steps 0", "at least 1"]),
         (2, {"kernel": "xla"}, ['kernel = "xla"', "reference"]),
+        (2, {"class_weights": "balanced"}, ['class_weights = "balanced"', "batches are random"]),
+        (2, {"class_weights": (1.0, 2.0)}, ["class_weights has 2 numbers", "num_classes = 11"]),
     ],
 )
 def test_what_cannot_be_compared(steps, changes, words, tmp_path):

@@ -7,7 +7,7 @@ from typing import Any
 
 from parity.porting.dialects.dialect import ANY, Dialect, by_code
 from parity.porting.dialects.hf.config import NUMBERS, HfSettings
-from parity.porting.dialects.hf.keys import ACTS, Key, sizes
+from parity.porting.dialects.hf.keys import ACTS, Key, among, sizes
 from parity.porting.dialects.hf.vit import EMBEDDINGS, RESIZED, SQUARE
 from parity.porting.dialects.table import apart, layer, row
 from vit_config import ViTConfig
@@ -34,7 +34,7 @@ KEYS = (
     Key("intermediate_size", "mlp_dim", 4096),
     Key("attention_bias", "qkv_bias", False),
     Key("layer_scale_init_value", "layer_scale", 0.1),
-    Key("norm_type", "norm", "layer_norm", NORMS.__getitem__, NAMES.__getitem__),
+    Key("norm_type", "norm", "layer_norm", among(NORMS), NAMES.__getitem__),
     Key("attention_dropout", "dropout_attention", 0.0),
     Key("projection_dropout", "dropout_attention_out", 0.0),
     Key("hidden_dropout_prob", ("dropout_embed", "dropout_mlp_outer"), 0.0),

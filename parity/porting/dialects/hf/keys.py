@@ -25,10 +25,15 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _act(name: Any) -> str:
-    if name not in ACTS:
-        raise ConfigError(f"is none of {', '.join(ACTS)}, which a schema supports")
-    return ACTS[name]
+def among(known: Mapping[str, str]) -> Callable[[Any], str]:
+    """Return the function that reads one of the library's names as ours."""
+
+    def read(name: Any) -> str:
+        if name not in known:
+            raise ConfigError(f"is none of {', '.join(known)}, which a schema supports")
+        return known[name]
+
+    return read
 
 
 def _act_name(act: str) -> str:
@@ -109,7 +114,7 @@ def sizes(
 
 def act_key(default: str) -> Key:
     """Return the entry of the activation."""
-    return Key("hidden_act", "act", default, _act, _act_name)
+    return Key("hidden_act", "act", default, among(ACTS), _act_name)
 
 
 MLP = (Key("intermediate_size", "mlp_dim", 3072),)

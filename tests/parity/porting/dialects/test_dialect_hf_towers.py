@@ -1,5 +1,7 @@
 """Image towers of transformers: BLIP, BLIP-2, OWL-ViT, AIMv2, InternVL and CLIP's relatives."""
 
+import json
+
 import pytest
 import torch
 
@@ -85,6 +87,14 @@ def test_what_no_schema_says_is_refused(tmp_path):
     model = build("InternVLVisionModel", "InternVLVisionConfig", **TOWER, use_qk_norm=True)
     with pytest.raises((ConfigError, ValueError), match=r"use_qk_norm|unknown to hf-internvl-vision"):
         read_checkpoint(save(model, tmp_path / "saved"))
+
+
+def test_a_name_that_no_schema_has_is_shown_beside_those_that_are_known(tmp_path):
+    saved = save(build("InternVLVisionModel", "InternVLVisionConfig", **TOWER), tmp_path / "saved")
+    told = json.loads((saved / "config.json").read_text())
+    (saved / "config.json").write_text(json.dumps({**told, "norm_type": "batch_norm"}))
+    with pytest.raises(ConfigError, match="norm_type = 'batch_norm' is none of layer_norm, rms_norm"):
+        read_checkpoint(saved)
 
 
 def test_the_head_of_aimv2_is_left_out_and_said(tmp_path):

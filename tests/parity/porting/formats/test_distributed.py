@@ -66,6 +66,11 @@ def test_pieces_of_several_shards_are_put_together(tmp_path):
     for number, half in enumerate(halves):
         shutil.copy(half / "__0_0.distcp", both / f"__{number}_0.distcp")
     np.testing.assert_array_equal(open_container(both).tensors["w"].load(), whole.numpy())
+    about.size = torch.Size([8, 5])
+    about.chunks = [about.chunks[0], about.chunks[0]]
+    (both / ".metadata").write_bytes(pickle.dumps(index))
+    with pytest.raises(WeightsError, match="w: two of its pieces overlap"):
+        open_container(both).tensors["w"].load()
     (both / "__1_0.distcp").unlink()
     with pytest.raises(MissingFileError, match=r"__1_0\.distcp: no such file"):
         open_container(both)
