@@ -149,7 +149,7 @@ notebooks: $(VENV)/ready
 
 # the source archive, a wheel from it, installed in a clean environment, used from another folder
 smoke: $(VENV)/ready
-	rm -rf build dist && $(RUN) -m build --quiet
+	rm -rf dist && $(RUN) -m build --quiet
 	./tests/smoke_wheel.sh dist/*.whl
 
 # refuses with a line what is not ready; uploads nothing
