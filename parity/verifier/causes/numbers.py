@@ -228,7 +228,7 @@ def is_number(op: Operation) -> bool:
 
 def _is_product(numbers: list[float], ratio: float) -> bool:
     """Return whether a ratio, or its inverse, is the product of some numbers and inverses of others."""
-    several = sorted({abs(each) for each in numbers if each and np.isfinite(each)})[:MOST_SCALES]
+    several = [abs(each) for each in numbers if each and np.isfinite(each)][:MOST_SCALES]
     logs = [0.0]
     for each in np.log(several):
         logs += [total + sign * each for total in logs for sign in (1, -1)]
