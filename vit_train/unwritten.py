@@ -16,7 +16,8 @@ UNFINISHED = ".orbax-checkpoint-tmp"
 
 def unwritten(folder: Path, reason: str) -> CheckpointError:
     """Make the error of a checkpoint that the disk refused, with the free space and the intact
-    checkpoints; or of a run's folder that is gone, in whose place writing may have left a checkpoint's beginning.
+    checkpoints; or of a run's folder that is gone, in whose place there may be the beginning of a
+    checkpoint.
 
     Args:
         folder: folder of the checkpoints.
