@@ -41,5 +41,5 @@ def unwritten(folder: Path, reason: str) -> CheckpointError:
         room = "the folder is gone"
     return CheckpointError(
         f"{folder}: the last checkpoint cannot be written ({reason}); {room}. The checkpoints before it"
-        " are whole: make room, and the same command goes on from them"
+        " are whole: make room, or the folder writable, and the same command goes on from them"
     )
