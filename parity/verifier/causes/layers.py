@@ -1,5 +1,5 @@
 """Layers with parameters of their own that were loaded in another order: names sorted as strings, a list
-turned round, two exchanged."""
+turned round, two exchanged; and parameters that were stacked in another order, as of experts."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import numpy as np
 
 from parity.verifier.causes.cause import Said
 from parity.verifier.causes.loops import loops_in_another_order
-from parity.verifier.programs.program import Program
-from parity.verifier.search.meeting import is_weak
+from parity.verifier.programs.fingerprint import fingerprint
+from parity.verifier.programs.program import Operation, Program
+from parity.verifier.search.meeting import Index, is_weak
 from parity.verifier.search.places import Search
 from parity.verifier.search.region import Found, Region
 
+MOST_ROWS = 256
 _Columns = dict[str, list[int]]
 """Of a list of layers: what all of them have under a name, in the order of their use."""
 
@@ -23,6 +25,7 @@ def rows_or_layers_in_another_order(search: Search) -> Iterator[tuple[Found, Sai
     """Yield what B's loops, or its lists of layers, take in another order than A's, all as one."""
     yield from loops_in_another_order(search)
     yield from layers_in_another_order(search)
+    yield from stacks_in_another_order(search)
 
 
 def layers_in_another_order(search: Search) -> Iterator[tuple[Found, Said]]:
@@ -67,6 +70,55 @@ def layers_in_another_order(search: Search) -> Iterator[tuple[Found, Said]]:
             yield found, _said(name, order)
             if now is None:
                 return
+
+
+def stacks_in_another_order(search: Search) -> Iterator[tuple[Found, Said]]:
+    """Yield stacked parameters of B's whose rows are A's parameters, such as those of experts, in
+    another order than their names count; B is then patched with A's order."""
+    now = search.round()
+    if now is None:
+        return
+    readers = search.b.consumers()
+    leaves = Index(search.a, {op.index for op in search.a.operations if op.kind == "parameter"})
+    stacks = [op for op in search.b.operations if op.kind == "parameter" and readers[op.index]]
+    held = {op.index: found for op in stacks if (found := _rows(search.b, op, leaves)) is not None}
+    for order in dict.fromkeys(order for order, _ in held.values()):
+        some = [i for i, (own, _) in held.items() if own == order]
+        given = {i: search.b.kept[i][list(np.argsort(order))] for i in some}
+        fed = search.b.fed(given, {})
+        left = search.round(fed)
+        if order == tuple(sorted(order)) or (left is not None and len(left.reach_b) >= len(now.reach_b)):
+            continue
+        y, wanted = some[0], held[some[0]][1]
+        found = Found(
+            Region(search.a, wanted, [], [_use(search.a, wanted, search.a.consumers())]),
+            Region(search.b, y, [], [_use(search.b, y, readers)]),
+            given[y], search.b.kept[y], repaired=fed,
+        )  # fmt: skip
+        names = ", ".join(search.b.operations[i].label for i in some[:3])
+        said = f"the {len(order)} rows of {names} are A's {', '.join(map(str, order[:12]))}"
+        search.b = fed
+        yield found, ("permuted", said)
+        return
+
+
+def _rows(b: Program, op: Operation, leaves: Index) -> tuple[tuple[int, ...], int] | None:
+    """Return which of A's parameters, as their names count, the rows of a stacked one are, and the first
+    row's; None where it is no stack of such parameters."""
+    if len(op.shape) < 2 or not 1 < op.shape[0] <= MOST_ROWS:
+        return None
+    lists: dict[tuple[str, str], dict[int, int]] = {}
+    """By the name around a number: the parameter of each row, by its number."""
+    for row in b.kept[op.index]:
+        for each in leaves.find(fingerprint(row)) if row.min() < row.max() else ():
+            for number in re.finditer(r"\d+", each.label if each.size == row.size else ""):
+                around = each.label[: number.start()], each.label[number.end() :]
+                lists.setdefault(around, {}).setdefault(int(number[0]), each.index)
+    whole = next((found for found in lists.values() if len(found) == op.shape[0]), None)
+    if whole is None:
+        return None
+    ranks = {number: rank for rank, number in enumerate(sorted(whole))}
+    return tuple(ranks[number] for number in whole), next(iter(whole.values()))
 
 
 def _said(name: str, order: tuple[int, ...]) -> Said:

@@ -78,3 +78,42 @@ def test_a_fault_beside_the_order_is_found_too() -> None:
     first, second = compare(original(), (function, (wrong, x))).places
     assert first.cause == "permuted"
     assert second.kind == "parameter"
+
+
+class Experts(torch.nn.Module):
+    """Mixes all experts by a softmax over them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = torch.nn.Linear(WIDTH, 4)
+        self.up, self.down = (
+            torch.nn.ModuleList(torch.nn.Linear(*sizes) for _ in range(4))
+            for sizes in ((WIDTH, 3), (3, WIDTH))
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        each = [down(torch.tanh(up(x))) for up, down in zip(self.up, self.down, strict=True)]
+        return (torch.stack(each, 1) * self.router(x).softmax(-1)[..., None]).sum(1)
+
+
+@pytest.mark.parametrize("order", [[3, 0, 1, 2], [0, 1, 2, 3]])
+def test_experts_whose_second_weights_are_stacked_in_another_order(order: list[int]) -> None:
+    torch.manual_seed(4)
+    model, x = Experts().double().eval(), torch.randn(5, WIDTH).double()
+    held = {key: value.numpy() for key, value in model.state_dict().items()}
+
+    def stacked(name: str, order: list[int]) -> tuple[Any, Any]:
+        return tuple(np.stack([held[f"{name}.{i}.{key}"] for i in order]) for key in ("weight", "bias"))
+
+    def function(params: Any, x: Any) -> Any:
+        (w1, b1), (w2, b2) = params["up"], params["down"]
+        each = jnp.tanh(jnp.einsum("nd,emd->nem", x, w1) + b1)
+        gates = jax.nn.softmax(x @ params["router"][0].T + params["router"][1])
+        return jnp.einsum("ned,ne->nd", jnp.einsum("nem,edm->ned", each, w2) + b2, gates)
+
+    params = {"up": stacked("up", [0, 1, 2, 3]), "down": stacked("down", order)}
+    params["router"] = held["router.weight"], held["router.bias"]
+    found = compare((model, x), (function, (params, x.numpy())))
+    said = [(place.cause, place.message) for place in found.places]
+    rows = "the 4 rows of params.down.0, params.down.1 are A's 3, 0, 1, 2"
+    assert said == ([] if order == sorted(order) else [("permuted", rows)])
