@@ -84,7 +84,7 @@ def cause_of(found: Found, index: Index) -> Said:
     if found.value.shape != found.instead.shape:
         return "", ""
     said = _first(found, index)
-    if said is not None and said[0] in _UNLESS_ANOTHER and skips.may_be_another(found):
+    if said is not None and said[0] in _UNLESS_ANOTHER and skips.may_be_another(found, said[0]):
         return "", ""
     if said is None and (wider := widened(found, index)) is not None:
         said = _first(wider, index)

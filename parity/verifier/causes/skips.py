@@ -44,30 +44,35 @@ def judge(found: Found, _: Index) -> Said | None:
     return _partly(found, found.a, "A")
 
 
-def may_be_another(found: Found) -> bool:
+def may_be_another(found: Found, name: str) -> bool:
     """Return whether B has operations that lead back to the value before them, as a limit that is not
-    reached does, right before its end or right after A's value there: they may stand for A's, and change
-    nothing only here."""
+    reached does, right after A's value, or, unless one scale explains all, right before its own: they
+    may stand for A's, and change nothing only here."""
     program, end = found.b.program, found.b.end
-    while (op := program.operations[end]).inputs and (op.is_layout or op.name in _KEEPING):
-        end = op.inputs[0]
-    before = _near(op.inputs, lambda i: program.operations[i].inputs)
     after = found.repaired or program
     readers = after.consumers()
-    behind = (
-        after.operations[i] for i in _near(found.b.readers or readers[found.b.end], lambda i: readers[i])
-    )
-    computed = [op for op in behind if not op.is_layout and op.name not in _KEEPING]
-    return _has(found.instead, [program.operations[i] for i in before]) or _has(found.value, computed)
+    behind = _near(found.b.readers or readers[end], lambda i: readers[i])
+    if _has(found.value, (after.operations[i] for i in behind)):
+        return True
+    while (op := program.operations[end]).inputs and not _computes(op):
+        end = op.inputs[0]
+    before = _near(op.inputs, lambda i: program.operations[i].inputs)
+    makers = (program.operations[i] for i in before)
+    return not name.startswith("scale") and _has(found.instead, makers, moved=True)
 
 
-def _has(value: np.ndarray, operations: Iterable[Operation]) -> bool:
-    """Return whether one of some operations has a value of many numbers, in any order."""
+def _has(value: np.ndarray, operations: Iterable[Operation], *, moved: bool = False) -> bool:
+    """Return whether one of some operations has a value of many numbers; `moved`: by moving it, too."""
     mark = fingerprint(value)
     return any(
         op.size == value.size > 1 and op.mark is not None and same(op.mark, mark, op.near)
         for op in operations
+        if moved or _computes(op)
     )
+
+
+def _computes(op: Operation) -> bool:
+    return not op.is_layout and op.name not in _KEEPING
 
 
 def _near(first: Iterable[int], then: Callable[[int], Iterable[int]]) -> set[int]:
