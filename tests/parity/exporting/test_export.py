@@ -119,6 +119,9 @@ EXHAUSTIVE = [
         ("torch-export", "tanh_gelu", "float32", "activation"),
         ("torch-export", "norm_epsilon", "float32", "epsilon"),
         ("torch-export", "resize", "uint8", "resize"),
+        ("stablehlo", "tanh_gelu", "float32", "activation"),
+        ("stablehlo", "norm_epsilon", "float32", "epsilon"),
+        ("stablehlo", "resize", "uint8", "resize"),
     )
 ]
 
@@ -135,7 +138,8 @@ def test_an_exporter_that_is_wrong_leaves_nothing_and_is_told_why(
         fault = None
 
     def wrong(subject, about, platforms):
-        with inject(fault and f"{fault}@torch", CFG):
+        twin = "jax" if form.layout == "NHWC" else "torch"
+        with inject(fault and f"{fault}@{twin}", CFG):
             return form.write(subject, about, platforms)
 
     monkeypatch.setitem(FORMATS, form.name, replace(form, write=wrong))
