@@ -79,6 +79,14 @@ def test_prepared_images_go_through_onnx(weights, tmp_path):
 
 
 @pytest.mark.exhaustive
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_stablehlo_is_the_checkpoint_operation_by_operation(weights, tmp_path, dtype):
+    out = tmp_path / "own.stablehlo"
+    parity.export(weights, out, to="stablehlo", input="float32", dtype=dtype)
+    assert parity.diff(str(weights), str(out)).verdict == "EQUAL"
+
+
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("to", ["onnx", "torch-export", "stablehlo"])
 def test_every_format_takes_pictures(weights, tmp_path, to, dtype):
