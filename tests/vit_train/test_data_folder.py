@@ -188,6 +188,7 @@ def test_damaged_images_do_not_count_in_a_score(root):
 
 def test_a_run_on_a_folder_names_what_was_replaced(root, tmp_path, capsys):
     (root / "train" / "red" / "02.png").write_bytes(b"no image")
+    (root / "train" / "red" / "02.gif").write_bytes(b"of any content")
     cfg = ViTConfig(
         image_size=SIZE,
         patch_size=(7, 5),
@@ -205,6 +206,7 @@ def test_a_run_on_a_folder_names_what_was_replaced(root, tmp_path, capsys):
     assert (trained.step, trained.test.count) == (3, 15)
     assert trained.preprocess.class_names == ("blue", "green", "red")
     said = capsys.readouterr().out
+    assert "left out 1 .gif" in said
     assert "damaged images that were replaced: 1" in said
     assert "--damaged replace" not in said  # which the user gave
     (event,) = [event for event in read_log(tmp_path / "run") if event["kind"] == "damaged"]
