@@ -2,8 +2,8 @@
 
 Classes for masked images, for pairs of towers and for backbones contain an image encoder, which is the
 part that a checkpoint holds and that is run. For a larger model, such as LLaVA, it is the module that
-this model builds for its tower; nothing else of it gets memory, except the other tower of a pair (OWL-ViT,
-CLIPSeg).
+this model builds for its tower; nothing else of it gets memory, except the other tower of a pair
+(OWL-ViT, CLIPSeg).
 """
 
 from __future__ import annotations
