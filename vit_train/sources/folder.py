@@ -20,8 +20,8 @@ from vit_train.sources.place import Place, files_below, folders_in, read_all
 SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".npy")
 """Endings of image files, in any case: torchvision's list, and NumPy's arrays."""
 NO_IMAGES = (".gif", ".jfif", ".heic", ".heif", ".avif", ".jp2", ".jxl", ".tga", ".svg")
-"""Endings of pictures that torchvision's list lacks: training counts them in a note, `parity predict` tries
-to read them."""
+"""Endings of pictures that torchvision's list lacks: training counts them in a note, and `parity
+predict` tries to read them."""
 TEST_FOLDERS = ("val", "validation", "test")
 """Folders for testing: the first that exists; beside "test" the first other is for validation."""
 HELD_OUT = 10
