@@ -127,9 +127,9 @@ def _files_of(
 ) -> dict[str, list[str]]:
     """Return the images of each class in a folder, which must have the classes to train on."""
     if (there := _classes(spec, folder)) != names:
-        odd = sorted(set(there) ^ set(names))
+        single = sorted(set(there) ^ set(names))
         raise DataError(
-            f"{spec}: {folder} has {len(there)} classes, {root / 'train'} has {len(names)}; {odd[0]} is"
+            f"{spec}: {folder} has {len(there)} classes, {root / 'train'} has {len(names)}; {single[0]} is"
             " in one of them only; give both the same folders"
         )
     return {name: [*_images(root, folder / name, odd)] for name in names}
