@@ -13,10 +13,10 @@ together. Exit status 0 if at least 97 % are killed or equal; of a share, which 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import math
 import os
-import random
 import shutil
 import sys
 import tempfile
@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from evidence import ROOT
-from evidence.core_mutants.draw import mutant, places
+from evidence.core_mutants.draw import mutants
 from evidence.core_mutants.equal import EQUAL
 from evidence.core_mutants.nearest import GROUPS
 from evidence.core_mutants.page import page
@@ -34,29 +34,31 @@ from tests.support.share import ALL, parse
 
 
 def drawn(count: int, seed: int) -> Iterator[tuple[str, Job]]:
-    """`count` mutants, each with its group: of every file as many as of any other, while it has them."""
+    """`count` mutants, each with its group: of every file as many as of any other, while it has them.
+
+    Their order is that of a hash of each one's name, so that a change of a file leaves the draw of its
+    other lines as it was.
+    """
     left = {}
     for group, each in GROUPS.items():
         for name in each.sources(ROOT):
-            every = places((ROOT / name).read_text(encoding="utf-8"))
-            left[name] = group, random.Random(f"{seed} {name}").sample(every, len(every))
+            every = [Job(name, one) for one in mutants((ROOT / name).read_text(encoding="utf-8"))]
+            left[name] = group, sorted(every, key=lambda job: _hash(seed, job))
     sizes = dict.fromkeys(left, 0)
     while sum(sizes.values()) < count and (open_ := [n for n in left if sizes[n] < len(left[n][1])]):
         for name in open_[: count - sum(sizes.values())]:
             sizes[name] += 1
     for name, (group, order) in left.items():
-        source = (ROOT / name).read_text(encoding="utf-8")
-        for place in order[: sizes[name]]:
-            yield group, Job(name, mutant(source, place))
+        yield from ((group, job) for job in order[: sizes[name]])
 
 
 def key(job: Job) -> tuple[str, str, str]:
     """A mutant's name, which a change elsewhere in the file does not change."""
-    lines = (ROOT / job.file).read_text(encoding="utf-8").splitlines()[: job.mutant.line]
-    column = job.mutant.column - len(lines[-1]) + len(lines[-1].lstrip())
-    lines = [each.strip() for each in lines]
-    again = f", after {nth} like it" if (nth := lines[:-1].count(lines[-1])) else ""
-    return job.file, lines[-1], f"{job.mutant.change} at {column}{again}"
+    return job.file, *job.mutant.name
+
+
+def _hash(seed: int, job: Job) -> bytes:
+    return hashlib.sha256("\n".join([str(seed), *key(job)]).encode()).digest()
 
 
 def main() -> int:
@@ -66,6 +68,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="of files whose name or group has this in it")
     parser.add_argument("--share", default="all", help="K/N or rotating/N: a slice, of few groups")
+    parser.add_argument(
+        "--suite", action="store_true", help="by the tests that always run: no exhaustive case"
+    )
     parser.add_argument("--seconds", type=float, help="after which no other is begun")
     parser.add_argument("--results", type=Path, nargs="+", help="go on from them; write to the first")
     parser.add_argument("--write", type=Path, help="only write the page about the results")
@@ -83,7 +88,7 @@ def main() -> int:
         known = _read(results)
         todo = [(group, job) for group, job in jobs if key(job) not in known | EQUAL]
         if todo and not arguments.write:
-            _run(Path(folder) / "copy", todo, results[0], arguments.seconds)
+            _run(Path(folder) / "copy", todo, results[0], not arguments.suite, arguments.seconds)
         known = _read(results)
     known = dict.fromkeys(EQUAL, Outcome("", 0.0)) | known
     found = [(group, job, known.get(key(job))) for group, job in jobs]
@@ -98,7 +103,9 @@ def main() -> int:
     return 0 if len(judged) - len(alive) >= least * len(judged) else 1
 
 
-def _run(copy: Path, jobs: list[tuple[str, Job]], results: Path, seconds: float | None) -> None:
+def _run(
+    copy: Path, jobs: list[tuple[str, Job]], results: Path, rare: bool, seconds: float | None
+) -> None:
     """Judge mutants in a copy of the repository; each is noted when it has been."""
     results = results.absolute()
     shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "build", "runs", "__pycache__"))
@@ -120,7 +127,7 @@ def _run(copy: Path, jobs: list[tuple[str, Job]], results: Path, seconds: float 
     end = math.inf if seconds is None else time.monotonic() + seconds
     for name in dict.fromkeys(group for group, _ in jobs):
         own = [job for group, job in jobs if group == name]
-        Session(copy, {job.file for job in own}, GROUPS[name].tests, told, end).judge(own)
+        Session(copy, GROUPS[name].tests, told, rare, end).judge(own)
 
 
 def _read(results: list[Path]) -> dict[tuple[str, ...], Outcome]:
