@@ -13,7 +13,6 @@ together. Exit status 0 if at least 97 % are killed or equal; of a share, which 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import math
 import os
@@ -25,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from evidence import ROOT
-from evidence.core_mutants.draw import mutants
+from evidence.core_mutants.draw import shuffled
 from evidence.core_mutants.equal import EQUAL
 from evidence.core_mutants.nearest import GROUPS
 from evidence.core_mutants.page import page
@@ -34,16 +33,12 @@ from tests.support.share import ALL, parse
 
 
 def drawn(count: int, seed: int) -> Iterator[tuple[str, Job]]:
-    """`count` mutants, each with its group: of every file as many as of any other, while it has them.
-
-    Their order is that of a hash of each one's name, so that a change of a file leaves the draw of its
-    other lines as it was.
-    """
+    """`count` mutants, each with its group: of every file as many as of any other, while it has them."""
     left = {}
     for group, each in GROUPS.items():
         for name in each.sources(ROOT):
-            every = [Job(name, one) for one in mutants((ROOT / name).read_text(encoding="utf-8"))]
-            left[name] = group, sorted(every, key=lambda job: _hash(seed, job))
+            order = shuffled(name, (ROOT / name).read_text(encoding="utf-8"), seed)
+            left[name] = group, [Job(name, one) for one in order]
     sizes = dict.fromkeys(left, 0)
     while sum(sizes.values()) < count and (open_ := [n for n in left if sizes[n] < len(left[n][1])]):
         for name in open_[: count - sum(sizes.values())]:
@@ -55,10 +50,6 @@ def drawn(count: int, seed: int) -> Iterator[tuple[str, Job]]:
 def key(job: Job) -> tuple[str, str, str]:
     """A mutant's name, which a change elsewhere in the file does not change."""
     return job.file, *job.mutant.name
-
-
-def _hash(seed: int, job: Job) -> bytes:
-    return hashlib.sha256("\n".join([str(seed), *key(job)]).encode()).digest()
 
 
 def main() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -82,6 +83,15 @@ def mutants(source: str) -> Iterator[Mutant]:
             like = texts[: line - 1].count(texts[line - 1])
             heads = _head(node), _head(changed)
             yield Mutant(source, number, choice, line, column, *heads, lines, home, like)
+
+
+def shuffled(file: str, source: str, seed: int) -> list[Mutant]:
+    """Every mutant of a file, in an order that an edit leaves as it is for all other lines."""
+
+    def place(mutant: Mutant) -> bytes:
+        return hashlib.sha256("\n".join([str(seed), file, *mutant.name]).encode()).digest()
+
+    return sorted(mutants(source), key=place)
 
 
 def telling(source: str, name: str) -> ast.Module:

@@ -38,11 +38,6 @@ EQUAL: dict[tuple[str, str, str], str] = {
         "zip(old_grid, new_grid, strict=True) → zip(old_grid, new_grid) at 61",
     ): "both grids have two axes",
     (
-        "vit_config/numerics/resample.py",
-        "taps = np.arange(-2, old + 2)",
-        "2 → 3 at 27",
-    ): "one more pixel beyond the edge has no weight",
-    (
         "parity/porting/dialects/table.py",
         "yield dict(zip(letters, values, strict=True))",
         "True → False at 39",
