@@ -41,7 +41,7 @@ def test_a_hole_is_one_only_where_both_have_it():
 
 def test_weights_are_drawn_wide_enough_to_show_a_fault():
     narrow = redraw("a.weight", "linear", (300, 50), 0)
-    assert narrow.std() == pytest.approx(0.2, rel=0.05)
+    assert (narrow.std(), narrow.mean()) == (pytest.approx(0.2, rel=0.05), pytest.approx(0.0, abs=0.02))
     wide = redraw("a.weight", "linear", (50, 1024), 0)
     assert wide.std() == pytest.approx(0.2 * math.sqrt(64 / 1024), rel=0.05)
     assert redraw("a.norm.weight", "norm", (4000,), 0).mean() == pytest.approx(1.0, abs=0.02)
