@@ -89,7 +89,13 @@ def main() -> int:
         print(f"alive {job.file}:{job.mutant.line} {job.mutant.change}")
     print(f"{len(judged) - len(alive)} of {len(judged)} killed or equal")
     if arguments.write:
-        arguments.write.write_text(page(judged, key, arguments.seed, len(jobs)), encoding="utf-8")
+        own = {key(job) for _, job in jobs}
+        every = drawn(sys.maxsize, arguments.seed)
+        earlier = [
+            (group, job, known[key(job)]) for group, job in every if key(job) in known.keys() - own
+        ]
+        text = page(judged, earlier, key, arguments.seed, len(jobs))
+        arguments.write.write_text(text, encoding="utf-8")
     least = 0.97 if share == ALL else 0.5
     return 0 if len(judged) - len(alive) >= least * len(judged) else 1
 
