@@ -65,15 +65,15 @@ def page(
 
 
 def _parts(drawn: int, left: int, earlier: int) -> list[str]:
-    known = f" {earlier} more were drawn earlier, of lines that are still the same." if earlier else ""
-    open_ = (
-        f" {left} of the {drawn} are not judged yet; those that no test notices take longest, and are more"
-        " often among these."
-    )
-    return [
-        f"{drawn - left} of these are of the {drawn} that the command draws.{known}{open_ if left else ''}",
-        "",
-    ]
+    text = f"{drawn - left} of these are of the {drawn} that the command draws."
+    if earlier:
+        text += f" {earlier} more were drawn and judged earlier, of lines that are still the same."
+    if left:
+        text += (
+            f" {left} of the {drawn} are not judged yet; those that no test notices take longest and are"
+            " more often among these."
+        )
+    return [text, ""]
 
 
 def _cell(text: str) -> str:
