@@ -80,6 +80,10 @@ CHANGES: dict[str, dict[str, Any]] = {
     "hf-aimv2-tokens": {"num_classes": 0, "class_token": False, "pool": "mean", "norm": "rmsnorm",
                         "patch_norm": True, "mlp": "swiglu", "act": "silu"},
     "hf-internvl-vision": {"num_classes": 0, "layer_scale": 0.1, "final_norm": "none"},
+    "hf-tipsv2-vision": {"num_classes": 0, "layer_scale": 1.0, "mlp_dim": 80, "register_tokens": 1,
+                         "pos_embed_prefix": "class"},
+    "hf-sapiens2": {**DINOV3, "num_classes": 0, "norm": "rmsnorm", "layer_scale_on": "attention",
+                    "mlp": "swiglu_packed", "act": "silu", "qk_norm": True, "num_kv_heads": (5, 1, 5)},
     "hf-videomae-frame": {"class_token": False, "pos_embed": "sincos1d", "pool": "mean", "k_bias": False,
                           "final_norm": "post_pool", "norm_eps": 1e-5},
 }  # fmt: skip

@@ -49,6 +49,7 @@ TEXT = {
     "bos_token_id": 0,
 }
 DECODER = {f"decoder_{name}": TEXT[name] for name in list(TEXT)[:4]}
+SHARED = {**VISION, "num_register_tokens": 2, "num_key_value_heads_per_layer": [5, 1]}
 HEAD = {"num_labels": 3}
 GATED = {"use_swiglu_ffn": True}
 
@@ -144,6 +145,9 @@ MODELS: dict[str, Model] = {
     "OwlViTVisionModel": Model("OwlViTVisionModel", "OwlViTVisionConfig", VISION),
     "Aimv2VisionModel": Model("Aimv2VisionModel", "Aimv2VisionConfig", {**VISION, "use_head": False}),
     "InternVLVisionModel": Model("InternVLVisionModel", "InternVLVisionConfig", VISION),
+    "Tipsv2VisionModel": Model("Tipsv2VisionModel", "Tipsv2VisionConfig", SIZES),
+    "Tipsv2VisionModel, gated": Model("Tipsv2VisionModel", "Tipsv2VisionConfig", {**SIZES, **GATED}),
+    "Sapiens2Model": Model("Sapiens2Model", "Sapiens2Config", SHARED),
     "VideoMAEModel": Model(
         "VideoMAEModel", "VideoMAEConfig", {**VISION, "num_frames": 1, "tubelet_size": 1}
     ),

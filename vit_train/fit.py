@@ -142,8 +142,8 @@ def make_preprocess(
     channels = dataset.image_shape[2]
     if recipe.pixels == "imagenet" and channels != len(IMAGENET_MEAN):
         raise DataError(
-            f'pixels = "imagenet" is for {len(IMAGENET_MEAN)} channels, but {dataset.name} has {channels};'
-            ' leave it at "data", or set "half"'
+            f'pixels = "imagenet" is for {len(IMAGENET_MEAN)} channels, but {dataset.name} has'
+            f' {channels}; leave it at "data", or set "half"'
         )
     half = (0.5,) * channels
     known = {"half": (half, half), "imagenet": (IMAGENET_MEAN, IMAGENET_STD)}.get(recipe.pixels)

@@ -10,20 +10,27 @@ from vit_config import CheckpointError
 from vit_train.manifest import FILE
 from vit_train.mirror import CHECKPOINTS
 
+UNFINISHED = ".orbax-checkpoint-tmp"
+"""Part of the name of a folder that Orbax is writing a checkpoint into."""
+
 
 def unwritten(folder: Path, reason: str) -> CheckpointError:
     """Make the error of a checkpoint that the disk refused, with the free space and the intact
-    checkpoints; or of a run's folder that is gone, in whose place writing may have left an empty one.
+    checkpoints; or of a run's folder that is gone, in whose place there may be the beginning of a
+    checkpoint.
 
     Args:
         folder: folder of the checkpoints.
         reason: the refusal; a full disk is not always called so.
     """
-    is_empty = not (folder.is_dir() and any(folder.iterdir()))
-    if folder.name == CHECKPOINTS and is_empty and not (folder.parent / FILE).is_file():
-        for left in (folder, folder.parent):
+    left = list(folder.iterdir()) if folder.is_dir() else []
+    is_unfinished = all(UNFINISHED in each.name for each in left)
+    if folder.name == CHECKPOINTS and is_unfinished and not (folder.parent / FILE).is_file():
+        for each in left:
+            shutil.rmtree(each, ignore_errors=True)
+        for each in (folder, folder.parent):
             with suppress(OSError):  # it is not empty, or not there
-                left.rmdir()
+                each.rmdir()
         return CheckpointError(
             f"{folder.parent}: the run's folder was deleted or moved while it ran, and its checkpoints"
             " with it; put it back and give the same command, or start again"
@@ -34,5 +41,5 @@ def unwritten(folder: Path, reason: str) -> CheckpointError:
         room = "the folder is gone"
     return CheckpointError(
         f"{folder}: the last checkpoint cannot be written ({reason}); {room}. The checkpoints before it"
-        " are whole: make room, and the same command goes on from them"
+        " are whole: make room, or the folder writable, and the same command goes on from them"
     )

@@ -61,7 +61,7 @@ def test_too_little_memory_to_map_is_one_line(monkeypatch, capsys):
 
 def test_a_run_whose_folder_is_gone_is_not_told_to_make_room(tmp_path):
     checkpoints = tmp_path / "run" / "checkpoints"
-    checkpoints.mkdir(parents=True)  # as Orbax does
+    (checkpoints / "4.orbax-checkpoint-tmp-0" / "state").mkdir(parents=True)  # as Orbax does
     assert "deleted or moved" in str(unwritten(checkpoints, "No such file or directory"))
     assert not checkpoints.parent.exists()
     checkpoints.mkdir(parents=True)

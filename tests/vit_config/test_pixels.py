@@ -2,7 +2,9 @@
 
 import io
 import math
+import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -209,6 +211,28 @@ def test_a_huge_image_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     with pytest.raises(InputError, match="decompression bomb"):
         prepare(tmp_path / "it.png", (4, 4), SQUASH)
+
+
+def test_images_of_many_pixels_in_few_bytes_are_opened_one_at_a_time(monkeypatch):
+    """So that all threads together take no more than one."""
+    flat = io.BytesIO()
+    Image.new("L", (60, 50)).save(flat, "PNG")
+    inside, most = [], []
+
+    def slow(image, channels):
+        inside.append(image)
+        most.append(len(inside))
+        time.sleep(0.01)
+        inside.pop()
+        return np.asarray(image)
+
+    monkeypatch.setattr("vit_config.images.pixels._converted", slow)
+    for few, together in ((60 * 50, True), (60 * 50 - 1, False)):
+        monkeypatch.setattr("vit_config.images.pixels.FEW_PIXELS", few)
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda _: decode(flat.getvalue(), 1), range(8)))
+        assert (max(most) > 1) == together
+        most.clear()
 
 
 def test_an_image_of_the_right_size_is_not_copied():

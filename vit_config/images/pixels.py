@@ -13,7 +13,9 @@ from __future__ import annotations
 import io
 import os
 import re
+import threading
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeAlias
@@ -51,6 +53,11 @@ ROW = 16
 """Pixels that a row takes the memory of, in addition to its own, for PIL points to each."""
 PIXELS_A_BYTE = 16
 """Pixels for each byte of a file that may have more than `MOST_PIXELS`; photographs have five."""
+_ALONE = threading.Lock()
+"""Held by the one thread that opens an image of `FEW_PIXELS` or more in few bytes: what each of
+several threads may take, all of them together may not."""
+FEW_PIXELS = 2**22
+"""Pixels that each thread may open beside the others, however few bytes hold them."""
 LONGEST_FILE = 2**28
 """Most bytes of a file with an image; one pixel of 2^26 takes four, unpacked."""
 
@@ -159,7 +166,9 @@ def _read(source: IO[bytes], nbytes: int, channels: int, least: int | None = Non
                 raise InputError(
                     f"{file.width} x {file.height} pixels in {nbytes} bytes; at most {most} are read"
                 )
-            return _converted(file, channels)
+            pixels = file.width * file.height
+            with _ALONE if pixels > max(FEW_PIXELS, PIXELS_A_BYTE * nbytes) else nullcontext():
+                return _converted(file, channels)
     except InputError:
         raise
     except Exception as error:  # each of PIL's readers has errors of its own for damage

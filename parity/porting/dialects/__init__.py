@@ -14,10 +14,10 @@ from parity.porting.dialects.dialect import Dialect
 from vit_config import ConfigError
 
 MODULES = (
-    "own", "nnx", "dino", "native", "eva_clip", "openmmlab", "timm", "clip", "torchvision", "scenic",
-    "google", "big_vision", "vit_pytorch", "hf.beit", "hf.deit", "hf.vit", "hf.dinov2", "hf.dinov3",
-    "hf.clip", "hf.janus", "hf.siglip", "hf.blip", "hf.owlvit", "hf.aimv2", "hf.internvl", "hf.videomae",
-    "hf_flax",
+    "own", "nnx", "hf.tipsv2", "hf.sapiens2", "dino", "native", "eva_clip", "openmmlab", "timm", "clip",
+    "torchvision", "scenic", "google", "big_vision", "vit_pytorch", "hf.beit", "hf.deit", "hf.vit",
+    "hf.dinov2", "hf.dinov3", "hf.clip", "hf.janus", "hf.siglip", "hf.blip", "hf.owlvit", "hf.aimv2",
+    "hf.internvl", "hf.videomae", "hf_flax",
 )  # fmt: skip
 """Modules of this package that define dialects, the more specific ones first."""
 

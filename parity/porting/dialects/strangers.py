@@ -52,6 +52,20 @@ STRANGERS = (
     Stranger(
         "an Audio Spectrogram Transformer", ("v.dist_token", "v.patch_embed.proj.weight"), SPECTROGRAMS
     ),
+    Stranger(
+        "ViTPose",
+        (
+            "encoder.layer.*.layernorm_before.weight",
+            "encoder.layer.*.attention.attention.query.weight",
+            "encoder.layer.*.mlp.fc1.weight",
+        ),
+        "it adds a border of two pixels to an image before it cuts patches",
+    ),
+    Stranger(
+        "MLCD",
+        ("class_pos_emb", "encoder.layers.*.self_attn.q_proj.weight"),
+        "it turns the class token by angles that it has learned",
+    ),
     Stranger("PaSST, of spectrograms", ("freq_new_pos_embed", "time_new_pos_embed"), SPECTROGRAMS),
 )
 

@@ -74,7 +74,8 @@ def _entries(cfg: ViTConfig) -> dict[str, Any]:
     return {**head_dim_entry(cfg), "mlp_ratio": ratio, "use_swiglu_ffn": gated}
 
 
-def _limits(cfg: ViTConfig) -> Iterator[str]:
+def limits(cfg: ViTConfig) -> Iterator[str]:
+    """Yield what the library's MLP and its square images cannot express of a schema, a sentence each."""
     yield from oblong({"image_size": cfg.image_size, "patch_size": cfg.patch_size})
     if cfg.mlp != "mlp" and cfg.act != "silu":
         yield f"its gate is silu, not {cfg.act}"
@@ -82,11 +83,15 @@ def _limits(cfg: ViTConfig) -> Iterator[str]:
         yield f"no mlp_ratio makes mlp_dim = {cfg.mlp_dim} of hidden_size = {cfg.hidden_size}"
 
 
-def _settings(model_type: str, name: str, patch_size: int, *keys: Key) -> HfSettings:
+def settings(
+    model_type: str, name: str, patch_size: int, *keys: Key, image_size: int = 224
+) -> HfSettings:
+    """Build the settings of a model whose class names begin with `name`, given its defaults."""
     scale = Key("layerscale_value", "layer_scale", 1.0)
+    usual = sizes(patch_size=patch_size, image_size=image_size, norm_eps=1e-6)
     return HfSettings(
         model_types={model_type: ""},
-        keys=(*sizes(patch_size=patch_size, norm_eps=1e-6), *DROPOUT, *QKV_BIAS, scale, *keys),
+        keys=(*usual, *DROPOUT, *QKV_BIAS, scale, *keys),
         architecture=one_of(name),
         derive=_derive,
         entries=_entries,
@@ -115,7 +120,7 @@ def _dialect(name: str, title: str, *, marks: tuple[str, ...], can: Any, **optio
             *marks,
         ),
         can={**shared, **can},
-        limits=_limits,
+        limits=limits,
         # the learned token for masked patches; an encoder masks none
         buffers={"embeddings.mask_token": lambda cfg: np.zeros((1, cfg.hidden_size))},
         ignored=("embeddings.mask_token",),
@@ -143,7 +148,7 @@ DIALECTS = (
         marks=(f"!{REGISTERS}",),
         can={},
         fixed=_fixed("bicubic"),
-        settings=_settings("dinov2", "Dinov2", 14),
+        settings=settings("dinov2", "Dinov2", 14),
         body="dinov2.",
     ),
     _dialect(
@@ -156,7 +161,7 @@ DIALECTS = (
             "pos_embed_prefix": lambda cfg: ("class",) if cfg.register_tokens else ("auto",),
         },
         fixed=_fixed("bicubic_antialias"),
-        settings=_settings(
+        settings=settings(
             "dinov2_with_registers",
             "Dinov2WithRegisters",
             16,

@@ -43,7 +43,7 @@ def _rope(theta: Any) -> Rope:
     return Rope(kind="centered", theta=theta, pairs="half")
 
 
-class _Ropes:
+class Ropes:
     """The set of rotary positions that the library computes, for `Dialect.can`."""
 
     def __contains__(self, rope: object) -> bool:
@@ -53,7 +53,15 @@ class _Ropes:
         return iter(("centered ones, rows first, whose pairs are halves, without an offset",))
 
 
-def _derive(entries: Mapping[str, Any]) -> dict[str, Any]:
+ROPE = Key("rope_theta", "rope", 100.0, _rope, lambda rope: rope.theta)
+
+
+def derive(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """Read which projections have biases, whether the MLP is gated, and that positions are rotary alone.
+
+    Raises:
+        ValueError: no schema has these biases.
+    """
     q, k, v = (entries.get(name, name != "key_bias") for name in BIASES)
     if q != v or (k and not q):
         said = ", ".join(f"{name} = {value}" for name, value in zip(BIASES, (q, k, v), strict=True))
@@ -66,7 +74,8 @@ def _derive(entries: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _entries(cfg: ViTConfig) -> dict[str, Any]:
+def entries(cfg: ViTConfig) -> dict[str, Any]:
+    """Return the entries that `derive` reads."""
     biases = dict(zip(BIASES, (cfg.qkv_bias, cfg.qkv_bias and cfg.k_bias, cfg.qkv_bias), strict=True))
     return {**biases, "use_gated_mlp": cfg.mlp == "swiglu"}
 
@@ -91,7 +100,7 @@ DIALECTS = (
             "norm_eps": ANY, "act": tuple(ACTS.values()), "qkv_bias": ANY, "k_bias": ANY,
             "attention_out_bias": ANY, "mlp_bias": ANY, "mlp": ("mlp", "swiglu"),
             "layer_scale": NUMBERS, "layer_scale_on": ("both",), "register_tokens": ANY,
-            "pos_embed": ("none",), "rope": _Ropes(),
+            "pos_embed": ("none",), "rope": Ropes(),
         },
         limits=_limits,
         fixed=by_code(
@@ -108,11 +117,11 @@ DIALECTS = (
                 Key("layerscale_value", "layer_scale", 1.0),
                 Key("proj_bias", "attention_out_bias", True),
                 Key("mlp_bias", "mlp_bias", True),
-                Key("rope_theta", "rope", 100.0, _rope, lambda rope: rope.theta),
+                ROPE,
             ),
             architecture=lambda cfg: "DINOv3ViTModel",
-            derive=_derive,
-            entries=_entries,
+            derive=derive,
+            entries=entries,
             processor="DINOv3ViTImageProcessor",
         ),
         buffers={MASK: lambda cfg: np.zeros((1, 1, cfg.hidden_size)), REGISTERS: _no_registers},

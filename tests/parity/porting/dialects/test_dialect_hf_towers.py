@@ -1,4 +1,5 @@
-"""Image towers of transformers: BLIP, BLIP-2, OWL-ViT, AIMv2, InternVL and CLIP's relatives."""
+"""Image towers of transformers: BLIP, BLIP-2, OWL-ViT, AIMv2, InternVL, TIPSv2, Sapiens2 and
+CLIP's relatives."""
 
 import json
 
@@ -9,6 +10,7 @@ from parity.porting.checkpoint import read_checkpoint
 from tests.support.dialect_proof import prove
 from tests.support.hf_models import MLP, SQUARE, build, outputs, reload, save, transformers
 from vit_config import ConfigError
+from vit_config.errors import OtherModelError
 
 TOWER = {**SQUARE, **MLP}
 
@@ -46,6 +48,24 @@ TOWERS = {
         "InternVLVisionModel", "InternVLVisionConfig", {"use_mean_pooling": False},
         "hf-internvl-vision", first,
     ),
+    "TIPSv2": ("Tipsv2VisionModel", "Tipsv2VisionConfig", {}, "hf-tipsv2-vision", pooled),
+    "TIPSv2, gated": (
+        "Tipsv2VisionModel", "Tipsv2VisionConfig", {"use_swiglu_ffn": True, "num_register_tokens": 2},
+        "hf-tipsv2-vision", pooled,
+    ),
+    "Sapiens2": (
+        "Sapiens2Model", "Sapiens2Config",
+        {"hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads_per_layer": [6, 3, 6],
+         "image_size": (15, 20), "num_register_tokens": 2},
+        "hf-sapiens2", pooled,
+    ),
+    "Sapiens2, no norm of queries": (
+        "Sapiens2Model", "Sapiens2Config",
+        {"hidden_size": 48, "num_attention_heads": 6, "key_bias": False, "use_qk_norm": False,
+         "num_first_full_attention_layers": 1, "num_last_full_attention_layers": 1,
+         "num_key_value_attention_heads": 2},
+        "hf-sapiens2", pooled,
+    ),
 }  # fmt: skip
 RELATIVES = {
     "AltCLIP": "AltCLIP",
@@ -61,6 +81,7 @@ def wide(monkeypatch):
     for module in (
         transformers.models.aimv2.modeling_aimv2,
         transformers.models.internvl.modeling_internvl,
+        transformers.models.sapiens2.modeling_sapiens2,
     ):
         monkeypatch.setattr(module.torch, "float32", torch.float64)
 
@@ -87,6 +108,19 @@ def test_what_no_schema_says_is_refused(tmp_path):
     model = build("InternVLVisionModel", "InternVLVisionConfig", **TOWER, use_qk_norm=True)
     with pytest.raises((ConfigError, ValueError), match=r"use_qk_norm|unknown to hf-internvl-vision"):
         read_checkpoint(save(model, tmp_path / "saved"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "why"),
+    [
+        ("MLCDVisionModel", "MLCDVisionConfig", "is of MLCD, .* class token by angles"),
+        ("VitPoseBackbone", "VitPoseBackboneConfig", "is of ViTPose, .* a border of two pixels"),
+    ],
+)
+def test_towers_that_no_schema_expresses_are_refused_by_name(kind, config, why, tmp_path):
+    more = MLP if "MLCD" in kind else {"image_size": (15, 15), "patch_size": (5, 5)}
+    with pytest.raises(OtherModelError, match=why):
+        read_checkpoint(save(build(kind, config, **{**SQUARE, **more}), tmp_path / "saved"))
 
 
 def test_a_name_that_no_schema_has_is_shown_beside_those_that_are_known(tmp_path):
