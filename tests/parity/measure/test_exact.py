@@ -16,7 +16,7 @@ from parity.measure.site import Site
 from parity.measure.tolerance import FACTOR, LIMITS, STEP_LEVELS, STEP_LIMITS
 from parity.porting.formats.stack import key_of
 from vit_config import Recipe, ViTConfig
-from vit_config.schedule import learning_rate, step_seed
+from vit_config.schedule import average_decay, learning_rate, step_seed
 
 pytestmark = pytest.mark.quick
 
@@ -24,6 +24,7 @@ pytestmark = pytest.mark.quick
 def test_the_joint_error_is_relative_to_the_reference():
     pairs = [(np.array([6.0, 0.0]), np.array([3.0, 0.0])), (np.array([4.0]), np.array([4.0]))]
     assert joint_error(pairs) == pytest.approx(3 / 5)
+    assert joint_error([(np.ones(2), np.ones(2)), (np.zeros(1), np.zeros(1))]) == 0.0
     assert joint_error([(np.array([math.nan]), np.array([1.0]))]) == math.inf
 
 
@@ -69,6 +70,11 @@ def test_warm_up_and_steps_are_rounded_to_whole_steps():
         step_factor=0.5,
     )
     assert [float(learning_rate(steps, step, 7)) for step in (0, 2, 3)] == [1.0, 1.0, 0.5]
+
+
+def test_an_average_warms_up_by_the_number_of_updates():
+    warm = Recipe(ema=0.9, ema_warmup=True)
+    assert [float(average_decay(warm, k)) for k in (1, 8, 10**6)] == pytest.approx([0.0, 0.75, 0.9])
 
 
 def test_seeds_of_two_runs_do_not_overlap():

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.porting.dialects.dialect import Dialect
-from parity.porting.dialects.matching import bind
+from parity.porting.dialects.matching import bind, some
 from parity.porting.dialects.shapes import fields_of
 from parity.porting.dialects.table import (
     REST,
@@ -178,6 +178,11 @@ def test_a_model_names_six_parameters_without_a_place():
         bind(Dialect("d", "D", "d", ((),), ()), TINY, "abcdefg")
 
 
+def test_six_names_stand_for_more():
+    assert some("abcdef") == "a, b, c, d, e, f"
+    assert some("abcdefg") == "a, b, c, d, e, f, ..."
+
+
 def test_what_is_written_is_in_order_in_memory():
     (array,) = back(row("a", "a", "i o -> o i"), {"a": draw(3, 5)}).values()
     assert array.flags.c_contiguous
@@ -187,6 +192,12 @@ def test_a_body_is_taken_off_unless_two_names_become_one():
     dialect = Dialect("d", "D", "d", ((),), (), body="vit.")
     assert dialect.within_body({"vit.a": 1, "b": 2}) == {"a": 1, "b": 2}
     assert dialect.within_body({"vit.a": 1, "a": 2}) == {"vit.a": 1, "a": 2}
+
+
+def test_a_body_is_put_on_only_beside_a_head():
+    dialect = Dialect("d", "D", "d", ((),), (), body="vit.", beside=("head.",))
+    assert dialect.with_body({"a": 1, "head.b": 2}) == {"vit.a": 1, "head.b": 2}
+    assert dialect.with_body({"a": 1}) == {"a": 1}
 
 
 def test_respelling():
