@@ -31,7 +31,12 @@ class Functions:
         codes = [*_codes(compile(tree, path, "exec"))]
         new = {_place(code): code for code in codes if code.co_name != "<lambda>"}
         places = [(each, _place(each.__code__)) for each in self._found[path]]
-        found = [(each, new[place]) for each, place in places if place[0] == function and place in new]
+        own = f"{function}.<locals>."  # made by it when its file was imported
+        found = [
+            (each, new[place])
+            for each, place in places
+            if place in new and (place[0] == function or place[0].startswith(own))
+        ]
         try:
             for each, code in found:
                 each.__code__ = code
