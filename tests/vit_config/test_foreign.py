@@ -3,7 +3,9 @@
 import io
 import json
 import os
+import signal
 import sys
+import threading
 import warnings
 from types import SimpleNamespace
 
@@ -66,6 +68,13 @@ def test_no_process_waits_for_an_interrupt(monkeypatch):
     terminal.let_interrupts_through()
     sys.unraisablehook(SimpleNamespace(exc_value=KeyboardInterrupt()))
     assert timer.daemon
+
+
+def test_an_interrupt_is_sent_to_the_main_thread(monkeypatch):
+    sent = []
+    monkeypatch.setattr(terminal.signal, "pthread_kill", lambda *given: sent.append(given))
+    terminal._interrupt()
+    assert sent == [(threading.main_thread().ident, signal.SIGINT)]
 
 
 def test_messages_are_one_harmless_line():

@@ -84,6 +84,9 @@ def test_seeds_of_two_runs_do_not_overlap():
 
 def test_long_keys_of_a_pickle_are_refused():
     assert key_of("x" * 4096)
+    assert key_of(1.5) == 1.5
+    with pytest.raises(TypeError, match="of type list"):
+        key_of([])
     with pytest.raises(ValueError, match="4097"):
         key_of("x" * 4097)
 

@@ -126,6 +126,12 @@ def test_a_stack_of_no_depth_is_none(shape):
     assert (bound, left) == ([], ["enc/b"])
 
 
+def test_a_tensor_of_all_blocks_is_none_where_no_block_is():
+    bound, left = bind_theirs(row("blocks.{i}.b", "shared"), {"shared": (3,), "head": (3,)})
+    assert [one.ours for one in bound] == [()]
+    assert left == ["head"]
+
+
 def test_what_no_row_took_is_the_rest():
     table = (*row("blocks.{i}.a", "b.{i}.a"), REST)
     theirs = {"b.0.a": draw(2), "b.00.a": draw(3), "b.x.a": draw(4), "c": draw(5)}
