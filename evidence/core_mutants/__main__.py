@@ -105,7 +105,7 @@ def _run(
 ) -> None:
     """Judge mutants in a copy of the repository; each is noted when it has been."""
     results = results.absolute()
-    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "build", "runs", "__pycache__"))
+    shutil.copytree(ROOT, copy, ignore=_left_out)
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
     given = os.environ.get("PYTHONPATH")  # without ROOT, whose packages are those of the copy
     others = [each for each in (given or "").split(os.pathsep) if each and Path(each).resolve() != ROOT]
@@ -125,6 +125,11 @@ def _run(
     for name in dict.fromkeys(group for group, _ in jobs):
         own = [job for group, job in jobs if group == name]
         Session(copy, GROUPS[name].tests, told, rare, end).judge(own)
+
+
+def _left_out(folder: str, names: list[str]) -> set[str]:
+    made = {"build", "dist", "runs"} if Path(folder) == ROOT else set()
+    return {name for name in names if name.startswith(".") or name in made | {"__pycache__"}}
 
 
 def _read(results: list[Path]) -> dict[tuple[str, ...], Outcome]:
