@@ -196,5 +196,20 @@ EQUAL: dict[tuple[str, str, str], str] = {
         "kept = torch.argsort(scores, dim=1)[:, : max(1, int(N * self.kept))]  # (B, n)",
         "torch.argsort(scores, dim=1) → torch.argsort(scores) at 7",
     ): "the second axis is the last",
+    (
+        "vit_config/layer_decay.py",
+        "depth = max((int(block[1]) + 1 for block in map(_BLOCK.match, names) if block), default=0)",
+        "0 → 1 at 88",
+    ): "every model has blocks",
+    (
+        "vit_config/schedule.py",
+        "return int(np.random.SeedSequence([recipe.seed, step]).generate_state(1, np.uint64)[0])",
+        "1 → 2 at 70",
+    ): "the first number is the same however many are drawn",
+    (
+        "parity/porting/formats/archive.py",
+        "file.seek(max(0, size - _LONGEST_END))",
+        "0 → 1 at 14",
+    ): "where the end record is at byte 0, its count is read at byte 10 either way",
 }
 """File, line, change and its column: why the two compute the same."""
