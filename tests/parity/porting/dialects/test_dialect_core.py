@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.porting.dialects.dialect import Dialect
-from parity.porting.dialects.matching import bind, some
+from parity.porting.dialects.matching import bind, match, some
+from parity.porting.dialects.recognise import Found
 from parity.porting.dialects.shapes import fields_of
 from parity.porting.dialects.table import (
     REST,
@@ -182,6 +183,14 @@ def test_no_rows_before_the_patches_are_auto_and_none():
 def test_a_model_names_six_parameters_without_a_place():
     with pytest.raises(ConfigError, match=r"has no place for a, b, c, d, e, f$"):
         bind(Dialect("d", "D", "d", ((),), ()), TINY, "abcdefg")
+
+
+def test_ignored_tensors_are_not_the_models():
+    dialect = Dialect("d", "D", "d", (row("a", "a"),), (), ignored=("b.*",))
+    matched = match(Found(dialect, "", stored({"a": draw(2), "b.c": draw(3)}), ""))
+    assert (*matched.tensors, matched.ignored) == ("a", ("b.c",))
+    with pytest.raises(WeightsError, match="1 tensors are unknown to d: e"):
+        match(Found(dialect, "", stored({"a": draw(2), "e": draw(3)}), ""))
 
 
 def test_six_names_stand_for_more():
