@@ -29,6 +29,10 @@ Label = int | tuple[int, ...]
 OnDamage = Literal["refuse", "replace"]
 
 
+TO_DO = "; copy or prepare the set again, or pass over what cannot be read (--damaged replace)"
+"""End of the message of a damaged record, which says what to do."""
+
+
 class DamagedRecordError(DataError):
     """Damage to a record: its bytes are not those that were written."""
 
@@ -203,10 +207,7 @@ class Records:
 
     def _damaged(self, index: int, reason: object) -> DamagedRecordError:
         said = str(reason).partition("\n")[0]
-        return DamagedRecordError(
-            f"{self.name(index)}: damaged ({said}); copy or prepare the set again, or pass over what"
-            " cannot be read (--damaged replace)"
-        )
+        return DamagedRecordError(f"{self.name(index)}: damaged ({said}){TO_DO}")
 
     def _checked(self, index: int, label: Label) -> Label:
         """Return a label whose classes exist."""
