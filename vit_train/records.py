@@ -152,13 +152,14 @@ class Records:
         """
         if self._labels is None:
             listed, numbers = getattr(self.raw, "labels", None), range(len(self))
-            with Waiting(f"{self.where}: the labels of {len(self):,} images are read"):
+            what = f"{self.where}: the labels of {len(self):,} images are read"
+            with Waiting(what, len(self)) as waiting:
                 found = (
                     map(self._read_label, numbers)
                     if listed is None
                     else map(self._checked, numbers, listed)
                 )
-                self._labels = list(found)
+                self._labels = list(waiting.over(found, len(self)))
         return self._labels
 
     def _read_label(self, index: int) -> Label | None:

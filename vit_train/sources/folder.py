@@ -129,8 +129,8 @@ def _files_of(
     if (there := _classes(spec, folder)) != names:
         single = sorted(set(there) ^ set(names))
         raise DataError(
-            f"{spec}: {folder} has {len(there)} classes, {root / 'train'} has {len(names)}; {single[0]} is"
-            " in one of them only; give both the same folders"
+            f"{spec}: {folder} has {len(there)} classes, {root / 'train'} has {len(names)}; {single[0]}"
+            " is in one of them only; give both the same folders"
         )
     return {name: [*_images(root, folder / name, odd)] for name in names}
 

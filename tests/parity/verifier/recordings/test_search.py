@@ -217,6 +217,14 @@ def test_one_fault_is_one_cause(tmp_path, fault, reverse):
     assert named(tmp_path) == [fault]
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_decay_that_is_moved_into_the_gradient_and_changed_is_two_causes(tmp_path, reverse):
+    makes = [lambda m: adamw(m, decay=0.1), coupled]
+    for name, make in zip("ba" if reverse else "ab", makes, strict=True):
+        run_torch(tmp_path / f"{name}.trace", make=make)
+    assert named(tmp_path) == ["coupled-decay", "weight-decay"]
+
+
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("fault", ["weight-decay", "beta2", None])
 def test_in_float32_the_constant_of_clipping_is_rounding(tmp_path, fault):
