@@ -13,7 +13,7 @@ from parity.measure.nearness import CERTAIN, LEAST
 from parity.measure.verdict import Verdict
 from parity.verifier.causes import Said, cause_of, collectives
 from parity.verifier.causes.collectives import collective_faults
-from parity.verifier.causes.loops import loops_in_another_order
+from parity.verifier.causes.layers import rows_or_layers_in_another_order
 from parity.verifier.causes.norms import moved_norms
 from parity.verifier.causes.numbers import ratio_of
 from parity.verifier.causes.parameters import wrong_parameters
@@ -85,7 +85,7 @@ def compare_programs(
     with one_thread(a, b):
         for found, cause, message in collective_faults(search):
             faults.append(_known("operations", found, (cause, message), letters))
-        for found, said in loops_in_another_order(search):
+        for found, said in rows_or_layers_in_another_order(search):
             faults.append(_known("order", found, said, letters))
         for found, others, said in moved_norms(search):
             faults.append(_known("operations", found, said, letters, others))

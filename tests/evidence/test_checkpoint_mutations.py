@@ -56,7 +56,14 @@ def test_no_change_of_what_transformers_saved_goes_unnoticed(tmp_path: Path) -> 
         assert wrong(attack(sample, 10, 0, inside)) == [], sample.name
 
 
-@pytest.mark.parametrize(("name", "suffix"), [("hf-vit", ""), ("hf-vit", ".bin"), ("timm-vit", "")])
+@pytest.mark.parametrize(
+    ("name", "suffix"),
+    [
+        ("hf-vit", ""),
+        pytest.param("hf-vit", ".bin", marks=pytest.mark.exhaustive),
+        pytest.param("timm-vit", "", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_config_files_that_contradict_a_header_are_refused(name, suffix, tmp_path: Path) -> None:
     (inside := tmp_path / "attack").mkdir()
     sample = write_sample(*called(name), tmp_path, suffix=suffix)

@@ -25,7 +25,6 @@ VARIED = [
     "vit_giant_patch14_reg4_dinov2",
     "aimv2_large_patch14_224",
     "beit3_base_patch16_224",
-    "test_vit3",
     "vit_small_patch16_18x2_224",
     "vit_base_patch16_rpn_224",
     "vit_dpwee_patch16_reg1_gap_256",

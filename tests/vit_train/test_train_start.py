@@ -14,6 +14,7 @@ from parity.cli.support.train_options import parse
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.start import read_start, read_teacher
 from parity.runs.folder import read_run
+from tests.support.share import rarely
 from tests.support.tiny import TINY
 from tests.support.tiny_tfds import write_tiny_set
 from vit_config import ConfigError, Preprocess, Recipe, WeightsError, write_weights
@@ -215,7 +216,7 @@ def test_a_run_begins_with_the_weights_and_is_known_by_them(weights, data_dir, t
         train(framework, job, data_dir, tmp_path / "run", read_start(str(path), whole), stop_after=1)
 
 
-@pytest.mark.parametrize("dialect", ["timm", "hf-vit", "big-vision"])
+@pytest.mark.parametrize("dialect", rarely(("timm", "hf-vit", "big-vision"), ("hf-vit",)))
 def test_the_command_fine_tunes_from_any_dialect_and_resumes(
     capsys, monkeypatch, arrays, weights, data_dir, tmp_path, dialect
 ):

@@ -54,7 +54,9 @@ def one_frame(found: Found, bound: list[Bound], origins: Origins) -> tuple[Found
             raise OtherModelError(
                 f"its position table has {table.shape[-2]} rows and an image {patches} patches ({where}"
                 f" image_size = {size[0]}x{size[1]}): it sees {frames} frames at a time, so it is a"
-                " model of videos or of images of several times, which is not converted"
+                " model of videos or of images of several times, which is not converted; if those are"
+                " one image for you, each frame below the one before it, give"
+                f" --dialect timm-vit --set image_size={frames * size[0]}x{size[1]}"
             )
     flat = (*shape[:2], *shape[3:])
     stored = changed(found.tensors[name], lambda array: array.reshape(flat), flat)

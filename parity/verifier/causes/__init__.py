@@ -84,9 +84,15 @@ def cause_of(found: Found, index: Index) -> Said:
     if found.value.shape != found.instead.shape:
         return "", ""
     said = _first(found, index)
+    if said is not None and said[0] in _UNLESS_ANOTHER and skips.may_be_another(found):
+        return "", ""
     if said is None and (wider := widened(found, index)) is not None:
         said = _first(wider, index)
     return said or branches.judge(found, index, _JUDGES) or ("", "")
+
+
+_UNLESS_ANOTHER = ("left out", "norm left out", "scale left out")
+"""Names that are not true where B has another operation in the place of A's."""
 
 
 def _are_signs(value: np.ndarray) -> bool:

@@ -18,6 +18,7 @@ from parity.verifier.search.region import Found, Region, distance
 SMALL = 0.01
 """Numbers below are added to keep a divisor from zero."""
 MOST_TRIALS = 100
+MOST_SCALES = 6
 EXACT = 1e-12
 """Error within which two numbers add up to one, and two values are equal."""
 
@@ -185,7 +186,8 @@ def factor(found: Found, _: Index) -> Said | None:
                 if closer(np.asarray((over / under) ** power), np.asarray(ratio), 1.0):
                     return which, f"B's value is {said}{over} / {under} times A's"
     of_a, of_b = _scales(found.a), _scales(found.b)
-    unknown = of_a == of_b or _is_given(found.a) or _is_given(found.b)
+    unknown = bool(of_a) == bool(of_b) or _is_given(found.a) or _is_given(found.b)
+    unknown = unknown or not _is_product(of_a or of_b, ratio)
     name = "factor" if unknown else "scale left out" if of_a else "one scale too many"
     times = f"{ratio:.10g}" if abs(ratio - 1) > 1e-8 else f"1 {ratio - 1:+.2g}"
     return name, f"B's value is {times} times A's"
@@ -209,14 +211,28 @@ def _size_of_an_axis(found: Found) -> Said | None:
     return None
 
 
-def _scales(region: Region) -> bool:
-    """Return whether a region multiplies or divides something by one number."""
+def _scales(region: Region) -> list[float]:
+    """Return the numbers by which a region multiplies or divides something."""
     program = region.program
-    if any(slot.operation.name in ("mul", "div") for slot in slots(region)):
-        return True
+    found = [slot.value for slot in slots(region) if slot.operation.name in ("mul", "div")]
     ops = (program.operations[i] for i in region.operations)
     read = (program.operations[i] for op in ops if op.name in ("mul", "div") for i in op.inputs)
-    return any(each.mark is not None and each.mark[LEAST] == each.mark[MOST] for each in read)
+    found += [each.mark[LEAST] for each in read if each.mark is not None and is_number(each)]
+    return [float(each) for each in found if np.size(each) == 1]
+
+
+def is_number(op: Operation) -> bool:
+    """Return whether a value is one number, in each of its places."""
+    return op.mark is not None and bool(op.mark[LEAST] == op.mark[MOST])
+
+
+def _is_product(numbers: list[float], ratio: float) -> bool:
+    """Return whether a ratio, or its inverse, is the product of some numbers and inverses of others."""
+    several = [abs(each) for each in numbers if each and np.isfinite(each)][:MOST_SCALES]
+    logs = [0.0]
+    for each in np.log(several):
+        logs += [total + sign * each for total in logs for sign in (1, -1)]
+    return any(abs(abs(total) - abs(np.log(abs(ratio)))) <= 1e-9 for total in logs)
 
 
 def _is_given(region: Region) -> bool:

@@ -11,9 +11,10 @@ from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.causes.numbers import is_multiple
 from parity.verifier.programs.fingerprint import LEAST, MOST
 from parity.verifier.programs.program import Operation, Ref
+from parity.verifier.search.constants import constants_of
 from parity.verifier.search.exchange import computing, is_a, outside, rerun, where
 from parity.verifier.search.layouts import arrangements
-from parity.verifier.search.meeting import Index, is_weak
+from parity.verifier.search.meeting import Index, copied, is_weak
 from parity.verifier.search.region import Found, Region, before_of, distance
 
 LARGEST = 24
@@ -70,12 +71,14 @@ def _is_number(op: Operation) -> bool:
 
 
 def _held(region: Region, wanted: Operation, index: Index) -> Operation | None:
-    """Return the value of B that is one of A's, is not patched, and does not depend on a region."""
+    """Return the value of B that is one of A's, is no copy of a patched one, and does not depend on a
+    region."""
     program = region.program
     partners = {each.index for each in index.meets(wanted)}
     # what the end of an empty region leads to may be read, but not by what itself depends on it
     behind = program.behind(set(region.readers)) | set(region.readers)
-    given = program.repaired | (behind or program.behind({region.end}))
+    patched = {op.index for op in program.operations if op.kind == "operation" and op.run is None}
+    given = copied(program, patched) | (behind or program.behind({region.end}))
     for op in program.operations:
         if op.index in given:
             continue
@@ -90,6 +93,7 @@ def operand(found: Found, index: Index) -> Said | None:
     if not region.operations or len(region.operations) > LARGEST:
         return None
     wanted = _wanted(found, index)
+    fixed = constants_of(region.program)  # one for another is another number, not another value
     tried = 0
     for op in computing(region):
         for position, each in enumerate(op.operands):
@@ -98,6 +102,7 @@ def operand(found: Found, index: Index) -> Said | None:
             old = region.program.operations[each.index]
             for other, value in wanted:
                 same = other.index == old.index or "constant" in (old.kind, other.kind)
+                same = same or fixed.issuperset((old.index, other.index))
                 if same or tried >= MOST_TRIALS:
                     continue
                 for way in _ways(value, old.shape):

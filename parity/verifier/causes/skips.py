@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
 from parity.verifier.causes.alone import named
 from parity.verifier.causes.cause import Cause, Said
+from parity.verifier.programs.fingerprint import fingerprint, same
+from parity.verifier.programs.program import Operation
+from parity.verifier.search.constants import constants_of
 from parity.verifier.search.exchange import closer, outside, rerun, upstream
 from parity.verifier.search.layouts import arrangements, long_axes
 from parity.verifier.search.meeting import Index
@@ -16,6 +19,9 @@ from parity.verifier.search.region import Found, Region
 LARGEST = 24
 """Largest region, in operations, in which skips are tried."""
 MOST_TRIALS = 150
+MOST_BACK = 4
+"""Most operations after which one may lead back to the value before them."""
+_KEEPING = frozenset(["convert", "copy", "stop_gradient", "contiguous"])
 WHOLE = 0.9
 """Share of the elements of some rows that must differ for whole rows to count as different, unless
 the same elements of each row do."""
@@ -36,6 +42,41 @@ def judge(found: Found, _: Index) -> Said | None:
             if any(closer(wanted, way, found.error) for way in ways):
                 return named(region, side, steps, kept)
     return _partly(found, found.a, "A")
+
+
+def may_be_another(found: Found) -> bool:
+    """Return whether B has operations that lead back to the value before them, as a limit that is not
+    reached does, right before its end or right after A's value there: they may stand for A's, and change
+    nothing only here."""
+    program, end = found.b.program, found.b.end
+    while (op := program.operations[end]).inputs and (op.is_layout or op.name in _KEEPING):
+        end = op.inputs[0]
+    before = _near(op.inputs, lambda i: program.operations[i].inputs)
+    after = found.repaired or program
+    readers = after.consumers()
+    behind = (
+        after.operations[i] for i in _near(found.b.readers or readers[found.b.end], lambda i: readers[i])
+    )
+    computed = [op for op in behind if not op.is_layout and op.name not in _KEEPING]
+    return _has(found.instead, [program.operations[i] for i in before]) or _has(found.value, computed)
+
+
+def _has(value: np.ndarray, operations: Iterable[Operation]) -> bool:
+    """Return whether one of some operations has a value of many numbers, in any order."""
+    mark = fingerprint(value)
+    return any(
+        op.size == value.size > 1 and op.mark is not None and same(op.mark, mark, op.near)
+        for op in operations
+    )
+
+
+def _near(first: Iterable[int], then: Callable[[int], Iterable[int]]) -> set[int]:
+    """Return some operations and those that follow within a few steps."""
+    found = edge = set(first)
+    for _ in range(MOST_BACK):
+        edge = {i for each in edge for i in then(each)}
+        found = found | edge
+    return found
 
 
 def kept_as_it_was(found: Found, index: Index) -> Said | None:
@@ -94,10 +135,12 @@ def skips(region: Region, largest: int = LARGEST) -> Iterator[tuple[list[int], i
     if not region.operations or len(region.operations) > largest:
         return
     program, inside = region.program, set(region.operations)
+    single = [i for i in region.operations if program.operations[i].size == 1]
+    numbers = constants_of(program).intersection(single) if single else set()
     found = []
     for end in region.operations:
         op = program.operations[end]
-        if op.mark is None or op.is_layout:
+        if op.mark is None or op.is_layout or end in numbers:  # one number leads to another in many ways
             continue
         for kept in _before(region, end):
             other = program.operations[kept]

@@ -1,4 +1,4 @@
-"""The line of the user's code at which a module was built, where its epsilon or its padding is given."""
+"""The line of the user's code that built a module or an optimiser, where its epsilon is given."""
 
 from __future__ import annotations
 
@@ -6,31 +6,30 @@ import builtins
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from types import FrameType
 from typing import Any
 
+from parity.verifier.programs import transformations
 from parity.verifier.programs.program import Program, Source
-from parity.verifier.programs.sources import is_user
 
 _LINE = "_built_at"
 """Attribute of a module that holds its line, so that copies of the module have it, too."""
-_CLASSES = ("torch.nn.Module", "keras.layers.Layer")
 
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Note, while entered, the line at which each module of torch and each layer of Keras is built.
+    """Note, while entered, the line at which each module and optimiser of torch, each layer of Keras and
+    each transformation and schedule of optax is built.
 
     Frameworks that are imported meanwhile are watched as well.
     """
     with ExitStack() as stack:
-        left: list[str] = list(_CLASSES)
+        left = dict(_WATCHED)
         imports = builtins.__import__
 
         def watch() -> None:
             for path in [path for path in left if _found(path) is not None]:
-                left.remove(path)
-                stack.enter_context(_replaced(_found(path), "__init__", _noting))
+                for owner, name, by in left.pop(path)(_found(path)):
+                    stack.enter_context(_replaced(owner, name, by))
 
         def imported(*args: Any, **kwargs: Any) -> Any:
             module = imports(*args, **kwargs)
@@ -103,18 +102,34 @@ def _replaced(
 def _noting(original: Callable[..., None]) -> Callable[..., None]:
     def initialised(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        line = _outside(self, sys._getframe(1))
+        line = transformations.line_outside(sys._getframe(1), self)
         if line is not None:
             self.__dict__[_LINE] = line
 
     return initialised
 
 
-def _outside(module: Any, frame: FrameType | None) -> Source | None:
-    """Return the innermost line of the user's code outside of a module's own constructors."""
-    while frame is not None:
-        code = frame.f_code
-        if is_user(code.co_filename) and frame.f_locals.get("self") is not module:
-            return Source(code.co_filename, frame.f_lineno, code.co_name)
-        frame = frame.f_back
-    return None
+_Replaced = tuple[Any, str, Callable[[Callable[..., Any]], Callable[..., Any]]]
+"""An owner, the name of a function of its, and what makes the one in its place."""
+
+
+def _of_class(owner: Any) -> list[_Replaced]:
+    return [(owner, "__init__", _noting)]
+
+
+def _of_optax(_: Any) -> list[_Replaced]:
+    optax = sys.modules["optax"]
+    return [
+        (optax.GradientTransformation, "__new__", transformations.noting),
+        (optax.MultiSteps, "__init__", transformations.noting_methods),
+        *((*each, transformations.noting_result) for each in transformations.schedules(optax)),
+    ]
+
+
+_WATCHED: dict[str, Callable[[Any], list[_Replaced]]] = {
+    "torch.nn.Module": _of_class,
+    "torch.optim.Optimizer": _of_class,
+    "keras.layers.Layer": _of_class,
+    "optax.__all__": _of_optax,  # the last that its import makes
+}
+"""What is watched as soon as a name of a framework is there."""

@@ -21,6 +21,12 @@ TRAINING = "was given in training mode; it is compared in evaluation mode"
 REFUSES = "refuses float64 ({}); it ran in its own types, and is compared in float64"
 """Note on a program whose author demands a smaller number type."""
 
+BUILT = "<built>"
+"""Function of a line that built what runs, such as an optimiser; its caller is the line that runs it."""
+
+MOST_LINES = 8
+"""Most lines of a call that are shown."""
+
 KEEP_BYTES = 256 * 2**20
 """Most bytes of values that a program keeps; the other values are recomputed when asked for."""
 
@@ -37,8 +43,14 @@ class Source:
 
     @property
     def text(self) -> str:
-        """The line itself, stripped; empty where the file cannot be read."""
-        return linecache.getline(self.file, self.line).strip()
+        """The line itself, stripped; of a call that built something, all its arguments. Empty where the
+        file cannot be read."""
+        text = linecache.getline(self.file, self.line).strip()
+        for line in range(self.line + 1, self.line + MOST_LINES) if self.function == BUILT else ():
+            if sum(text.count(each) for each in "([{") <= sum(text.count(each) for each in ")]}"):
+                break
+            text += f" {linecache.getline(self.file, line).strip()}"
+        return text
 
     def __str__(self) -> str:
         return f"{self.file.rpartition('/')[2]}:{self.line}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from parity.verifier.programs.built import watched
 from parity.verifier.programs.callables import arguments_of, is_a, is_torch, kinds_of, unwrapped
 from parity.verifier.programs.files import is_program, read_program
 from parity.verifier.programs.mistakes import SEALED, in_one_line, is_sealed
@@ -87,7 +88,7 @@ def record(side: Any, name: str, *, gradients: bool = False, dtype: str | None =
     """
     given = taken_apart(side, name)
     function, args, kwargs = given.function, given.args, given.kwargs
-    with in_one_line(given.name, function, args, kwargs):
+    with in_one_line(given.name, function, args, kwargs), watched():
         if is_sealed(function):
             raise InputError(f"{given.name}: {SEALED}")
         if given.torch:

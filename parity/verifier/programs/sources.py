@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
-from parity.verifier.programs.program import Source
+from parity.verifier.programs.program import BUILT, Source
 
 FRAMEWORKS = frozenset(
     {
@@ -29,9 +29,10 @@ _PACKAGE = Path(__file__).parents[2]
 _RUNS = f"{_PACKAGE / 'verifier'}/"
 _ASKS = f"{_RUNS}programs/sides.py"
 """The file that records a side, outside of which no frame is the program's."""
-_WATCHES = f"{_RUNS}programs/built.py"
-"""The file whose frames stand between a layer and its caller."""
-_OWN = (_RUNS, f"{_PACKAGE / 'measure'}/", f"{_PACKAGE / 'exporting' / 'onnx_graph'}/")
+_WATCHES = (f"{_RUNS}programs/built.py", f"{_RUNS}programs/transformations.py")
+"""The files whose frames stand between a layer, or what an optimiser is made of, and its caller."""
+_GRAPHS = (f"{_PACKAGE / 'exporting' / each}/" for each in ("onnx_graph", "stablehlo_graph"))
+_OWN = (_RUNS, f"{_PACKAGE / 'measure'}/", *_GRAPHS)
 """Folders of what runs a model, and of what watches it."""
 
 
@@ -57,13 +58,13 @@ def innermost(frames: Iterable[tuple[str, int, str]]) -> Source | None:
     found: list[tuple[str, int, str]] = []
     inside = False
     for frame in frames:
-        if frame[0] == _WATCHES:
+        if frame[0] in _WATCHES:
             continue
         ours = frame[0].startswith(_RUNS)
         if (inside and ours) or frame[0] == _ASKS:
             break
         inside = inside or not ours
-        if is_user(frame[0]):
+        if is_user(frame[0]) and frame not in found[-1:]:
             found.append(frame)
             if len(found) > CALLERS:
                 break
@@ -74,9 +75,9 @@ def innermost(frames: Iterable[tuple[str, int, str]]) -> Source | None:
 
 
 def outside_of_frameworks(source: Source) -> Source | None:
-    """Return the line that called a framework's model; None for a line outside of such a model."""
+    """Return the line that called a framework's model, or what a line built; None for other lines."""
     line: Source | None = source
-    while line is not None and line.file.endswith(MODELS):
+    while line is not None and (line.function == BUILT or line.file.endswith(MODELS)):
         line = line.caller
     return None if line is source else line
 
@@ -84,7 +85,7 @@ def outside_of_frameworks(source: Source) -> Source | None:
 def raised_at(error: BaseException) -> Source | None:
     """Return the innermost line of the user's code that an exception came through; None if this
     package raised it by itself."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != _WATCHES]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename not in _WATCHES]
     theirs = [frame for frame in frames if is_user(frame.filename)]
     entered = [i for i, frame in enumerate(frames) if is_user(frame.filename)]
     ours = [i for i, frame in enumerate(frames) if frame.filename.startswith(_OWN)]
@@ -97,7 +98,7 @@ def raised_at(error: BaseException) -> Source | None:
 
 def calls_a_program(error: BaseException) -> bool:
     """Return whether calling the program was the last that this package did before an exception."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != _WATCHES]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename not in _WATCHES]
     ours = [f for f in frames if f.filename.startswith(_OWN)]
     return bool(ours) and ours[-1].name in ("call", "<lambda>")
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from parity.measure.error import relative_error
 from parity.measure.site import AVERAGE, Stage
@@ -76,7 +79,7 @@ class Search:
         verdict = self._explain(comparison.divergence)
         if verdict.causes and comparison.stage == "loss":
             self._other_loss.add(comparison.step)
-        new = tuple(c for c in verdict.causes if c.name not in self._named | _views(c, self._named))
+        new = tuple(c for c in verdict.causes if c.name not in self._named and not self._is_view(c))
         if verdict.unknown and comparison.stage in UNRULED and self._gradients_part:
             self.checked = False  # the same mistake, in another step
         elif first or new or (verdict.unknown and not verdict.same):
@@ -110,6 +113,21 @@ class Search:
     @property
     def _named(self) -> set[str]:
         return {cause.name for place in self.places for cause in place.verdict.causes}
+
+    def _is_view(self, cause: Cause) -> bool:
+        """Return whether a cause is only another view of one that was named, in a later stage."""
+        if (
+            cause.name == "weight-decay" and "coupled-decay" in self._named
+        ):  # it is in the gradient instead
+            sides = (
+                (c.a, c.b) for p in self.places for c in p.verdict.causes if c.name == "coupled-decay"
+            )
+            moved = [_number(said) for said in next(sides)]
+            return np.allclose([_number(cause.b), _number(cause.a)], moved, rtol=1e-3)
+        if cause.name == "bias-correction" and {"first-moment-sum", "second-moment-sum"} & self._named:
+            a, b = (said.partition(", of betas")[0] for said in (cause.a, cause.b))  # which no sum tells
+            return a == b
+        return False
 
     def _explain(self, divergence: Divergence) -> Verdict:
         step = divergence.judged.site.step
@@ -181,14 +199,10 @@ class Search:
             yield relative_error(*reversed(read_pair(traces.a, traces.b, pair)), holes=True)
 
 
-def _views(cause: Cause, named: Collection[str]) -> set[str]:
-    """Return the cause's name if it is only another view of a cause that was named, in a later stage."""
-    if cause.name == "weight-decay" and "coupled-decay" in named:  # it is in the gradient instead
-        return {cause.name} if any(said.endswith("none") for said in (cause.a, cause.b)) else set()
-    if cause.name == "bias-correction" and {"first-moment-sum", "second-moment-sum"} & {*named}:
-        a, b = (said.partition(", of betas")[0] for said in (cause.a, cause.b))  # which no sum tells
-        return {cause.name} if a == b else set()
-    return set()
+def _number(said: str) -> float:
+    """Return the last number of what a side does; 0 where it has none."""
+    found = re.findall(r"\d[\d.]*(?:e[+-]?\d+)?", said)
+    return float(found[-1]) if found else 0.0
 
 
 def _without(segment: StepSegment, names: Collection[str]) -> StepSegment:

@@ -58,7 +58,7 @@ def part_of(
                    if program.operations[i].module), "")  # fmt: skip
     line = program.built.get(module) if built else None
     sources += [line] if line is not None and line not in sources else []
-    return Part(text, tuple(_line(each) for each in sources), module)
+    return Part(text, tuple(_line(each) for each in dict.fromkeys(sources)), module)
 
 
 def _matters(program: Program, index: int) -> bool:

@@ -167,6 +167,15 @@ def moved(program: Program, values: Set[int]) -> set[int]:
     return found
 
 
+def copied(program: Program, values: Set[int]) -> set[int]:
+    """Return values, and the operations that move them or convert their type."""
+    found = set(values)
+    for op in program.operations[min(found, default=len(program)) :]:
+        if (op.is_layout or op.name == "convert") and any(i in found for i in op.inputs):
+            found.add(op.index)
+    return found
+
+
 def reach(program: Program, roots: Iterable[int], met: set[int]) -> set[int]:
     """Return the roots, and the operations from which a path leads to one through no meeting value."""
     found: set[int] = set()

@@ -115,6 +115,7 @@ def test_the_preset_says_what_timms_default_config_says():
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive  # a quarter of a minute; small ones are compared every time
 def test_vit_base_is_timms_vit_base():
     cfg = preset("vit_base_patch16_224")
     arrays, images = redrawn(cfg), random_images(cfg, 1)

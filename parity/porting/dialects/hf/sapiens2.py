@@ -5,7 +5,9 @@ Files have Meta's names, which the library writes, too; a state dict taken from 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
+from itertools import count, takewhile
 from typing import Any
 
 from parity.porting.dialects.dialect import ANY, Dialect, by_code
@@ -55,6 +57,20 @@ IN_MEMORY = (
 )
 
 
+def _stated(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    """Return the heads of each block from the width of the norm that all of a block's queries share."""
+    rows = {name.removesuffix(".weight"): math.prod(shape[:1]) for name, shape in shapes.items()}
+    for block, q, k in (
+        ("blocks.{}.attn", "wq", "wk"),
+        ("model.layer.{}.attention", "q_proj", "k_proj"),
+    ):
+        if width := rows.get(f"{block.format(0)}.q_norm", 0):
+            keys = takewhile(rows.__contains__, (f"{block.format(i)}.{k}" for i in count()))
+            heads = rows.get(f"{block.format(0)}.{q}", 0) // width
+            return {"num_heads": heads, "num_kv_heads": tuple(rows[each] // width for each in keys)}
+    return {}
+
+
 def _heads(entries: Mapping[str, Any]) -> tuple[int, ...]:
     """Return the heads of keys and values of each block."""
     if (listed := entries.get("num_key_value_heads_per_layer")) is not None:
@@ -101,6 +117,7 @@ DIALECTS = (
             "rope": dinov3.Ropes(),
         },
         limits=_limits,
+        stated=_stated,
         fixed=by_code(
             "Sapiens2Model: sequence_output[:, 0, :]; positions of whatever image comes",
             pool="class", pos_embed="none", dynamic_image_size=True,

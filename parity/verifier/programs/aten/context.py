@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from parity.verifier.programs.built import line_of
-from parity.verifier.programs.program import Source
+from parity.verifier.programs.program import BUILT, Source
 from parity.verifier.programs.sources import innermost
 
 
@@ -111,6 +111,7 @@ def _rule_line(node: Any, frame: Any) -> Source | None:
     return innermost(inside)
 
 
+_OPTIMISERS = "/torch/optim/"
 _ENGINE = "torch/autograd/graph.py"
 """The file that runs a backward pass: frames outside of it asked for the pass."""
 
@@ -123,6 +124,11 @@ def _forward_line(node: Any) -> Source | None:
 
 
 def _frames(frame: Any) -> Iterator[tuple[str, int, str]]:
+    """Yield the frames that run; after one of an optimiser of torch's, the line that built it."""
     while frame is not None:
+        if _OPTIMISERS in frame.f_code.co_filename:
+            line = line_of(frame.f_locals.get("self"))
+            if line is not None:
+                yield line.file, line.line, BUILT
         yield frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
         frame = frame.f_back

@@ -8,7 +8,7 @@ lines of later callers come from the call.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -35,7 +35,7 @@ from parity.verifier.programs.jaxprs.rules import RULES
 from parity.verifier.programs.jaxprs.tracing import trace
 from parity.verifier.programs.jaxprs.values import cast, leaf_value, literal, rounding_of, widened
 from parity.verifier.programs.names import JAX_NAMES, LAYOUT
-from parity.verifier.programs.program import Kind, Operation, Program, Ref, Source
+from parity.verifier.programs.program import BUILT, Kind, Operation, Program, Ref, Source
 from parity.verifier.programs.sources import innermost
 
 DRAWS = ("random_bits", "random_gamma", "rng_bit_generator", "rng_uniform")
@@ -287,7 +287,11 @@ class _Recorder:
             self.lines[key] = innermost(
                 (f.file_name, f.line_num, f.function_name) for f in traceback.frames
             )
-        return self.lines[key] or call
+        found = self.lines[key]
+        if found is not None and found.function == BUILT and found.caller is None:
+            # in a branch, JAX knows no callers
+            found = replace(found, caller=call.caller if call == found and call else call)
+        return found or call
 
 
 def _value(each: Any) -> Any:

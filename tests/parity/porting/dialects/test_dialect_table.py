@@ -14,6 +14,7 @@ REPOSITORY = Path(__file__).parents[4]
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive  # in every run of continuous integration: make table
 @pytest.mark.filterwarnings("ignore")  # of the libraries
 def test_names_and_shapes_are_those_of_the_librarys_own_class(tmp_path):
     cells = list(dialect_table.table(tmp_path, tuple(LIBRARIES)))

@@ -83,18 +83,21 @@ class Frames(torch.nn.Module):
         self.body = timm.models.vision_transformer.VisionTransformer(
             **options, in_chans=6, num_classes=0, global_pool="token", mlp_ratio=2
         )
+        self.frames = frames
         self.body.patch_embed.proj = torch.nn.Conv3d(6, 30, (1, 7, 5), (1, 7, 5))
         self.body.pos_embed = torch.nn.Parameter(torch.zeros(1, 1 + 9 * frames, 30))
 
     def forward(self, images):
-        x = self.body.patch_embed.proj(images[:, :, None]).flatten(2).transpose(1, 2)
+        """Compute the class token of images (B, 6, frames * H, W), each frame below the one before."""
+        video = images.unflatten(2, (self.frames, 21))
+        x = self.body.patch_embed.proj(video).flatten(2).transpose(1, 2)
         return self.body.norm(self.body.blocks(self.body._pos_embed(x)))[:, 0]
 
 
-def saved_frames(folder, frames):
+def saved_frames(folder, frames, *, decoder=True):
     model = redraw(Frames(frames))
     more = {"mask_token": torch.zeros(1, 1, 4), "decoder_embed.weight": torch.zeros(4, 30)}
-    torch.save({**model.body.state_dict(), **more}, folder / "prithvi.pt")
+    torch.save({**model.body.state_dict(), **(more if decoder else {})}, folder / "prithvi.pt")
     return model
 
 
@@ -102,9 +105,11 @@ STATED = {"num_heads": 5, "image_size": (21, 15), "norm_eps": 1e-6, "act": "gelu
           "block": "pre_norm"}  # fmt: skip
 
 
-def test_prithvi(tmp_path):
-    model = saved_frames(tmp_path, 1)
-    source = read_checkpoint(tmp_path / "prithvi.pt", dialect="mae", given=STATED)
+@pytest.mark.parametrize(("frames", "dialect"), [(1, "mae"), (2, "timm-vit")])
+def test_prithvi(frames, dialect, tmp_path):
+    model = saved_frames(tmp_path, frames, decoder=dialect == "mae")
+    given = {**STATED, "image_size": (frames * 21, 15)}
+    source = read_checkpoint(tmp_path / "prithvi.pt", dialect=dialect, given=given)
     assert "patch_embed.proj.weight (30, 6, 1, 7, 5), of one frame" in " ".join(source.notes)
     convert(source, to="parity", out=tmp_path / "out.safetensors")
     images = images_for(source.config)
@@ -118,6 +123,6 @@ def test_prithvi_of_two_times_is_refused(tmp_path):
     saved_frames(tmp_path, 2)
     with pytest.raises(OtherModelError, match="give --dialect mae"):
         read_checkpoint(tmp_path / "prithvi.pt")
-    said = "has 19 rows and an image 9 patches .* it sees 2 frames at a time, so it is a model of videos"
+    said = "has 19 rows and an image 9 patches .* it sees 2 frames at a time, .* of videos .*=42x15"
     with pytest.raises(OtherModelError, match=said):
         read_checkpoint(tmp_path / "prithvi.pt", dialect="mae", given=STATED)

@@ -5,6 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
+from parity.verifier.causes.cause import Cause
+from parity.verifier.causes.examples import sides
 from parity.verifier.locate import compare
 
 RNG = np.random.default_rng(5)
@@ -129,3 +131,26 @@ def test_hidden_states_a_layer_off_are_another_value_returned():
     )
     assert [place.cause for place in found.places] == ["other value returned"]
     assert found.places[0].message.startswith("A computes B's value at test_names.py:")
+
+
+def named(a: str, b: str) -> list[str]:
+    """Return the causes that two expressions over the names of the examples are given."""
+    return [place.cause for place in compare(*sides(Cause("", "", compare, a, b))).places]
+
+
+def test_a_scale_that_explains_another_ratio_is_not_called_left_out():
+    a = "jnp.tanh(0.4 * (x @ w)) @ v + jnp.sin(0.05 * (x @ w)) @ w"
+    b = "jnp.tanh(h := 0.4 * (x @ w)) @ v + jnp.sin(h) @ w"
+    assert "scale left out" not in named(a, b)
+
+
+def test_numbers_that_lead_to_one_another_are_no_steps_left_out():
+    a = "x @ v - (x @ w) * 0.2"
+    b = "x @ v - (x @ w) * (0.3 - 0.3 * (1 - jnp.minimum(3, jnp.arange(2).sum()) / 3))"
+    assert not {"one step too many", "one term too many"} & {*named(a, b)}
+
+
+def test_what_changes_nothing_here_may_stand_for_what_seems_left_out():
+    a = "jnp.where((n := jnp.linalg.norm(g := x @ w)) > 0.1, g / n * 0.1, g) @ v"
+    assert named(a, "x @ w @ v") == ["norm left out"]
+    assert named(a, "jnp.clip(x @ w, -1e3, 1e3) @ v") == [""]
