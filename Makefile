@@ -67,7 +67,7 @@ mutations: $(VENV)/ready
 	$(RUN) -m evidence.mutation_score --quick $(if $(SHARE),--share $(SHARE))
 
 mutants: $(VENV)/ready
-	$(RUN) -m evidence.core_mutants $(if $(SHARE),--share rotating/60)
+	$(RUN) -m evidence.core_mutants $(if $(SHARE),--share rotating/60 --suite)
 
 environments:
 	NEWEST_PYTHON=$(NEWEST_PYTHON) ./tests/environments.sh .environments

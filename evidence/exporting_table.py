@@ -36,6 +36,7 @@ FAMILIES = {
     "SigLIP": "vit_base_patch16_siglip_224",
     "EVA-02": "eva02_tiny_patch14_224",
     "CLIP": "vit_base_patch32_clip_224",
+    "NaFlexViT": "naflexvit_base_patch16_gap",
     "CLIP, text": "",
 }
 TEXT = "CLIP, text"
@@ -62,8 +63,8 @@ twins ([exporting.md](exporting.md); that pictures inside are PIL's is a test of
 *twins* the largest of the twins' own, *limit* that output's; int8 has none, its error is its cost.
 *ms* is the median of {times} turns, each of which ran all three on one image or text, on two cores that
 others used, too: order, not speed, and under a load of more than one per core not even that.
-ONNX Runtime does not compute in bfloat16 on a CPU; float16 takes its place. NaFlexViT was not
-measured.
+ONNX Runtime does not compute in bfloat16 on a CPU; float16 takes its place. NaFlexViT is exported at
+one image size, as every model is; batches of several ([naflex.md](naflex.md)) are not.
 
 {where}
 

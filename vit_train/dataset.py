@@ -32,6 +32,8 @@ class ImageDataset:
     """Whether images are pictures, which are read as RGB, or in as many channels as a model has."""
     validation: Records | None = None
     """The set's own split for validation, if it has one beside that for testing."""
+    notes: tuple[str, ...] = ()
+    """What is not read of it, a sentence each."""
 
     def in_channels(self, count: int) -> ImageDataset:
         """Return the same set, its files read in `count` channels."""

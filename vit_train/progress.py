@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from datetime import timedelta
 from types import TracebackType
@@ -83,7 +84,7 @@ class TrainingBar:
         )
         left = self._left(step)
         self._progress.update(
-            self._task, completed=step, description=where, numbers=numbers, left=left or "-:--:--"
+            self._task, completed=step, description=where, numbers=numbers, left=self._shown(step)
         )
         if not self._console.is_terminal and (step >= self._next_line or step == self._total):
             self._next_line = step + self._total // LINES
@@ -95,15 +96,14 @@ class TrainingBar:
         """Move the bar on, between two updates of the numbers; called after every step."""
         now = time.perf_counter()
         if self._first is None:
-            self._first = step, now
+            self._first, self._moved = (step, now), -math.inf
         elif step == self._first[0] + EARLY and not self._console.is_terminal:
             left = self._left(step)
             if left is not None and left.total_seconds() > LONG:
                 self.note(f"step {step} of {self._total}  left {left}")
         if now - self._moved >= REDRAWN and self._console.is_terminal:
             self._moved = now
-            left = self._left(step)
-            self._progress.update(self._task, completed=step, left=left or "-:--:--")
+            self._progress.update(self._task, completed=step, left=self._shown(step))
 
     def _left(self, step: int) -> timedelta | None:
         """Estimate the time left by that since the first step, which compiles; None if it is unknown."""
@@ -111,6 +111,14 @@ class TrainingBar:
             return None
         taken = time.perf_counter() - self._first[1]
         return timedelta(seconds=round(taken / (step - self._first[0]) * (self._total - step)))
+
+    def _shown(self, step: int) -> str:
+        """Return the time left; after the first step alone, which also compiles, what it is at most."""
+        left = self._left(step)
+        if left is not None:
+            return str(left)
+        most = (time.perf_counter() - self._started) * (self._total - step)
+        return f"at most {timedelta(seconds=round(most))}"
 
     def note(self, text: str) -> None:
         """Print a line above the bar; any thread may call this."""

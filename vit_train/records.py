@@ -29,6 +29,10 @@ Label = int | tuple[int, ...]
 OnDamage = Literal["refuse", "replace"]
 
 
+TO_DO = "; copy or prepare the set again, or pass over what cannot be read (--damaged replace)"
+"""End of the message of a damaged record, which says what to do."""
+
+
 class DamagedRecordError(DataError):
     """Damage to a record: its bytes are not those that were written."""
 
@@ -148,13 +152,14 @@ class Records:
         """
         if self._labels is None:
             listed, numbers = getattr(self.raw, "labels", None), range(len(self))
-            with Waiting(f"{self.where}: the labels of {len(self):,} images are read"):
+            what = f"{self.where}: the labels of {len(self):,} images are read"
+            with Waiting(what, len(self)) as waiting:
                 found = (
                     map(self._read_label, numbers)
                     if listed is None
                     else map(self._checked, numbers, listed)
                 )
-                self._labels = list(found)
+                self._labels = list(waiting.over(found, len(self)))
         return self._labels
 
     def _read_label(self, index: int) -> Label | None:
@@ -202,10 +207,7 @@ class Records:
 
     def _damaged(self, index: int, reason: object) -> DamagedRecordError:
         said = str(reason).partition("\n")[0]
-        return DamagedRecordError(
-            f"{self.name(index)}: damaged ({said}); copy or prepare the set again, or pass over what"
-            " cannot be read (--damaged replace)"
-        )
+        return DamagedRecordError(f"{self.name(index)}: damaged ({said}){TO_DO}")
 
     def _checked(self, index: int, label: Label) -> Label:
         """Return a label whose classes exist."""

@@ -18,23 +18,17 @@ def statistics_of(dataset: ImageDataset) -> tuple[tuple[float, ...], tuple[float
     remembered as long as the set stays the same."""
     train = dataset.train
     if not dataset.fingerprint:
-        return _computed(train)
+        return channel_statistics(train)
     held_out = getattr(train.raw, "indices", ())
     about = f"statistics 1 {dataset.fingerprint} {train.image_shape} {len(train)} {held_out}"
     found = remembered(
         about,
         (),
-        lambda: {"values": np.array(_computed(train))},
+        lambda: {"values": np.array(channel_statistics(train))},
         lasts=lambda _: not train.damaged,
     )
     mean, std = found["values"].tolist()
     return tuple(mean), tuple(std)
-
-
-def _computed(train: Records) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    count = min(len(train), STATISTICS_IMAGES)
-    with Waiting(f"{train.where}: mean and deviation of {count:,} images are computed"):
-        return channel_statistics(train)
 
 
 def channel_statistics(source: Records) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -51,16 +45,20 @@ def channel_statistics(source: Records) -> tuple[tuple[float, ...], tuple[float,
     floats = source.pixel_type == "float32"
     count, total, squares, middle = 0, [0] * channels, [0] * channels, None
     sampled = min(len(source), STATISTICS_IMAGES)
-    for index in np.linspace(0, len(source) - 1, sampled).astype(int).tolist():
-        pixels = source[index]["image"].reshape(-1, channels)  # (H W, C)
-        pixels = pixels.astype(np.float64 if floats else np.uint64)
-        if floats:
-            middle = pixels.mean(axis=0) if middle is None else middle
-            pixels = pixels - middle
-        count += len(pixels)
-        # Python's integers: uint64 would overflow over many images of 16 bits
-        total = [t + p for t, p in zip(total, pixels.sum(axis=0).tolist(), strict=True)]
-        squares = [s + p for s, p in zip(squares, (pixels * pixels).sum(axis=0).tolist(), strict=True)]
+    what = f"{source.where}: mean and deviation of {sampled:,} images are computed"
+    chosen = np.linspace(0, len(source) - 1, sampled).astype(int).tolist()
+    with Waiting(what, sampled) as waiting:
+        for index in waiting.over(chosen, sampled):
+            pixels = source[index]["image"].reshape(-1, channels)  # (H W, C)
+            pixels = pixels.astype(np.float64 if floats else np.uint64)
+            if floats:
+                middle = pixels.mean(axis=0) if middle is None else middle
+                pixels = pixels - middle
+            count += len(pixels)
+            # Python's integers: uint64 would overflow over many images of 16 bits
+            sums, of_squares = pixels.sum(axis=0).tolist(), (pixels * pixels).sum(axis=0).tolist()
+            total = [t + p for t, p in zip(total, sums, strict=True)]
+            squares = [s + p for s, p in zip(squares, of_squares, strict=True)]
     mean = [t / count for t in total]
     # an integer difference: E[x^2] - E[x]^2 in floats loses the digits of a dark, even channel
     variance = [(count * s - t**2) / count**2 for s, t in zip(squares, total, strict=True)]

@@ -22,7 +22,7 @@ from vit_train.dataset import ImageDataset
 from vit_train.distilling import Teacher, TeacherWeights, check_taught, make_teach
 from vit_train.fit import check_labels, fitted, hold_out, make_preprocess
 from vit_train.profiling import Steps
-from vit_train.records import OnDamage, Records
+from vit_train.records import TO_DO, OnDamage, Records
 from vit_train.saving import NO_LIMIT, SaveEvery
 from vit_train.start import Start, frozen_names
 
@@ -100,10 +100,12 @@ class Task:
 
     @property
     def damaged(self) -> list[str]:
-        """Errors of the records that could not be read so far, a sentence each."""
+        """The records that could not be read so far, and why, a sentence each."""
         splits = [self.dataset.train, self.validation, self.dataset.test]
         found = [each.damaged for each in splits if each is not None]
-        return [str(error) for errors in found for _, error in sorted(errors.items())]
+        return [
+            str(error).removesuffix(TO_DO) for errors in found for _, error in sorted(errors.items())
+        ]
 
     def note_resizing(self, console: Console) -> None:
         """Tell the user if the images do not have the model's size, or are not read as RGB."""
@@ -183,6 +185,7 @@ def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
         options.get("save_every", Task.save_every),
         (
             *options.get("notes", ()),
+            *whole.notes,
             *lines,
             *_statistics(dataset, job, preprocess),
             *_unknown_pixels(start, job, preprocess),

@@ -16,7 +16,6 @@ import argparse
 import json
 import math
 import os
-import random
 import shutil
 import sys
 import tempfile
@@ -25,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from evidence import ROOT
-from evidence.core_mutants.draw import mutant, places
+from evidence.core_mutants.draw import shuffled
 from evidence.core_mutants.equal import EQUAL
 from evidence.core_mutants.nearest import GROUPS
 from evidence.core_mutants.page import page
@@ -38,25 +37,19 @@ def drawn(count: int, seed: int) -> Iterator[tuple[str, Job]]:
     left = {}
     for group, each in GROUPS.items():
         for name in each.sources(ROOT):
-            every = places((ROOT / name).read_text(encoding="utf-8"))
-            left[name] = group, random.Random(f"{seed} {name}").sample(every, len(every))
+            order = shuffled(name, (ROOT / name).read_text(encoding="utf-8"), seed)
+            left[name] = group, [Job(name, one) for one in order]
     sizes = dict.fromkeys(left, 0)
     while sum(sizes.values()) < count and (open_ := [n for n in left if sizes[n] < len(left[n][1])]):
         for name in open_[: count - sum(sizes.values())]:
             sizes[name] += 1
     for name, (group, order) in left.items():
-        source = (ROOT / name).read_text(encoding="utf-8")
-        for place in order[: sizes[name]]:
-            yield group, Job(name, mutant(source, place))
+        yield from ((group, job) for job in order[: sizes[name]])
 
 
 def key(job: Job) -> tuple[str, str, str]:
     """A mutant's name, which a change elsewhere in the file does not change."""
-    lines = (ROOT / job.file).read_text(encoding="utf-8").splitlines()[: job.mutant.line]
-    column = job.mutant.column - len(lines[-1]) + len(lines[-1].lstrip())
-    lines = [each.strip() for each in lines]
-    again = f", after {nth} like it" if (nth := lines[:-1].count(lines[-1])) else ""
-    return job.file, lines[-1], f"{job.mutant.change} at {column}{again}"
+    return job.file, *job.mutant.name
 
 
 def main() -> int:
@@ -66,6 +59,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="of files whose name or group has this in it")
     parser.add_argument("--share", default="all", help="K/N or rotating/N: a slice, of few groups")
+    parser.add_argument(
+        "--suite", action="store_true", help="by the tests that always run: no exhaustive case"
+    )
     parser.add_argument("--seconds", type=float, help="after which no other is begun")
     parser.add_argument("--results", type=Path, nargs="+", help="go on from them; write to the first")
     parser.add_argument("--write", type=Path, help="only write the page about the results")
@@ -83,7 +79,7 @@ def main() -> int:
         known = _read(results)
         todo = [(group, job) for group, job in jobs if key(job) not in known | EQUAL]
         if todo and not arguments.write:
-            _run(Path(folder) / "copy", todo, results[0], arguments.seconds)
+            _run(Path(folder) / "copy", todo, results[0], not arguments.suite, arguments.seconds)
         known = _read(results)
     known = dict.fromkeys(EQUAL, Outcome("", 0.0)) | known
     found = [(group, job, known.get(key(job))) for group, job in jobs]
@@ -93,15 +89,23 @@ def main() -> int:
         print(f"alive {job.file}:{job.mutant.line} {job.mutant.change}")
     print(f"{len(judged) - len(alive)} of {len(judged)} killed or equal")
     if arguments.write:
-        arguments.write.write_text(page(judged, key, arguments.seed, len(jobs)), encoding="utf-8")
+        own = {key(job) for _, job in jobs}
+        every = drawn(sys.maxsize, arguments.seed)
+        earlier = [
+            (group, job, known[key(job)]) for group, job in every if key(job) in known.keys() - own
+        ]
+        text = page(judged, earlier, key, arguments.seed, len(jobs))
+        arguments.write.write_text(text, encoding="utf-8")
     least = 0.97 if share == ALL else 0.5
     return 0 if len(judged) - len(alive) >= least * len(judged) else 1
 
 
-def _run(copy: Path, jobs: list[tuple[str, Job]], results: Path, seconds: float | None) -> None:
+def _run(
+    copy: Path, jobs: list[tuple[str, Job]], results: Path, rare: bool, seconds: float | None
+) -> None:
     """Judge mutants in a copy of the repository; each is noted when it has been."""
     results = results.absolute()
-    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "build", "runs", "__pycache__"))
+    shutil.copytree(ROOT, copy, ignore=_left_out)
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
     given = os.environ.get("PYTHONPATH")  # without ROOT, whose packages are those of the copy
     others = [each for each in (given or "").split(os.pathsep) if each and Path(each).resolve() != ROOT]
@@ -120,7 +124,12 @@ def _run(copy: Path, jobs: list[tuple[str, Job]], results: Path, seconds: float 
     end = math.inf if seconds is None else time.monotonic() + seconds
     for name in dict.fromkeys(group for group, _ in jobs):
         own = [job for group, job in jobs if group == name]
-        Session(copy, {job.file for job in own}, GROUPS[name].tests, told, end).judge(own)
+        Session(copy, GROUPS[name].tests, told, rare, end).judge(own)
+
+
+def _left_out(folder: str, names: list[str]) -> set[str]:
+    made = {"build", "dist", "runs"} if Path(folder) == ROOT else set()
+    return {name for name in names if name.startswith(".") or name in made | {"__pycache__"}}
 
 
 def _read(results: list[Path]) -> dict[tuple[str, ...], Outcome]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
-from typing import NamedTuple
+import copy
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 
 OTHER: dict[type, type] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
@@ -16,9 +19,15 @@ OTHER: dict[type, type] = {
 """What an operator becomes."""
 
 
-class Mutant(NamedTuple):
+@dataclass(frozen=True)
+class Mutant:
     """A source that differs from the file's in one expression."""
 
+    original: str
+    """The file's text."""
+    number: int
+    """Of the node that changes, and of the change among the node's."""
+    choice: int
     line: int
     column: int
     before: str
@@ -27,7 +36,15 @@ class Mutant(NamedTuple):
     """Those of the smallest statement that holds the change."""
     function: str
     """The qualified name of the outermost function that holds the change; empty outside of all."""
-    tree: ast.Module
+    like: int
+    """How many lines above have the same text."""
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """The mutant's syntax tree."""
+        tree = ast.parse(self.original)
+        _changes(list(ast.walk(tree))[self.number])[self.choice]()
+        return ast.fix_missing_locations(tree)
 
     @property
     def source(self) -> str:
@@ -37,31 +54,44 @@ class Mutant(NamedTuple):
     @property
     def change(self) -> str:
         """What is different, in one line."""
-        return f"{_short(self.before)} → {_short(self.after)}"
+        before, after = self.before, self.after
+        if _short(before) == _short(after):
+            same = next(i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b)
+            before, after = before[same:], after[same:]
+        return f"{_short(before)} → {_short(after)}"
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """The text of its line, and the change: what another change of the file leaves as it is."""
+        text = self.original.splitlines()[self.line - 1]
+        column = self.column - len(text) + len(text.lstrip())
+        again = f", after {self.like} like it" if self.like else ""
+        return text.strip(), f"{self.change} at {column}{again}"
 
 
-def places(source: str) -> list[tuple[int, int]]:
-    """Where a source can be changed: the number of a node, and of the change."""
+def mutants(source: str) -> Iterator[Mutant]:
+    """Every mutant of a source."""
     tree = ast.parse(source)
-    types = _types(tree)
-    return [
-        (number, choice)
-        for number, node in enumerate(ast.walk(tree))
-        if id(node) not in types
-        for choice in range(len(_changes(node)))
-    ]
+    types, statements, homes = _types(tree), _statements(tree), _homes(tree)
+    texts = [each.strip() for each in source.splitlines()]
+    for number, node in enumerate(ast.walk(tree)):
+        for choice in range(len(_changes(node)) if id(node) not in types else 0):
+            changed = copy.deepcopy(node)
+            _changes(changed)[choice]()
+            lines, home = statements[id(node)], homes.get(id(node), "")
+            line, column = getattr(node, "lineno", min(lines)), getattr(node, "col_offset", 0)
+            like = texts[: line - 1].count(texts[line - 1])
+            heads = _head(node), _head(changed)
+            yield Mutant(source, number, choice, line, column, *heads, lines, home, like)
 
 
-def mutant(source: str, place: tuple[int, int]) -> Mutant:
-    """The mutant of one place."""
-    whole, tree = ast.parse(source), ast.parse(source)
-    number, choice = place
-    node, changed = (list(ast.walk(each))[number] for each in (whole, tree))
-    _changes(changed)[choice]()
-    ast.fix_missing_locations(tree)
-    lines, home = _statements(whole)[id(node)], _homes(whole).get(id(node), "")
-    line = getattr(node, "lineno", min(lines))
-    return Mutant(line, getattr(node, "col_offset", 0), _head(node), _head(changed), lines, home, tree)
+def shuffled(file: str, source: str, seed: int) -> list[Mutant]:
+    """Every mutant of a file, in an order that an edit leaves as it is for all other lines."""
+
+    def place(mutant: Mutant) -> bytes:
+        return hashlib.sha256("\n".join([str(seed), file, *mutant.name]).encode()).digest()
+
+    return sorted(mutants(source), key=place)
 
 
 def telling(source: str, name: str) -> ast.Module:
@@ -74,9 +104,19 @@ def telling(source: str, name: str) -> ast.Module:
         for field in ("body", "orelse", "finalbody"):
             statements = getattr(node, field, None)
             if isinstance(statements, list) and statements:
-                told = [(_reached(name, each.lineno), each) for each in statements]
-                setattr(node, field, [each for pair in told for each in pair])
+                told = [
+                    [each] if _is_text(each) else [_reached(name, each.lineno), each]
+                    for each in statements
+                ]
+                setattr(node, field, [each for some in told for each in some])
     return ast.fix_missing_locations(tree)
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Expr(ast.Constant(value=str())):
+            return True
+    return False
 
 
 def _reached(name: str, line: int) -> ast.Expr:

@@ -38,11 +38,6 @@ EQUAL: dict[tuple[str, str, str], str] = {
         "zip(old_grid, new_grid, strict=True) → zip(old_grid, new_grid) at 61",
     ): "both grids have two axes",
     (
-        "vit_config/numerics/resample.py",
-        "taps = np.arange(-2, old + 2)",
-        "2 → 3 at 27",
-    ): "one more pixel beyond the edge has no weight",
-    (
         "parity/porting/dialects/table.py",
         "yield dict(zip(letters, values, strict=True))",
         "True → False at 39",
@@ -150,5 +145,71 @@ EQUAL: dict[tuple[str, str, str], str] = {
         "self.gamma = nn.Parameter(torch.full((cfg.hidden_size,), cfg.layer_scale or 0.0))",
         "cfg.layer_scale or 0.0 → cfg.layer_scale and 0.0 at 57",
     ): "every parameter is drawn anew",
+    (
+        "vit_config/numerics/resample.py",
+        "@lru_cache(maxsize=128)",
+        "lru_cache(maxsize=128) → lru_cache() at 1, after 2 like it",
+    ): "128 is functools' own default",
+    (
+        "vit_config/numerics/tables.py",
+        "@lru_cache(maxsize=32)",
+        "lru_cache(maxsize=32) → lru_cache() at 1",
+    ): "no table depends on how many are kept",
+    (
+        "vit_config/numerics/rope.py",
+        "sides = [np.arange(side, dtype=np.float64) for side in grid]",
+        "np.arange(side, dtype=np.float64) → np.arange(side) at 9",
+    ): "the offset that is added to them is float64",
+    (
+        "parity/measure/nearness.py",
+        "*(min(max(FACTOR * each, low), high)"
+        " for each, low, high in zip(moved, LEAST, MOST, strict=True))",
+        "zip(moved, LEAST, MOST, strict=True) → zip(moved, LEAST, MOST) at 60",
+    ): "all are three limits",
+    (
+        "parity/measure/recording.py",
+        "self._recent: deque[tuple[np.ndarray, _Entry]] = deque(maxlen=4)",
+        "4 → 5 at 62",
+    ): "what is read does not depend on how many arrays are held once",
+    (
+        "parity/measure/redraw.py",
+        'inputs = math.prod(shape[1:]) if kind in ("linear", "conv") and len(shape) > 1 else 1',
+        "1 → 2 at 84",
+    ): "up to 64 inputs the spread is the same",
+    (
+        "vit_train/data.py",
+        "return read_ahead(batches, num_threads=num_threads)",
+        "read_ahead(batches, num_threads=num_threads) → read_ahead(batches) at 7",
+    ): "no batch depends on the number of threads",
+    (
+        "vit_jax/model.py",
+        "logits = jax.nn.softmax(logits.astype(wide), axis=-1).astype(logits.dtype)",
+        "jax.nn.softmax(logits.astype(wide), axis=-1) → jax.nn.softmax(logits.astype(wide)) at 9",
+    ): "JAX's own default",
+    (
+        "vit_jax/patch.py",
+        "kinds = dict(zip(sharding.mesh.axis_names, sharding.mesh.axis_types, strict=True))",
+        "True → False at 76",
+    ): "a mesh has a type for each axis",
+    (
+        "vit_torch/drop.py",
+        "kept = torch.argsort(scores, dim=1)[:, : max(1, int(N * self.kept))]  # (B, n)",
+        "torch.argsort(scores, dim=1) → torch.argsort(scores) at 7",
+    ): "the second axis is the last",
+    (
+        "vit_config/layer_decay.py",
+        "depth = max((int(block[1]) + 1 for block in map(_BLOCK.match, names) if block), default=0)",
+        "0 → 1 at 88",
+    ): "every model has blocks",
+    (
+        "vit_config/schedule.py",
+        "return int(np.random.SeedSequence([recipe.seed, step]).generate_state(1, np.uint64)[0])",
+        "1 → 2 at 70",
+    ): "the first number is the same however many are drawn",
+    (
+        "parity/porting/formats/archive.py",
+        "file.seek(max(0, size - _LONGEST_END))",
+        "0 → 1 at 14",
+    ): "where the end record is at byte 0, its count is read at byte 10 either way",
 }
 """File, line, change and its column: why the two compute the same."""

@@ -14,8 +14,11 @@ from evidence.core_mutants.session import Job, Outcome
 Judged = list[tuple[str, Job, Outcome]]
 
 
-def page(judged: Judged, key: Callable[[Job], tuple[str, str, str]], seed: int, drawn: int) -> str:
-    """All of them in Markdown."""
+def page(
+    now: Judged, earlier: Judged, key: Callable[[Job], tuple[str, str, str]], seed: int, drawn: int
+) -> str:
+    """All of them in Markdown: of what is drawn now those that are judged, and those judged earlier."""
+    judged = now + earlier
     versions = ", ".join(f"{each} {version(each)}" for each in ("jax", "flax", "torch", "numpy"))
     equal = [job for _, job, outcome in judged if not outcome.by and key(job) in EQUAL]
     alive = [(group, job) for group, job, outcome in judged if not outcome.by and key(job) not in EQUAL]
@@ -35,7 +38,7 @@ def page(judged: Judged, key: Callable[[Job], tuple[str, str, str]], seed: int, 
         f" {len(equal)} equal, together {(killed + len(equal)) / max(len(judged), 1):.1%}; {len(alive)}"
         " survive.",
         "",
-        *_left(drawn - len(judged)),
+        *_parts(drawn, drawn - len(now), len(earlier)),
         "| group | files | mutants | killed | equal | survive | CPU seconds a mutant |",
         "|---|---|---|---|---|---|---|",
     ]
@@ -61,14 +64,16 @@ def page(judged: Judged, key: Callable[[Job], tuple[str, str, str]], seed: int, 
     return "\n".join(lines) + "\n"
 
 
-def _left(count: int) -> list[str]:
-    if not count:
-        return []
-    return [
-        f"{count} more are drawn and not judged yet. Those that no test notices take longest, so that"
-        " they are more often among these.",
-        "",
-    ]
+def _parts(drawn: int, left: int, earlier: int) -> list[str]:
+    text = f"{drawn - left} of these are of the {drawn} that the command draws."
+    if earlier:
+        text += f" {earlier} more were drawn and judged earlier, of lines that are still the same."
+    if left:
+        text += (
+            f" {left} of the {drawn} are not judged yet; those that no test notices take longest and are"
+            " more often among these."
+        )
+    return [text, ""]
 
 
 def _cell(text: str) -> str:

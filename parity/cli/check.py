@@ -170,11 +170,14 @@ def _sealed(arguments: Check, report: Report) -> dict[str, Any]:
 def _check(arguments: Check, subject: str) -> Report:
     from parity.twins.check import check_config, check_weights
     from vit_config import preset
+    from vit_config.waiting import Waiting
 
     asked = _asked(arguments, subject)
     if not _is_file(subject):
         cfg = preset(subject).replace(**parse_fields(arguments.fields))
-        return check_config(cfg, subject=" ".join((subject, *arguments.fields)), **asked)
+        with Waiting("drawing weights", pace=1.0) as waiting:
+            told = {"subject": " ".join((subject, *arguments.fields)), "told": waiting.now}
+            return check_config(cfg, **told, **asked)
     if arguments.token_offset or arguments.wrong or arguments.fields:
         flag = f"--wrong {arguments.wrong}" if arguments.wrong else "--token-offset"
         flag = f"--set {' '.join(arguments.fields)}" if arguments.fields else flag
@@ -182,7 +185,8 @@ def _check(arguments: Check, subject: str) -> Report:
             f"{flag} goes with a preset, but {subject} is a checkpoint, whose weights and schema are"
             " checked as they are; leave it out"
         )
-    return check_weights(subject, **asked)
+    with Waiting(f"reading {subject}", pace=1.0) as waiting:
+        return check_weights(subject, told=waiting.now, **asked)
 
 
 def _is_file(subject: str) -> bool:

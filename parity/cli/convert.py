@@ -17,6 +17,9 @@ from vit_config import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
+WRITTEN = 3e8
+"""Bytes that are read, hashed and written in a second, until it is known how many are."""
+
 
 @dataclass(frozen=True)
 class ConvertFiles:
@@ -158,7 +161,6 @@ def _put_into_host(arguments: ConvertFiles, source: Path, out: Path, console: Co
 def _convert_file(arguments: ConvertFiles, source: Path, out: Path, console: Console) -> int:
     from rich.markup import escape
 
-    from parity.porting.byte_bar import byte_bar
     from parity.porting.checkpoint import read_checkpoint
     from parity.porting.conversion import convert
     from parity.porting.conversion_plan import asked_at_once
@@ -181,20 +183,29 @@ def _convert_file(arguments: ConvertFiles, source: Path, out: Path, console: Con
         "license_allow": arguments.license_allow,
         "force": arguments.force,
     }
-    done = None
-    with Waiting("writing") as waiting, byte_bar(console) as bar:
-        task = bar.add_task("writing", total=None)
-        options["started"] = lambda total: bar.update(task, total=total)
-        options["progress"] = lambda count: bar.update(task, advance=count)
+    done, then = None, 0.0
+    if arguments.verify:
+        from parity.porting.verification.runs import all_seconds, installed_twins
+
+        then = all_seconds(checkpoint.config, installed_twins(), libraries=2)
+    with Waiting("writing", pace=1.0) as waiting:
+        total = written = 0
+
+        def started(count: int) -> None:
+            nonlocal total
+            total = max(count, 1)
+            waiting.now(f"writing {count:,} bytes", count / WRITTEN, then)
+
+        def progress(count: int) -> None:
+            nonlocal written
+            written += count
+            waiting.reach(min(written / total, 1.0))
+
+        options |= {"started": started, "progress": progress}
         if arguments.verify:
             from parity.porting.verification.verified import convert_verified
 
-            def told(what: str) -> None:
-                bar.stop()  # everything is written
-                waiting.now(f"running {what}")
-
-            options["told"] = told
-            done = convert_verified(checkpoint, **options)
+            done = convert_verified(checkpoint, told=waiting.now, **options)
             result = done.converted
         else:
             result = convert(checkpoint, **options)

@@ -132,24 +132,24 @@ def _compare(arguments: Diff) -> Compared:
     from parity.verifier.compare import compare
     from parity.verifier.programs.build import built
     from parity.verifier.programs.remote import Away
-    from vit_config.screen import screen
+    from vit_config.waiting import Waiting
 
     assert arguments.b is not None
     names = arguments.a, arguments.b
     orders = [arguments.order(*each) for each in zip(names, ("torch", "jax"), strict=True)]
     pythons = arguments.python_a, arguments.python_b
-    sides = [
-        built(order) if python is None else Away(order, python)
-        for order, python in zip(orders, pythons, strict=True)
-    ]
-    with screen(stderr=True).status("") as status:
+    with Waiting("building both sides") as waiting:
+        sides = [
+            built(order) if python is None else Away(order, python)
+            for order, python in zip(orders, pythons, strict=True)
+        ]
         return compare(
             *sides,
             names=names,
             gradients=arguments.gradients,
             backward=not arguments.forward,
             dtype=arguments.dtype,
-            say=status.update,
+            told=waiting.now,
         )
 
 

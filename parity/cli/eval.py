@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -113,6 +114,7 @@ def evaluate(loaded: Loaded, dataset: ImageDataset, batch_size: int) -> Evaluati
     """
     import numpy as np
 
+    from vit_config.waiting import Waiting
     from vit_train.data import eval_batches
     from vit_train.metrics import Evaluation, SeveralEvaluation
 
@@ -128,9 +130,11 @@ def evaluate(loaded: Loaded, dataset: ImageDataset, batch_size: int) -> Evaluati
         )
     size, logits, labels = loaded.config.image_size, [], []
     batches = eval_batches(dataset.test, preprocess, image_size=size, batch_size=batch_size)
-    for batch in batches:
-        logits.append(loaded.of_batch(batch["image"])[batch["mask"]])
-        labels.append(batch["label"][batch["mask"]])
+    images = len(dataset.test)
+    with Waiting(f"{images:,} images are evaluated", images) as waiting:
+        for batch in waiting.over(batches, math.ceil(images / batch_size)):
+            logits.append(loaded.of_batch(batch["image"])[batch["mask"]])
+            labels.append(batch["label"][batch["mask"]])
     if preprocess.several_labels:
         return SeveralEvaluation.of_logits(np.concatenate(logits), np.concatenate(labels))
     softmax = loaded.config.head_activation != "softmax"

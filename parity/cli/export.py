@@ -60,8 +60,10 @@ def main(argv: list[str], prog: str = "parity export") -> int:
     from parity.cli.predict import labels_of
     from parity.exporting.export import DifferentError, export
     from parity.verifier.exported import explain
+    from vit_config.waiting import Waiting
 
-    with weights_of(arguments.source, arguments.step) as weights:
+    what, different, done = f"reading {arguments.source}", None, None
+    with weights_of(arguments.source, arguments.step) as weights, Waiting(what, pace=1.0) as waiting:
         try:
             done = export(
                 weights,
@@ -74,12 +76,16 @@ def main(argv: list[str], prog: str = "parity export") -> int:
                 template=arguments.template,
                 force=arguments.force,
                 explain=explain,
+                told=waiting.now,
                 **arguments.reading.options(),
             )
         except DifferentError as error:
-            complain(f"{prog}: {error}")
-            say(*error.where.splitlines())
-            return 1
+            different = error
+    if done is None:
+        assert different is not None
+        complain(f"{prog}: {different}")
+        say(*different.where.splitlines())
+        return 1
     shape = ", ".join(map(str, done.about["input"]["shape"]))
     size = done.path.stat().st_size
     what = "texts" if arguments.input == "tokens" else "images"

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from vit_config import Preprocess
     from vit_train.plots import Figure
 
-NUM_IMAGES = 8
+NUM_IMAGES = 20
+"""Most test images drawn: one of each class, where there are no more classes."""
 BATCH = 64
 
 

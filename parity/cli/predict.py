@@ -169,15 +169,16 @@ def labels_of(told: str | None, template: str) -> list[str]:
 
 def images_of(names: Iterable[str]) -> Iterator[tuple[str, MissingFileError | None]]:
     """Yield the files that are meant, in order, of a folder all images below it; each with its error."""
-    from vit_train.sources.folder import SUFFIXES
+    from vit_train.sources.folder import NO_IMAGES, SUFFIXES
     from vit_train.sources.place import files_below
 
+    pictures = (*SUFFIXES, *NO_IMAGES)
     for name in names:
         if not (folder := Path(name)).is_dir():
             yield name, None
             continue
-        found = [str(folder / inside / file) for inside, file in files_below(folder, SUFFIXES)]
+        found = [str(folder / inside / file) for inside, file in files_below(folder, pictures)]
         yield from ((path, None) for path in found)
         if not found:
-            endings = ", ".join(SUFFIXES)
+            endings = ", ".join(pictures)
             yield name, MissingFileError(f"{name}: no image in this folder; they end in {endings}")

@@ -66,7 +66,7 @@ def main(argv: list[str], prog: str = "parity preflight") -> int:
     from vit_config.screen import screen
     from vit_config.waiting import Waiting
     from vit_jax.train.formats import wish
-    from vit_jax.train.preflight import fly, largest_batch
+    from vit_jax.train.preflight import expected_seconds, fly, largest_batch
     from vit_jax.train.run import numerics
     from vit_jax.train.topology import get_topology
 
@@ -75,21 +75,27 @@ def main(argv: list[str], prog: str = "parity preflight") -> int:
     recipe = request.job.recipe
     console = screen()
 
-    def attempt(batch_size: int) -> Flight:
-        spread, quick = request.spread, options.quick
-        with Waiting(f"compiling the step for a batch of {batch_size:,}"):
-            return fly(request.job, topology, spread, batch_size, limit=limit, quick=quick)
+    expected = expected_seconds(request.job, topology, request.spread, options.quick)
+    took: list[float] = []  # to compile one step
+
+    def attempt(batch_size: int, others: int = 0) -> Flight:
+        spread, quick, work = request.spread, options.quick, took[-1] if took else expected
+        what = f"compiling the step for a batch of {batch_size:,}"
+        with Waiting(what, work, others * work, pace=1.0):
+            found = fly(request.job, topology, spread, batch_size, limit=limit, quick=quick)
+        took.append(found.compile_seconds)
+        return found
 
     with numerics(recipe):
         first = attempt(recipe.batch_size)
         _print(console, _lines(request, topology, first, limit))
         if options.layouts:
-            with Waiting("compiling the step with layouts of XLA's choice"):
+            with Waiting("compiling the step with layouts of XLA's choice", took[-1], pace=1.0):
                 found = wish(request.job, topology, request.spread, first, quick=options.quick)
             _print(console, _layouts(found))
         if options.largest:
             unit = batch_unit(request, len(topology.devices))
-            good, bad = largest_batch(attempt, first, unit)
+            good, bad = largest_batch(attempt, first, unit, limit=limit)
             _print(console, [("largest", _largest(good, bad))])
     return 0 if first.fits else 1
 

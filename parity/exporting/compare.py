@@ -18,6 +18,8 @@ from vit_config import TextConfig
 from vit_config.images.pixels import prepare
 
 TWINS = ("jax", "torch")
+EXACT, RUN = "running the twin in float64", "running the {} twin"
+"""Names of runs, the second of one of `TWINS`."""
 Outputs = Mapping[str, np.ndarray]
 
 
@@ -77,20 +79,27 @@ def prepared(subject: Subject, batch: np.ndarray) -> np.ndarray:
 
 
 def compare(
-    subject: Subject, images: Sequence[np.ndarray], found: Sequence[Outputs]
+    subject: Subject,
+    images: Sequence[np.ndarray],
+    found: Sequence[Outputs],
+    begin: Callable[[str], object] = lambda what: None,
 ) -> tuple[Compared, ...]:
     """Compare an exported program's outputs of several batches with the twins'.
 
     Args:
         images: prepared batches, (B, H, W, C) float32 each.
         found: the program's outputs of each batch.
+        begin: called with the name of each run of a twin.
     """
     every = np.concatenate(images)
     dtype = next(iter(subject.arrays.values())).dtype
     rounded = every if every.dtype.kind == "i" else every.astype(dtype)
     twins = [each for each in TWINS if find_spec(each)]
-    exact = _run(twins[-1], subject, rounded, np.dtype(np.float64))
-    own = {twin: _run(twin, subject, rounded, dtype) for twin in twins}
+    begin(EXACT)
+    exact, own = _run(twins[-1], subject, rounded, np.dtype(np.float64)), {}
+    for twin in twins:
+        begin(RUN.format(twin))
+        own[twin] = _run(twin, subject, rounded, dtype)
     results = []
     grain, limits = epsilon(subject.dtype), LIMITS.get(subject.dtype, LIMITS["bfloat16"])
     for name in subject.outputs:

@@ -11,7 +11,7 @@ from typing import Any, Literal, Unpack
 
 import numpy as np
 
-from parity.exporting.compare import Compared, compare, pictures, prepared
+from parity.exporting.compare import EXACT, RUN, TWINS, Compared, compare, pictures, prepared
 from parity.exporting.formats import FORMATS, Format, quantised
 from parity.exporting.programs import example
 from parity.exporting.replay import replay
@@ -20,9 +20,16 @@ from parity.porting.provenance import versions
 from parity.porting.reading import Reading
 from vit_config import ConfigError, TextConfig, WeightsError
 from vit_config.files.atomic import atomic_file, check_writable
+from vit_config.waiting import Plan, Stage, nobody
 
 To = Literal["stablehlo", "onnx", "torch-export"]
 
+
+TRACING, REPLAY = "tracing", "running the program in a process of its own"
+NUMBERS = 86_567_656
+"""Parameters of a ViT-B/16, of which the seconds below are, on one core."""
+TRACED = {"stablehlo": 2.3, "onnx": 15.6, "torch-export": 6.3}
+SECONDS = {REPLAY: 5.0, EXACT: 4.0, **dict(zip(map(RUN.format, TWINS), (5.0, 1.5), strict=True))}
 
 Explain = Callable[[Subject, Format, Path], str]
 """Function that says where a program parts from its twin, given the model and the program's file."""
@@ -61,12 +68,15 @@ def export(
     template: str,
     force: bool,
     explain: Explain,
+    told: Stage = nobody,
     **reading: Unpack[Reading],
 ) -> Exported:
     """Write a model as a program of another format; `parity.export` says what each argument is.
 
     Args:
         explain: called with the program before it is deleted, if it is another function than the twins.
+        told: called before each stage with its description, and the seconds that it and all others are
+            expected to take.
     """
     if to not in FORMATS:
         raise ConfigError(f"to = {to!r}: expected one of {', '.join(FORMATS)}")
@@ -78,11 +88,15 @@ def export(
         raise ConfigError("dtype = int8 (--dtype int8) is ONNX Runtime's; give to = onnx (--to onnx)")
     about = describe(subject, form, platforms)
     compared: tuple[Compared, ...] = ()
+    size = sum(each.size for each in subject.arrays.values()) / NUMBERS
+    works = {TRACING: TRACED[to], **SECONDS}
+    plan = Plan(told, {what: size * each for what, each in works.items()})
 
     def measured(path: Path, subject: Subject) -> None:
         nonlocal compared
-        compared = compared_with_twins(subject, form, path)
+        compared = compared_with_twins(subject, form, path, plan.begin)
         if not all(each.passed for each in compared):
+            plan.begin("looking for where it differs")
             raise DifferentError(_refusal(out, compared), compared, explain(subject, form, path))
 
     with TemporaryDirectory(prefix="parity-") as folder, atomic_file(beside, force=force) as description:
@@ -92,6 +106,7 @@ def export(
             about["compared"] = [each.to_dict() for each in compared]
             description.write(json.dumps(about, indent=1).encode())
 
+        plan.begin(TRACING)
         program = form.write(subject, dict(about), platforms)
         if subject.int8:  # what is quantised is first shown to be the twins' function
             exact = Path(folder, f"float32{form.suffix}")
@@ -103,8 +118,13 @@ def export(
     return Exported(out, beside, about, compared)
 
 
-def compared_with_twins(subject: Subject, form: Format, path: Path) -> tuple[Compared, ...]:
+def compared_with_twins(
+    subject: Subject, form: Format, path: Path, begin: Callable[[str], object] = lambda what: None
+) -> tuple[Compared, ...]:
     """Run an exported program on pictures in its own process, and compare its outputs with the twins'.
+
+    Args:
+        begin: called with the name of each run.
 
     Raises:
         WeightsError: the program cannot be read or run.
@@ -112,7 +132,8 @@ def compared_with_twins(subject: Subject, form: Format, path: Path) -> tuple[Com
     batches = pictures(subject)
     ready = [prepared(subject, each) for each in batches]
     given = batches if subject.inside is not None else [laid_out(each, form) for each in ready]
-    return compare(subject, ready, replay(form, path, given))
+    begin(REPLAY)
+    return compare(subject, ready, replay(form, path, given), begin)
 
 
 def laid_out(images: np.ndarray, form: Format) -> np.ndarray:

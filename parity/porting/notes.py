@@ -16,7 +16,7 @@ def stripped(opened: Opened, found: Found) -> list[str]:
     """Return notes on changed names and on tensors outside the model."""
     notes = [opened.tower] if opened.tower else []
     relative = opened.sidecars.of_relative(found.dialect)[1] if found.asked else ""
-    notes += [f"took the entries of config.json, which is of a {relative}"] if relative else []
+    notes += [f"took the entries of config.json, whose model_type is {relative}"] if relative else []
     notes += found.respelled
     notes += [f"stripped {found.branch!r} from every name"] if found.branch else []
     return notes

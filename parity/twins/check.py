@@ -25,6 +25,7 @@ from parity.twins.task import TEXTS, Task, run_both, text_task
 from vit_config import ConfigError, InputError, ViTConfig, preset
 from vit_config.init import Kind
 from vit_config.inputs import check_image
+from vit_config.waiting import Stage, nobody
 
 TEXT = "text "
 """What levels and places of a text tower begin with."""
@@ -85,6 +86,7 @@ def check_preset(
     token_offset: float = 0.0,
     fault: str | None = None,
     wrong: Mapping[str, Any] | None = None,
+    told: Stage = nobody,
 ) -> Report:
     """Check a preset on re-drawn weights and random images; see `check_config`.
 
@@ -102,6 +104,7 @@ def check_preset(
         token_offset=token_offset,
         fault=fault,
         wrong=wrong,
+        told=told,
     )
 
 
@@ -117,6 +120,7 @@ def check_config(
     token_offset: float = 0.0,
     fault: str | None = None,
     wrong: Mapping[str, Any] | None = None,
+    told: Stage = nobody,
 ) -> Report:
     """Check a schema on re-drawn weights and random images.
 
@@ -131,6 +135,8 @@ def check_config(
             that norms see inputs of that mean; shows a variance formula that cancels. float64 only.
         fault: name of a fault of `parity.faults` to inject on purpose.
         wrong: schema fields to give other values in the PyTorch twin alone, on purpose.
+        told: called before each run with its description, and the seconds that it and all others are
+            expected to take.
 
     Raises:
         ConfigError: no such fault, field or device, or options that do not go together.
@@ -164,6 +170,7 @@ def check_config(
         batch=f"{batch_size} random images of {cfg.image_size[0]}x{cfg.image_size[1]}x{cfg.in_channels}",
         seed=seed,
         fault=wrongly or fault,
+        told=told,
     )
 
 
@@ -177,13 +184,14 @@ def check_weights(
     precision: Precision = "highest",
     device: Device = "cpu",
     fault: str | None = None,
+    told: Stage = nobody,
 ) -> Report:
     """Check the weights of a checkpoint, on given images or on random ones.
 
     Args:
         source: a file or folder of any dialect, or a name on the Hub.
         images: (B, H, W, C), already normalised; None draws `batch_size` random ones.
-        precision: see `check_config`, as `device`.
+        precision: see `check_config`, as `device` and `told`.
 
     Raises:
         MissingFileError, WeightsError, ConfigError: see `parity.porting.checkpoint.read_checkpoint`.
@@ -212,6 +220,7 @@ def check_weights(
         text=text,
         seed=seed,
         fault=fault,
+        told=told,
     )
 
 
@@ -222,6 +231,7 @@ def _report(
     device: Device,
     *,
     text: Task | None = None,
+    told: Stage,
     **about: Any,
 ) -> Report:
     """Run and compare both twins in every type.
@@ -236,7 +246,7 @@ def _report(
     for tower, each in (("", task), (TEXT, text)):
         if each is None:
             continue
-        with closing(run_both(each, dtypes, precision, device)) as all_runs:
+        with closing(run_both(each, dtypes, precision, device, told)) as all_runs:
             for runs in all_runs:
                 level_results, parted = compare(runs)
                 results += [replace(found, level=f"{tower}{found.level}") for found in level_results]

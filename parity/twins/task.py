@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -20,7 +22,14 @@ from parity.porting.text.read import has_text, read_text
 from parity.twins.judge import Runs
 from vit_config import TextConfig, ViTConfig
 from vit_config.errors import UnstatedError
+from vit_config.parameters import parameters
+from vit_config.waiting import Plan, Stage, nobody
 
+NAMES = ("JAX", "PyTorch")
+SECONDS = {"float64": 0.055, "float32": 0.03, "bfloat16": 0.06, "float16": 0.06}
+"""Seconds of one core for 1e9 operations, the recording of every module included."""
+PER_BLOCK = (0.5, 0.1)
+"""Seconds of one core for each block, whatever its size: JAX compiles it."""
 TEXTS = 4
 """Texts in a batch, and embeddings of images that belong to them."""
 
@@ -57,9 +66,14 @@ def text_task(stored: Checkpoint, seed: int) -> tuple[Task | None, str]:
 
 
 def run_both(
-    task: Task, dtypes: Sequence[DType], precision: Precision, device: Device
+    task: Task, dtypes: Sequence[DType], precision: Precision, device: Device, told: Stage = nobody
 ) -> Generator[Runs]:
-    """Yield both twins' recordings in each type, with those in float64 of the same numbers."""
+    """Yield both twins' recordings in each type, with those in float64 of the same numbers.
+
+    Args:
+        told: called before each run with its description, and the seconds that it and all others are
+            expected to take.
+    """
     from parity.faults import inject
     from parity.twins.run_jax import JaxTwin
     from parity.twins.run_torch import TorchTwin
@@ -73,18 +87,49 @@ def run_both(
                 cfg.replace(**task.wrong) if task.wrong else cfg, precision=precision, device=device
             ),
         )
+        plan = Plan(told, _seconds(task, dtypes))
+
+        def run(which: int, dtype: str) -> Recording:
+            plan.begin(_run_of(which, dtype, held))
+            return twins[which].run(*start, dtype)
+
         for dtype in dict.fromkeys(dtypes):
             # every run of this type starts from the same numbers: those that the type can hold
             held = _narrower(task.source, dtype)
             start = _rounded(task.weights, task.batch, held)
             if held not in references:
                 references.clear()  # those of another type: a huge model's would fill the disk
-                references[held] = twins[0].run(*start, "float64"), twins[1].run(*start, "float64")
+                references[held] = run(0, "float64"), run(1, "float64")
             exact = references[held]
             own = exact
             if dtype != "float64":
-                own = twins[0].run(*start, dtype), twins[1].run(*start, dtype)
+                own = run(0, dtype), run(1, dtype)
             yield Runs(dtype, *own, *exact)
+
+
+def _seconds(task: Task, dtypes: Sequence[DType]) -> dict[str, float]:
+    """Estimate how long each run, forward and backward, takes on one core."""
+    if isinstance(cfg := task.config, TextConfig):
+        return {}
+    tokens = cfg.num_prefix_tokens + math.prod(cfg.grid_of(*cfg.image_size))
+    numbers = sum(math.prod(each.shape) for each in parameters(cfg).values())
+    billions = 6e-9 * numbers * tokens * len(task.batch.images)
+    found, compiled = {}, set()
+    for wanted in dict.fromkeys(dtypes):
+        held = _narrower(task.source, wanted)
+        for dtype, which in itertools.product(dict.fromkeys(("float64", wanted)), range(len(NAMES))):
+            work = billions * SECONDS[dtype]
+            if (dtype, which) not in compiled:
+                compiled.add((dtype, which))
+                work += PER_BLOCK[which] * cfg.depth
+            found.setdefault(_run_of(which, dtype, held), work)
+    return found
+
+
+def _run_of(which: int, dtype: str, held: str) -> str:
+    """Describe a run of a twin on numbers that a type can hold."""
+    of = "" if held == dtype else f", of {held} numbers"
+    return f"running the {NAMES[which]} twin in {dtype}{of}"
 
 
 def _narrower(a: str, b: str) -> str:

@@ -20,7 +20,12 @@ from parity.verifier.programs.sides import Given, taken_apart
 from parity.verifier.report.compared import Compared
 from parity.verifier.search.pairing import Outputs, pair_outputs
 from parity.verifier.search.weights import pair_gradients
+from vit_config.waiting import Plan, Stage, nobody
 
+RECORDING, FORWARD = "recording the operations of both", "comparing the forward passes"
+BACKWARD, GRADIENTS = "recording the backward passes", "comparing the gradients"
+SHARES = {RECORDING: 2.0, FORWARD: 1.1, BACKWARD: 5.4, GRADIENTS: 5.7}
+"""Seconds that each phase took on one core, of two programs of a ViT-Ti/16 that are the same."""
 FEWEST = 3
 """Fewest parameters of a program that is taken for a training step if it returns one array for each."""
 
@@ -36,7 +41,7 @@ def compare(
     gradients: bool = False,
     backward: bool = True,
     dtype: str | None = None,
-    say: Callable[[str], None] = lambda phase: None,
+    told: Stage = nobody,
 ) -> Compared:
     """Find whether two programs compute the same function and the same gradients, and where they differ.
 
@@ -48,15 +53,19 @@ def compare(
         backward: whether to differentiate programs that do not run backward themselves, by all
             parameters and inputs.
         dtype: float32, bfloat16 or float16: if the two are not DIFFERENT, also run both in this type.
-        say: called with the name of each phase as it begins; large models take minutes.
+        told: called with the name of each phase as it begins, and the share of the time that it and all
+            others are expected to take; large models take minutes.
 
     Raises:
         InputError: a side cannot be run, or the two were given inputs of other sizes.
     """
-    found, given = _in_float64(a, b, names, gradients, backward, say)
+    planned = SHARES if backward and not gradients else dict([*SHARES.items()][:2])
+    own_type = f"running both in {dtype}"
+    begin = Plan(told, planned | ({} if dtype is None else {own_type: SHARES[RECORDING]})).begin
+    found, given = _in_float64(a, b, names, gradients, backward, begin)
     if dtype is None or found.verdict == "DIFFERENT" or gradients:
         return found
-    say(f"running both in {dtype}")
+    begin(own_type)
     return replace(found, in_type=in_type(given, dtype))
 
 
@@ -66,14 +75,14 @@ def _in_float64(
     names: tuple[str, str],
     gradients: bool,
     backward: bool,
-    say: Callable[[str], None],
+    begin: Callable[[str], None],
 ) -> tuple[Compared, list[Given | Away]]:
     started = time.perf_counter()
-    say("recording the operations of both")
+    begin(RECORDING)
     named = zip((a, b), names, strict=True)
     given = [s if isinstance(s, Away) else taken_apart(s, name) for s, name in named]
     of_a, of_b = (recorded(g, n, gradients=gradients) for g, n in zip(given, "AB", strict=True))
-    say("comparing the forward passes")
+    begin(FORWARD)
     forward = compare_programs(of_a, of_b, started)
     found = Compared(*names, forward)
     if forward.verdict == "DIFFERENT" or not backward or gradients or _is_step(of_a) or _is_step(of_b):
@@ -85,14 +94,14 @@ def _in_float64(
         return replace(found, no_backward=why), given
     if forward.notes:  # the rounding would reach every gradient and hide faults there
         return replace(found, no_backward=ROUNDED), given
-    say("recording the backward passes")
+    begin(BACKWARD)
     weights = _weights(of_a, of_b)
     del of_a, of_b
     try:
         first, second = map(differentiated, given, weights, "AB")
     except Exception as error:  # a program that cannot be differentiated was still compared forward
         return replace(found, no_backward=f"{type(error).__name__}: {message_of(error)}"), given
-    say("comparing the gradients")
+    begin(GRADIENTS)
     then = compare_programs(first, second, pair=pair_gradients)
     if not then.counts.outputs:
         return replace(found, no_backward="no parameter and no input of A is one of B's"), given

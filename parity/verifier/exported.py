@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 
 from parity.exporting.compare import pictures, prepared
-from parity.exporting.formats import Format
+from parity.exporting.export import laid_out
+from parity.exporting.formats import FORMATS, Format
 from parity.exporting.programs import torch_program
 from parity.exporting.subject import Subject
 from parity.verifier.compare import compare
-from parity.verifier.programs.files import is_program, read_program
+from parity.verifier.programs.files import read_program
 from parity.verifier.programs.program import Program
 from parity.verifier.programs.sides import record
-from vit_config import Preprocess
+from vit_config import ConfigError, Preprocess
 from vit_config.images.pixels import prepare
+
+TORCH = FORMATS["torch-export"]
 
 
 def explain(subject: Subject, form: Format, path: Path) -> str:
@@ -23,22 +27,25 @@ def explain(subject: Subject, form: Format, path: Path) -> str:
     program that takes pictures, compare its pixels with PIL's first.
 
     Returns:
-        Lines; empty for a format whose programs cannot be followed.
+        Lines; empty without PyTorch, and the reason for a program that cannot be followed.
     """
-    named = path.with_name(f"exported{form.suffix}")  # what the lines of the program are called
-    if not is_program(named):
+    if find_spec("torch") is None:
         return ""
+    named = path.with_name(f"exported{form.suffix}")  # what the lines of the program are called
     named.write_bytes(path.read_bytes())
     try:
         program = read_program(named)
         given = batch = pictures(subject)[0]
         if subject.inside is None:
-            given = prepared(subject, batch).transpose(0, 3, 1, 2)
+            given = laid_out(prepared(subject, batch), form)
         elif said := _resize(record((program, batch), "B"), batch, subject, subject.inside):
             return said
-        sides = (torch_program(subject), given), (program, given)
+        twins = given if subject.inside is not None else laid_out(prepared(subject, batch), TORCH)
+        sides = (torch_program(subject), twins), (program, given)
         found = compare(*sides, names=("twin", named.name), backward=False)
         return found.to_text()
+    except ConfigError as error:
+        return str(error)
     finally:
         named.unlink()
 

@@ -53,6 +53,11 @@ def _llava(name: str, vision: dict[str, Any], **more: Any) -> Callable[[], Any]:
                text_config=LLAMA, **more)  # fmt: skip
 
 
+def _detector(name: str) -> Callable[[], Any]:
+    return _of(f"{name}ForObjectDetection", f"{name}Config", vision_config=TOWER, text_config=WORDS,
+               projection_dim=16)  # fmt: skip
+
+
 def _colpali() -> Any:
     vlm = transformers.PaliGemmaConfig(**_pali(TOKENS))
     return transformers.ColPaliForRetrieval(transformers.ColPaliConfig(vlm_config=vlm, embedding_dim=8))
@@ -175,6 +180,14 @@ HOSTS = {
             vision_config={**TOWER, "model_type": "blip_vision_model"},
             text_config={**WORDS, "encoder_hidden_size": 30, "bos_token_id": 1, "sep_token_id": 2}),
         "hf-blip-vision",
+    ),
+    "OWL-ViT": Host(_detector("OwlViT"), "hf-owlvit-vision"),
+    "OWLv2": Host(_detector("Owlv2"), "hf-owlvit-vision"),
+    "CLIPSeg": Host(
+        _of("CLIPSegForImageSegmentation", "CLIPSegConfig", vision_config=TOWER, text_config=WORDS,
+            projection_dim=16, extract_layers=[0, 2], reduce_dim=8, decoder_num_attention_heads=2,
+            decoder_intermediate_size=8),
+        "hf-clip-vision",
     ),
     "TrOCR": Host(_captions, "hf-vit"),
     "VisionTextDualEncoder": Host(_pair, "hf-vit"),

@@ -13,7 +13,7 @@ import vit_jax
 import vit_torch
 from tests.support.peers import EXACT, nchw, random_images, redrawn, run_jax, run_torch
 from tests.support.tiny import TINY, VARIANTS, error, variant
-from vit_config import InputError, read_weights, write_weights
+from vit_config import InputError, TextConfig, read_weights, write_weights
 from vit_jax.functional import make_apply
 from vit_jax.heads import Heads as JaxHeads
 from vit_jax.kernels import attend
@@ -92,6 +92,19 @@ def test_one_setter_reaches_every_layer(name):
         assert {layer.kernel for layer in layers} == {fast}
         with pytest.raises(InputError, match=rf"kernel = 'flash'.* are auto, reference, {fast}"):
             twin.set_kernel(model, "flash")
+
+
+@pytest.mark.parametrize("twin", [vit_jax, vit_torch])
+def test_a_model_of_given_weights_has_the_given_kernel(twin):
+    text = TextConfig(hidden_size=8, num_heads=2, depth=1, mlp_dim=8, vocab_size=5, context_length=3)
+    abstract = twin.weights.abstract_text(text, kernel="reference")
+    arrays = {leaf.name: np.zeros(leaf.shape, np.float32) for leaf in twin.leaves.leaves(abstract)}
+    for model in (
+        abstract,
+        twin.text_from_arrays(text, arrays, kernel="reference"),
+        twin.from_arrays(TINY, ARRAYS, kernel="reference"),
+    ):
+        assert model.blocks[0].attn.kernel == "reference"
 
 
 def test_a_kernel_is_in_no_file(tmp_path):

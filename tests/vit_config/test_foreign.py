@@ -3,7 +3,9 @@
 import io
 import json
 import os
+import signal
 import sys
+import threading
 import warnings
 from types import SimpleNamespace
 
@@ -11,7 +13,8 @@ import pytest
 
 from vit_config import Preprocess, ViTConfig, terminal
 from vit_config.errors import ConfigError, about, one_line
-from vit_config.files.foreign import LONGEST_TOML, check_ordinary, parse_json, parse_toml, read_text
+from vit_config.files import foreign
+from vit_config.files.foreign import check_ordinary, parse_json, parse_toml, read_text
 from vit_config.screen import Screen, screen
 from vit_config.terminal import any_letters, complain, harmless, say
 
@@ -65,6 +68,13 @@ def test_no_process_waits_for_an_interrupt(monkeypatch):
     terminal.let_interrupts_through()
     sys.unraisablehook(SimpleNamespace(exc_value=KeyboardInterrupt()))
     assert timer.daemon
+
+
+def test_an_interrupt_is_sent_to_the_main_thread(monkeypatch):
+    sent = []
+    monkeypatch.setattr(terminal.signal, "pthread_kill", lambda *given: sent.append(given))
+    terminal._interrupt()
+    assert sent == [(threading.main_thread().ident, signal.SIGINT)]
 
 
 def test_messages_are_one_harmless_line():
@@ -129,10 +139,17 @@ def test_toml_that_would_not_end_is_a_value_error(text, said):
         Preprocess.from_toml(text, where="x")
 
 
-def test_limits_of_a_text(tmp_path):
-    assert parse_toml("#" * LONGEST_TOML) == {}
+def test_limits_of_a_text(tmp_path, monkeypatch):
+    assert parse_toml("#" * 2**20) == {}
     with pytest.raises(ValueError, match="characters"):
-        parse_toml("#" * (LONGEST_TOML + 1))
+        parse_toml("#" * (2**20 + 1))
+    assert parse_toml(".".join("a" * 65) + " = 1")
+    with pytest.raises(ValueError, match="64 parts"):
+        parse_toml(".".join("a" * 66) + " = 1")
+    monkeypatch.setattr(foreign, "_MOST_CONTAINERS", 2)
+    assert parse_json("[{}]") == [{}]
+    with pytest.raises(ValueError, match="more than 2 lists"):
+        parse_json("[[{}]]")
     with (tmp_path / "long").open("wb") as file:
         file.truncate(2**26 + 1)
     with pytest.raises(ValueError, match="more than 67108864 bytes"):

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.support.peers import import_timm
+from tests.support.tiny import variant
 from vit_config import ConfigError, InputError
 from vit_config.numerics.resample import (
     AXIS_RULES,
@@ -21,6 +22,7 @@ from vit_config.numerics.resample import (
     patch_matrices,
     relative_matrices,
     resample_rows,
+    table_matrices,
 )
 
 pytestmark = pytest.mark.slow
@@ -224,6 +226,17 @@ def test_leading_rows():
     np.testing.assert_array_equal(resample_rows(table, (5, 3), (2, 7), "leading_rows", 1), table[:15])
     with pytest.raises(InputError, match=r"has 15 rows for 5x3 patches, 4x4 patches need 16"):
         resample_rows(table, (5, 3), (4, 4), "leading_rows", 1)
+
+
+@pytest.mark.parametrize("name", ["factorized", "leading_rows"])
+def test_only_a_factorized_table_keeps_its_leading_rows_along_both_axes(name):
+    cfg, grid = variant(name), (2, 3)
+    rows, columns = table_matrices(
+        cfg.replace(pos_embed_resize="bilinear", pos_embed_aspect="stretch"), grid
+    )
+    fitted = grid_matrices("bilinear", cfg.table_grid, grid)
+    np.testing.assert_array_equal(rows, fitted[0])
+    np.testing.assert_array_equal(columns, fitted[1])
 
 
 def test_errors():

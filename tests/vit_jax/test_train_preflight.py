@@ -202,12 +202,13 @@ def test_the_number_in_a_refusal(message, expected):
 def fake(limit):
     """A step that needs ten bytes an image and a hundred."""
 
-    def attempt(batch):
+    def attempt(batch, others=0):
         attempts.append(batch)
+        left.append(others)
         return Flight(batch, 100 + 10 * batch <= limit, "", 100 + 10 * batch, None, 0, 0, {}, 0, 0)
 
-    attempts = []
-    return attempt, attempts
+    attempts, left = [], []
+    return attempt, attempts, left
 
 
 @pytest.mark.parametrize(
@@ -215,10 +216,11 @@ def fake(limit):
     [(8, 1000, (88, 92)), (512, 1000, (88, 92)), (8, 100, (None, 4)), (4, 140, (4, 8))],
 )
 def test_the_largest_batch_is_found_by_bisection(first, limit, expected):
-    attempt, attempts = fake(limit)
-    found = largest_batch(attempt, attempt(first), 4)
+    attempt, attempts, left = fake(limit)
+    found = largest_batch(attempt, attempt(first), 4, limit=limit)
     assert tuple(each and each.batch_size for each in found) == expected
     assert len(attempts) < 10
+    assert all(abs(told - rest) <= 2 for rest, told in enumerate(reversed(left[1:])))
     assert all(batch % 4 == 0 for batch in attempts)
 
 

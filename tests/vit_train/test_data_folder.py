@@ -61,6 +61,14 @@ def test_records_are_those_of_torchvision_in_its_order(root):
             np.testing.assert_array_equal(records[index]["image"], np.asarray(image))
 
 
+def test_pictures_of_a_kind_that_is_not_read_are_counted(root):
+    assert opened(root).notes == ()
+    for path in ("train/red/a.gif", "train/blue/b.GIF", "val/red/c.heic"):
+        (root / path).write_bytes(b"of any content")
+    (note,) = opened(root).notes
+    assert "left out 2 .gif, 1 .heic" in note
+
+
 def test_one_folder_has_a_tenth_of_each_class_held_out(tmp_path):
     write(tmp_path / "set", 13)
     dataset = opened(tmp_path / "set")
@@ -180,6 +188,7 @@ def test_damaged_images_do_not_count_in_a_score(root):
 
 def test_a_run_on_a_folder_names_what_was_replaced(root, tmp_path, capsys):
     (root / "train" / "red" / "02.png").write_bytes(b"no image")
+    (root / "train" / "red" / "02.gif").write_bytes(b"of any content")
     cfg = ViTConfig(
         image_size=SIZE,
         patch_size=(7, 5),
@@ -196,7 +205,10 @@ def test_a_run_on_a_folder_names_what_was_replaced(root, tmp_path, capsys):
     trained = train(job, **here, on_damage="replace")
     assert (trained.step, trained.test.count) == (3, 15)
     assert trained.preprocess.class_names == ("blue", "green", "red")
-    assert "damaged images that were replaced: 1" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "left out 1 .gif" in said
+    assert "damaged images that were replaced: 1" in said
+    assert "--damaged replace" not in said  # which the user gave
     (event,) = [event for event in read_log(tmp_path / "run") if event["kind"] == "damaged"]
     assert event["count"] == 1
     assert "train/red/02.png: damaged" in event["records"][0]

@@ -130,6 +130,19 @@ def test_the_time_left_is_told_after_the_first_steps_and_leaves_compiling_out(se
     assert line.endswith(f"left 0:0{'3:08' if seconds == 30 else '0:12'}")
 
 
+def test_a_short_run_on_a_terminal_has_the_time_left_from_the_first_step(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(vit_train.progress.time, "perf_counter", lambda: now[0])
+    said = io.StringIO()
+    console = Console(file=said, width=120, force_terminal=True)
+    with TrainingBar(console, start_step=0, total_steps=3, steps_per_epoch=3) as bar:
+        for step, shown in ((1, "left at most 0:00:18"), (2, "left 0:00:09")):
+            now[0] += 9.0
+            bar.advance(step)
+            bar._progress.refresh()
+            assert shown in said.getvalue()
+
+
 def test_a_loss_that_is_not_finite_names_its_step():
     with pytest.raises(TrainingError, match=r"^step 3: the loss is nan "):
         run(iter([{}] * 6), steps=program(lambda step: float("nan") if step == 3 else 1.0))

@@ -107,7 +107,7 @@ def test_predict_names_the_classes(capsys, place, tmp_path):
 
 def test_predict_passes_over_what_is_no_image(capsys, place, tmp_path):
     rng = np.random.default_rng(0)
-    names = ("a.png", "b.JPG", "deep/c.png", "deep/bad.png")
+    names = ("a.gif", "b.JPG", "deep/c.png", "deep/bad.png")
     (folder := tmp_path / "some" / "deep").mkdir(parents=True)
     paths = [tmp_path / "some" / name for name in names]
     for path in paths[:3]:

@@ -24,6 +24,9 @@ from vit_jax.train.sharding import make_program
 from vit_jax.train.spread import make_mesh_program
 from vit_jax.train.topology import Chip, Topology
 
+COMPILING = {"cpu": (4.0, 0.2), "tpu": (75.0, 4.0)}
+"""Seconds of one core to compile a step, and those for each block that is not one of a loop, as
+docs/scaling.md has them of ViT-B/16."""
 STEPS_PER_EPOCH = 1000
 """Epoch length for schedules; it changes only constants of the compiled step."""
 
@@ -140,15 +143,28 @@ def loop_of(job: Job, topology: Topology, how: Mapping[str, Any]) -> Loop:
     return choose_loop(how["scan"], how["remat"], depth=job.model.depth, platform=platform)
 
 
+def expected_seconds(job: Job, topology: Topology, how: Mapping[str, Any], quick: bool) -> float:
+    """Estimate how long a step takes to compile; 0 for a device on which that was not measured."""
+    platform, loop = topology.devices[0].platform, loop_of(job, topology, how)
+    once, block = COMPILING.get(platform, (0.0, 0.0))
+    return (once + block * (1 if loop.scan else job.model.depth)) / (2 if quick else 1)
+
+
 def largest_batch(
-    attempt: Callable[[int], Flight], first: Flight, unit: int, *, precision: float = 1 / 16
+    attempt: Callable[[int, int], Flight],
+    first: Flight,
+    unit: int,
+    *,
+    limit: float,
+    precision: float = 1 / 16,
 ) -> tuple[Flight | None, Flight | None]:
     """Find the largest batch that fits and the smallest seen not to fit, by bisection.
 
     Args:
-        attempt: compiles the step with a batch of some size.
+        attempt: compiles the step with a batch of some size, after which about so many are to follow.
         first: the flight of the run's own batch.
         unit: number of images of which all sizes are multiples.
+        limit: bytes of memory of one device.
         precision: how far apart the two may be, as a share of the larger one.
 
     Returns:
@@ -163,7 +179,10 @@ def largest_batch(
             return good, bad
         else:
             middle = (low + high) // 2
-        found = attempt(middle * unit)
+        goal = first.batch_size / unit * limit / max(first.needed, 1)  # if memory goes by the batch
+        wide = high - low if bad else max(goal, 2 * low) ** 2 / low  # doubled, then halved
+        left = math.log2(max(wide, 1) / max(1, precision * min(goal, high or goal)))
+        found = attempt(middle * unit, max(math.ceil(left) - 1, 0))
         good, bad = (found, bad) if found.fits else (good, found)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
@@ -18,6 +19,9 @@ from vit_train.sources.place import Place, files_below, folders_in, read_all
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".npy")
 """Endings of image files, in any case: torchvision's list, and NumPy's arrays."""
+NO_IMAGES = (".gif", ".jfif", ".heic", ".heif", ".avif", ".jp2", ".jxl", ".tga", ".svg")
+"""Endings of pictures that torchvision's list lacks: training counts them in a note, and `parity
+predict` tries to read them."""
 TEST_FOLDERS = ("val", "validation", "test")
 """Folders for testing: the first that exists; beside "test" the first other is for validation."""
 HELD_OUT = 10
@@ -65,8 +69,8 @@ def open_folder(spec: str, path: Place) -> ImageDataset:
     if not path.is_dir():
         raise MissingFileError(f"{spec}: {path} is no folder; give one with a folder for each class")
     train = path / "train" if (path / "train").is_dir() else path
-    names = _classes(spec, train)
-    files = {name: [*_images(path, train / name)] for name in names}
+    names, odd = _classes(spec, train), Counter[str]()
+    files = {name: [*_images(path, train / name, odd)] for name in names}
     if empty := [name for name in names if not files[name]]:
         raise DataError(
             f"{spec}: no image in {train / empty[0]}; expected files that end in {', '.join(SUFFIXES)}"
@@ -79,11 +83,11 @@ def open_folder(spec: str, path: Place) -> ImageDataset:
         parts = {"train": rest, "test": held}
     elif len(others) > 1 and others[-1].name == "test":
         parts |= {
-            "test": _files_of(spec, path, others[-1], names),
-            "validation": _files_of(spec, path, others[0], names),
+            "test": _files_of(spec, path, others[-1], names, odd),
+            "validation": _files_of(spec, path, others[0], names, odd),
         }
     else:
-        parts["test"] = _files_of(spec, path, others[0], names)
+        parts["test"] = _files_of(spec, path, others[0], names, odd)
     paths = [file for part in parts.values() for name in names for file in part[name]]
     about = set_of(spec, path / paths[0])
     splits = [_records(spec, path, names, part, kind, about) for kind, part in parts.items()]
@@ -96,6 +100,7 @@ def open_folder(spec: str, path: Place) -> ImageDataset:
         class_names=names,
         of_files=about.of_files,
         validation=splits[2] if len(splits) > 2 else None,
+        notes=(_left_out(spec, odd),) if odd else (),
         fingerprint=fingerprint(
             listing.hexdigest(), names, about.image_shape, *splits, files=[path / file for file in paths]
         ),
@@ -109,22 +114,36 @@ def _classes(spec: str, folder: Place) -> tuple[str, ...]:
     return named_classes(spec, names)
 
 
-def _files_of(spec: str, root: Place, folder: Place, names: tuple[str, ...]) -> dict[str, list[str]]:
+def _left_out(spec: str, odd: Counter[str]) -> str:
+    found = ", ".join(f"{count} {ending}" for ending, count in odd.most_common())
+    return (
+        f"{spec}: left out {found}: torchvision's ImageFolder reads no such files, nor does this;"
+        " convert them to .png"
+    )
+
+
+def _files_of(
+    spec: str, root: Place, folder: Place, names: tuple[str, ...], odd: Counter[str]
+) -> dict[str, list[str]]:
     """Return the images of each class in a folder, which must have the classes to train on."""
     if (there := _classes(spec, folder)) != names:
-        odd = sorted(set(there) ^ set(names))
+        single = sorted(set(there) ^ set(names))
         raise DataError(
-            f"{spec}: {folder} has {len(there)} classes, {root / 'train'} has {len(names)}; {odd[0]} is"
-            " in one of them only; give both the same folders"
+            f"{spec}: {folder} has {len(there)} classes, {root / 'train'} has {len(names)}; {single[0]}"
+            " is in one of them only; give both the same folders"
         )
-    return {name: [*_images(root, folder / name)] for name in names}
+    return {name: [*_images(root, folder / name, odd)] for name in names}
 
 
-def _images(root: Any, folder: Any) -> Iterator[str]:
-    """Yield the images below a folder by their paths from `root`, in torchvision's order."""
+def _images(root: Any, folder: Any, odd: Counter[str]) -> Iterator[str]:
+    """Yield the images below a folder by their paths from `root`, in torchvision's order; count other
+    pictures in `odd`, by their endings."""
     start = PurePosixPath(folder.relative_to(root))
-    for inside, name in files_below(folder, SUFFIXES):
-        yield (start / inside / name).as_posix()
+    for inside, name in files_below(folder, (*SUFFIXES, *NO_IMAGES)):
+        if name.lower().endswith(SUFFIXES):
+            yield (start / inside / name).as_posix()
+        else:
+            odd[PurePosixPath(name.lower()).suffix] += 1
 
 
 def _records(

@@ -114,7 +114,7 @@ class Sidecars:
         if len(known) != 1:
             return self, ""
         ((name, inner),) = known
-        return inner, f"took {name} of config.json, which is of a {self.model_type}"
+        return inner, f"took {name} of config.json, whose model_type is {self.model_type}"
 
     def _sections(self, config: dict[str, Any], within: str = "") -> Iterator[tuple[str, Sidecars]]:
         """Yield every nested config with its path: ColPali's tower is two levels down."""

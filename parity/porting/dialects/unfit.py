@@ -59,8 +59,8 @@ def _emptied(tensors: Tensors) -> str:
         return ""
     return (
         f"{len(empty)} of its {len(tensors)} tensors are empty, such as {empty[0]}, as DeepSpeed's ZeRO"
-        " 3 leaves them where parameters lie in shards; join those by the zero_to_fp32.py that lies"
-        " beside them"
+        " 3 leaves them where parameters lie in shards; give the folder with the files of all processes,"
+        " or join them by the zero_to_fp32.py that lies beside them"
     )
 
 

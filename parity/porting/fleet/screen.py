@@ -9,10 +9,17 @@ from typing import Self
 
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.table import Table
 
 from parity.measure.tables import show_table
-from parity.porting.byte_bar import byte_bar
 from parity.porting.fleet.work import Result
 
 COLOURS = {"done": "green", "unchanged": "green", "skipped": "dim", "asked": "yellow", "failed": "red"}
@@ -30,7 +37,16 @@ class Screen:
         self.console, self.sizes = console, sizes
         self.finished = self.ended_bytes = 0
         self.shares: dict[str, float] = {}
-        self.bar = byte_bar(console)
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(binary_units=True),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
         self.task = self.bar.add_task(self._description, total=sum(sizes.values()))
 
     def __enter__(self) -> Self:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from parity.porting.formats.base import Container, Stored, guarded
+from parity.porting.formats.deepspeed import find_zero, read_zero
 from parity.porting.formats.distributed import is_distributed, read_distributed
 from parity.porting.formats.msgpack_writer import write_msgpack
 from parity.porting.formats.npz import write_npz
@@ -35,7 +36,7 @@ def open_container(path: str | Path) -> Container:
 
     Args:
         path: a file, a folder as Hugging Face, timm, OpenCLIP or the Trainer write it, a checkpoint of
-            Orbax or of Big Vision, or a run's folder with Flax's checkpoints.
+            Orbax, Big Vision, torch.distributed or DeepSpeed, or a run's folder with Flax's checkpoints.
 
     Raises:
         MissingFileError: there is no such path, no weights in the folder, or a shard is missing.
@@ -64,6 +65,8 @@ def _open_folder(folder: Path) -> Container:
         return read_orbax(checkpoint)
     if is_distributed(folder):
         return read_distributed(folder)
+    if (saved := find_zero(folder)) is not None:
+        return read_zero(saved) if saved.is_dir() else read_file(saved)
     if is_tensorstore(folder):
         return read_tensorstore(folder)
     if newest := find_step(folder):

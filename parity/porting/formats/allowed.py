@@ -44,12 +44,12 @@ _EXACT = {
 }  # fmt: skip
 
 _MODULES = (
-    "accelerate", "addict", "detectron2", "easydict", "fvcore", "huggingface_hub", "lightning",
-    "lightning_fabric", "lightning_utilities", "ml_collections", "ml_dtypes", "mmcls", "mmcv",
-    "mmengine", "mmpretrain", "munch", "numpy.dtypes", "numpy.random", "omegaconf", "open_clip",
-    "pytorch_lightning", "timm", "torch._C", "torch._tensor", "torch._utils", "torch.amp",
-    "torch.cuda", "torch.distributed", "torch.nn", "torch.optim", "torch.serialization",
-    "torch.storage", "torch.utils", "torchmetrics", "torchvision", "transformers", "typing", "yacs",
+    "accelerate", "addict", "deepspeed", "detectron2", "easydict", "fvcore", "huggingface_hub",
+    "lightning", "lightning_fabric", "lightning_utilities", "ml_collections", "ml_dtypes", "mmcls",
+    "mmcv", "mmengine", "mmpretrain", "munch", "numpy.dtypes", "numpy.random", "omegaconf", "open_clip",
+    "pytorch_lightning", "timm", "torch._C", "torch._tensor", "torch._utils", "torch.amp", "torch.cuda",
+    "torch.distributed", "torch.nn", "torch.optim", "torch.serialization", "torch.storage",
+    "torch.utils", "torchmetrics", "torchvision", "transformers", "typing", "yacs",
 )  # fmt: skip
 """Modules of which every class is allowed, and their submodules."""
 

@@ -2,19 +2,22 @@
 
 Classes for masked images, for pairs of towers and for backbones contain an image encoder, which is the
 part that a checkpoint holds and that is run. For a larger model, such as LLaVA, it is the module that
-this model builds for its tower; nothing else of it gets memory.
+this model builds for its tower; nothing else of it gets memory, except the other tower of a pair
+(OWL-ViT, CLIPSeg).
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from parity.porting.checkpoint import Checkpoint
 from parity.porting.verification.libraries import NoModelError, RefusedError
 from vit_config import ConfigError, ViTConfig
+
+T = TypeVar("T")
 
 
 def build(checkpoint: Checkpoint) -> Any:
@@ -38,7 +41,9 @@ def load(checkpoint: Checkpoint) -> Any:
     given: dict[str, Any] = {"output_loading_info": True, "ignore_mismatched_sizes": True}
     inside, place = _is_inside(checkpoint), checkpoint.place
     tensors = checkpoint.container.tensors
-    if inside or place.branch:
+    if hasattr(config, "vision_config"):  # both towers of a pair, by the names that the file has
+        tensors = _under(place.branch, tensors)
+    elif inside or place.branch:
         tensors = checkpoint.dialect.with_body(place.tensors)
     if _is_folder(checkpoint) and not inside:
         where = checkpoint.path
@@ -80,6 +85,8 @@ def call(model: Any, images: Any, cfg: ViTConfig) -> Any:
     if name.startswith("ViTMAE"):  # no patch is masked, and their order is kept
         model.config.mask_ratio = 0.0
         inputs["noise"] = torch.arange(cfg.num_patches).expand(len(images), -1).double()
+    if hasattr(model, "visual_projection") and not cfg.num_classes:
+        model = model.vision_model  # OWL-ViT's tower is read without the pair's projection
     if hasattr(model, "get_image_features"):
         return model.get_image_features(**inputs).pooler_output
     if name.endswith(("ForMaskedImageModeling", "ForPreTraining")):
@@ -188,6 +195,12 @@ def _tower(kind: Any, config: Any, checkpoint: Checkpoint) -> Any:
     if len(found) != 1:
         raise NoModelError(f"transformers' {kind.__name__} has no module that is {keys[-1]!r} alone")
     return next(iter(found.values()))
+
+
+def _under(branch: str, tensors: Mapping[str, T]) -> dict[str, T]:
+    """Return the tensors under a prefix, by the rest of their names; all if the prefix is empty."""
+    prefix = f"{branch}." if branch else ""
+    return {name[len(prefix) :]: each for name, each in tensors.items() if name.startswith(prefix)}
 
 
 def _is_folder(checkpoint: Checkpoint) -> bool:

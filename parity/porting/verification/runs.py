@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -14,11 +15,14 @@ from parity.porting.checkpoint import Checkpoint
 from parity.porting.formats.base import Stored
 from parity.porting.verification.libraries import library_of
 from vit_config import ConfigError, ViTConfig
+from vit_config.parameters import parameters
+from vit_config.waiting import Stage, nobody
 
 NAMES = {"torch": "PyTorch", "jax": "JAX"}
 
-Told = Callable[[str], object]
-"""Called with a description of the next run."""
+SECONDS = {"torch": 0.075, "jax": 0.065, "library": 0.065}
+"""Seconds of one core for 1e9 operations of a run in float64: of ViT-B/16 and ViT-L/16, two images, what
+is read and hashed before it included."""
 
 
 def installed_twins() -> list[str]:
@@ -33,11 +37,25 @@ def installed_twins() -> list[str]:
     return twins
 
 
+def seconds(name: str, cfg: ViTConfig) -> float:
+    """Estimate how long a run of a twin or of a ``library`` takes."""
+    rows, columns = cfg.grid_of(*cfg.image_size)
+    numbers = sum(math.prod(each.shape) for each in parameters(cfg).values())
+    return SECONDS[name] * 4e-9 * numbers * (rows * columns + cfg.num_prefix_tokens)  # of two images
+
+
+def all_seconds(cfg: ViTConfig, twins: Sequence[str], libraries: int) -> float:
+    """Estimate how long a verification takes: a run in each twin and in some libraries."""
+    return sum(seconds(each, cfg) for each in (*twins, *["library"] * libraries))
+
+
 class Runs:
     """A cache of logits of images (B, H, W, C), by program and values of the weights."""
 
-    def __init__(self, images: np.ndarray, told: Told = lambda what: None) -> None:
+    def __init__(self, images: np.ndarray, told: Stage = nobody) -> None:
         self.images = images
+        self.ahead = 0.0
+        """Seconds that all runs which are still to come are expected to take."""
         self._told = told
         self._kept: dict[tuple[str, ...], np.ndarray] = {}
         self._digests: dict[int, tuple[Stored, str]] = {}
@@ -51,7 +69,8 @@ class Runs:
             what: description of the weights.
         """
         key = (name, str(wide), cfg.to_json(), self._digest(arrays))
-        return self._once(key, f"{what}, {NAMES[name]} twin", lambda: self._run(name, cfg, arrays, wide))
+        run = f"{what}, {NAMES[name]} twin"
+        return self._once(key, run, seconds(name, cfg), lambda: self._run(name, cfg, arrays, wide))
 
     def library(self, checkpoint: Checkpoint, what: str) -> np.ndarray:
         """Compute the logits of a checkpoint's own library, in float64.
@@ -69,11 +88,15 @@ class Runs:
                 warnings.simplefilter("ignore")  # libraries warn about themselves
                 return library.run(checkpoint, self.images)
 
-        return self._once(key, f"{what}, {library.name}", run)
+        expected = seconds("library", checkpoint.config)
+        return self._once(key, f"{what}, {library.name}", expected, run)
 
-    def _once(self, key: tuple[str, ...], what: str, run: Callable[[], np.ndarray]) -> np.ndarray:
+    def _once(
+        self, key: tuple[str, ...], what: str, expected: float, run: Callable[[], np.ndarray]
+    ) -> np.ndarray:
         if key not in self._kept:
-            self._told(what)
+            self.ahead = max(self.ahead - expected, 0.0)
+            self._told(f"running {what}", expected, self.ahead)
             self._kept[key] = run()
         return self._kept[key]
 

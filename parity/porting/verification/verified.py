@@ -9,9 +9,10 @@ from typing import Any
 
 from parity.porting.checkpoint import Checkpoint
 from parity.porting.conversion import Converted, check_out, convert
-from parity.porting.verification.runs import Runs, Told, installed_twins
+from parity.porting.verification.runs import Runs, installed_twins
 from parity.porting.verification.verify import Verification, sample, verify, write_verification
 from vit_config.files.atomic import check_parent, put_in_place
+from vit_config.waiting import Stage, nobody
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ def convert_verified(
     out: str | Path,
     force: bool = False,
     runs: Runs | None = None,
-    told: Told = lambda what: None,
+    told: Stage = nobody,
     **options: Any,
 ) -> Verified:
     """Convert a checkpoint, and run source and result before the result gets its name.
@@ -41,7 +42,8 @@ def convert_verified(
     Args:
         source: as `parity.porting.conversion.convert` takes it, like all other options.
         runs: see `verify`.
-        told: called before each run with its description.
+        told: called before each run with its description, and how many seconds it and all others are
+            expected to take.
 
     Raises:
         ConfigError, WeightsError, MissingFileError: see `convert` and `verify`.

@@ -22,7 +22,7 @@ from parity.porting.provenance import versions
 from parity.porting.text.likeness import likeness
 from parity.porting.text.read import read_text
 from parity.porting.verification.libraries import NoModelError, RefusedError, library_of
-from parity.porting.verification.runs import NAMES, Runs, installed_twins
+from parity.porting.verification.runs import NAMES, Runs, all_seconds, installed_twins
 from vit_config import ViTConfig
 
 BATCH = 2
@@ -95,6 +95,7 @@ def verify(converted: Converted, path: Path | None = None, *, runs: Runs | None 
     twins = installed_twins()
     cfg, source = converted.config, converted.target.source
     runs = runs or Runs(sample(cfg))
+    runs.ahead = all_seconds(cfg, twins, 2 if converted.target.unchanged else 1)
     reference = runs.twin(twins[0], cfg, converted.target.state.arrays, "source")
     written = read_checkpoint(path or converted.path)
     rows, not_run = [], []

@@ -10,7 +10,7 @@ from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.search.exchange import is_a, outside
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Found, Region, distance
-from parity.verifier.search.written import TYPES, rounded
+from parity.verifier.search.written import FLOAT32, TYPES, rounded
 
 LARGEST = 1 << 16
 """Most elements for which the error function is computed one by one."""
@@ -92,14 +92,15 @@ def judge(found: Found, _: Index) -> Said | None:
 
 
 def _held(region: Region) -> list[Numbers]:
-    """Return the ways in which a region may hold its numbers: in full, or in the smaller types that its
-    operations ask for."""
+    """Return the ways in which a region may hold its numbers: in full, in the smaller types that its
+    operations ask for, or as the shortest decimals of float32, as a program of JAX is read."""
     asked = {region.program.operations[i].epsilon for i in region.operations} & TYPES.keys()
 
     def smaller(epsilon: float) -> Numbers:
         return lambda number: float(rounded(np.asarray(number), epsilon))
 
-    return [float, *map(smaller, sorted(asked))]
+    decimal = [lambda number: float(str(np.float32(number)))] if FLOAT32 in asked else []
+    return [float, *map(smaller, sorted(asked)), *decimal]
 
 
 def _read(region: Region, found: Found) -> Iterator[np.ndarray]:

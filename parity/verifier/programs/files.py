@@ -1,8 +1,9 @@
-"""Programs that lie in files: an ONNX graph, an archive of torch.export."""
+"""Programs that lie in files: an ONNX graph, an archive of torch.export, StableHLO of jax.export."""
 
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from parity.exporting.formats import ABOUT
 from parity.measure.redraw import random_images
 from vit_config import InputError, MissingFileError, ViTConfig, WeightsError
 
-ENDINGS = (".onnx", ".pt2")
+ENDINGS = (".onnx", ".pt2", ".stablehlo")
 """Endings of the files of such programs."""
+STABLEHLO = ENDINGS[-1]
 
 
 def is_program(name: Any) -> bool:
@@ -22,7 +24,7 @@ def is_program(name: Any) -> bool:
 
 
 def read_program(path: str | Path) -> Any:
-    """Read the program in a file as a `torch.nn.Module`.
+    """Read the program in a file as a `torch.nn.Module`, or as a callable tree of JAX's.
 
     Raises:
         MissingFileError, WeightsError, ConfigError: it is missing, damaged, or holds an operator that is
@@ -32,7 +34,8 @@ def read_program(path: str | Path) -> Any:
 
 
 def program_with_images(path: str | Path, batch_size: int, seed: int) -> tuple[Any, np.ndarray]:
-    """Read the program in a file, with the images that presets and checkpoints are given: (B, C, H, W).
+    """Read the program in a file, with the images that presets and checkpoints are given: (B, C, H, W),
+    or (B, H, W, C) of JAX.
 
     Where it says that its output ``tokens`` is a twin's, the twin's two outputs take its place.
 
@@ -44,9 +47,11 @@ def program_with_images(path: str | Path, batch_size: int, seed: int) -> tuple[A
     module, shape, about = _read(path)
     if len(shape) != 4 or not all(shape[1:]):
         raise InputError(
-            f"{path}: its input is no batch of prepared images (B, C, H, W) of one size, such as export"
-            " writes with input = float32; from Python, give its inputs beside it, as (FILE, inputs)"
+            f"{path}: its input is no batch of prepared images of one size, such as export writes with"
+            " input = float32; from Python, give its inputs beside it, as (FILE, inputs)"
         )
+    if path.suffix == STABLEHLO:
+        return _with_own_outputs(module, about), random_images((batch_size, *shape[1:]), seed)
     _, channels, height, width = shape
     images = random_images((batch_size, height, width, channels), seed)
     return _with_own_outputs(module, about), images.transpose(0, 3, 1, 2)
@@ -56,6 +61,11 @@ def _read(path: Path) -> tuple[Any, list[int], dict[str, Any]]:
     """Return a program, the shape of its one input with 0 for each free length, and its description."""
     if not path.is_file():
         raise MissingFileError(f"{path}: no such file")
+    if path.suffix == STABLEHLO:
+        from parity.exporting.stablehlo_graph import graph_of
+
+        beside = path.with_name(f"{path.name}.json")  # as export writes it
+        return *graph_of(path), json.loads(beside.read_text()) if beside.is_file() else {}
     if path.suffix == ".onnx":
         from parity.exporting.onnx_graph import graph_module
 
@@ -77,11 +87,23 @@ def _read(path: Path) -> tuple[Any, list[int], dict[str, Any]]:
 
 def _with_own_outputs(module: Any, about: dict[str, Any]) -> Any:
     """Return a program with a twin's outputs, given what its file says of it."""
-    import torch
-
     if "tokens" not in about.get("outputs", ()):
         return module
     prefix = ViTConfig.from_json(json.dumps(about["schema"])).num_prefix_tokens
+
+    def split(found: dict[str, Any]) -> dict[str, Any]:
+        found = dict(found)
+        tokens = found.pop("tokens")
+        return {**found, "prefix_tokens": tokens[:, :prefix], "patch_tokens": tokens[:, prefix:]}
+
+    if about.get("format") == "stablehlo":
+
+        def call(program: Any, images: Any) -> dict[str, Any]:
+            return split(program(images))
+
+        call.forward_only = module.forward_only  # pyright: ignore[reportFunctionMemberAccess]
+        return partial(call, module)
+    import torch
 
     class AsTwin(torch.nn.Module):
         def __init__(self) -> None:
@@ -89,8 +111,6 @@ def _with_own_outputs(module: Any, about: dict[str, Any]) -> Any:
             self.program = module
 
         def forward(self, images: torch.Tensor) -> dict[str, torch.Tensor]:
-            found = dict(self.program(images))
-            tokens = found.pop("tokens")
-            return {**found, "prefix_tokens": tokens[:, :prefix], "patch_tokens": tokens[:, prefix:]}
+            return split(self.program(images))
 
     return AsTwin().eval()

@@ -92,7 +92,8 @@ def message_of(error: BaseException) -> str:
 
 SEALED = (
     "is a program that JAX exported or compiled, which holds no operations that can be followed; give"
-    " the function that it was made from"
+    " the function that it was made from, or what serialize() of an exported one returns, in a file"
+    " NAME.stablehlo"
 )
 
 

@@ -9,6 +9,7 @@ from parity.measure.site import Stage
 from parity.measure.verdict import Verdict as Said
 from parity.verifier.recordings.difference import Difference
 from parity.verifier.recordings.search import Place, Search
+from parity.verifier.recordings.small_updates import with_small_updates
 from parity.verifier.recordings.steps.names import CONVENTIONS
 from parity.verifier.recordings.verdict import Cause
 
@@ -80,6 +81,7 @@ def diagnose(difference: Difference, accept: Collection[str] = ()) -> Diagnosis:
     Args:
         accept: names of causes that may differ: the two are EQUAL if they are the only ones.
     """
+    difference = with_small_updates(difference)
     found = Search(difference)
     return Diagnosis(
         difference, tuple(found.places), frozenset(found.follows), found.checked, tuple(accept)

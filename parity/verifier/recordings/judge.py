@@ -96,7 +96,7 @@ def compare(
             judged, factor = judge(common), common
     called = {event.path for event in traces.a.of("forward", step_a)}
     divergences = tuple(
-        _divergence(stage, judged, i, alignment, called)
+        divergence_of(stage, judged, i, alignment, called)
         for i, each in enumerate(judged)
         if not each.passed
     )
@@ -208,13 +208,18 @@ def _judge(
     return Judged(pair.a.site, (found,), most.value, most.origin, pair.b.site, finite)
 
 
-def _divergence(
+def divergence_of(
     stage: Stage,
     judged: list[Judged],
     index: int,
     alignment: Alignment,
     called: set[str],
 ) -> Divergence:
+    """Say where the pair of tensors at `index` differs, and what is to blame.
+
+    Args:
+        called: paths of A's modules that ran in the step.
+    """
     found = judged[index]
     if stage not in ("forward", "backward"):
         what = "differs" if found.finite else "is not finite in one of the two"

@@ -79,6 +79,14 @@ def test_prepared_images_go_through_onnx(weights, tmp_path):
 
 
 @pytest.mark.exhaustive
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_stablehlo_is_the_checkpoint_operation_by_operation(weights, tmp_path, dtype):
+    out = tmp_path / "own.stablehlo"
+    parity.export(weights, out, to="stablehlo", input="float32", dtype=dtype)
+    assert parity.diff(str(weights), str(out)).verdict == "EQUAL"
+
+
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("to", ["onnx", "torch-export", "stablehlo"])
 def test_every_format_takes_pictures(weights, tmp_path, to, dtype):
@@ -119,6 +127,9 @@ EXHAUSTIVE = [
         ("torch-export", "tanh_gelu", "float32", "activation"),
         ("torch-export", "norm_epsilon", "float32", "epsilon"),
         ("torch-export", "resize", "uint8", "resize"),
+        ("stablehlo", "tanh_gelu", "float32", "activation"),
+        ("stablehlo", "norm_epsilon", "float32", "epsilon"),
+        ("stablehlo", "resize", "uint8", "resize"),
     )
 ]
 
@@ -135,7 +146,8 @@ def test_an_exporter_that_is_wrong_leaves_nothing_and_is_told_why(
         fault = None
 
     def wrong(subject, about, platforms):
-        with inject(fault and f"{fault}@torch", CFG):
+        twin = "jax" if form.layout == "NHWC" else "torch"
+        with inject(fault and f"{fault}@{twin}", CFG):
             return form.write(subject, about, platforms)
 
     monkeypatch.setitem(FORMATS, form.name, replace(form, write=wrong))

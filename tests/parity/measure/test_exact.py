@@ -16,7 +16,7 @@ from parity.measure.site import Site
 from parity.measure.tolerance import FACTOR, LIMITS, STEP_LEVELS, STEP_LIMITS
 from parity.porting.formats.stack import key_of
 from vit_config import Recipe, ViTConfig
-from vit_config.schedule import learning_rate, step_seed
+from vit_config.schedule import average_decay, learning_rate, step_seed
 
 pytestmark = pytest.mark.quick
 
@@ -24,6 +24,7 @@ pytestmark = pytest.mark.quick
 def test_the_joint_error_is_relative_to_the_reference():
     pairs = [(np.array([6.0, 0.0]), np.array([3.0, 0.0])), (np.array([4.0]), np.array([4.0]))]
     assert joint_error(pairs) == pytest.approx(3 / 5)
+    assert joint_error([(np.ones(2), np.ones(2)), (np.zeros(1), np.zeros(1))]) == 0.0
     assert joint_error([(np.array([math.nan]), np.array([1.0]))]) == math.inf
 
 
@@ -41,7 +42,7 @@ def test_a_hole_is_one_only_where_both_have_it():
 
 def test_weights_are_drawn_wide_enough_to_show_a_fault():
     narrow = redraw("a.weight", "linear", (300, 50), 0)
-    assert narrow.std() == pytest.approx(0.2, rel=0.05)
+    assert (narrow.std(), narrow.mean()) == (pytest.approx(0.2, rel=0.05), pytest.approx(0.0, abs=0.02))
     wide = redraw("a.weight", "linear", (50, 1024), 0)
     assert wide.std() == pytest.approx(0.2 * math.sqrt(64 / 1024), rel=0.05)
     assert redraw("a.norm.weight", "norm", (4000,), 0).mean() == pytest.approx(1.0, abs=0.02)
@@ -71,6 +72,11 @@ def test_warm_up_and_steps_are_rounded_to_whole_steps():
     assert [float(learning_rate(steps, step, 7)) for step in (0, 2, 3)] == [1.0, 1.0, 0.5]
 
 
+def test_an_average_warms_up_by_the_number_of_updates():
+    warm = Recipe(ema=0.9, ema_warmup=True)
+    assert [float(average_decay(warm, k)) for k in (1, 8, 10**6)] == pytest.approx([0.0, 0.75, 0.9])
+
+
 def test_seeds_of_two_runs_do_not_overlap():
     seeds = {step_seed(Recipe(seed=seed), step) for seed in range(6) for step in range(6)}
     assert len(seeds) == 36
@@ -78,6 +84,9 @@ def test_seeds_of_two_runs_do_not_overlap():
 
 def test_long_keys_of_a_pickle_are_refused():
     assert key_of("x" * 4096)
+    assert key_of(1.5) == 1.5
+    with pytest.raises(TypeError, match="of type list"):
+        key_of([])
     with pytest.raises(ValueError, match="4097"):
         key_of("x" * 4097)
 

@@ -289,7 +289,7 @@ def test_a_family_names_its_nearest_and_what_is_in_the_way_of_all(tmp_path, caps
     write_weights(path, cfg, arrays_of(cfg))
     expected = [
         "dialects of hf can hold this model (attention_norm in the way of each)",
-        "nearest is hf-dinov2-registers, but for attention_norm = true (hf-dinov2-registers has false)",
+        "hf-dinov2-registers, but for attention_norm = true (hf-dinov2-registers has false)",
     ]
     refused(capsys, tmp_path, expected, "convert", path, tmp_path / "x", "--to", "hf")
 

@@ -17,9 +17,11 @@ SAMPLE = (
     "Depth Anything",
     "BeitForSemanticSegmentation",
     "pi0",
+    "OWL-ViT",
+    "CLIPSeg",
 )
-"""A language model, two towers of one kind, an encoder and a decoder, a backbone, a body, and a config
-within a config."""
+"""A language model, two towers of one kind, an encoder and a decoder, a backbone, a body, a config
+within a config, and pairs of towers in a model, read without and with the pair's projection."""
 REST = pytest.mark.exhaustive
 EVERY = [pytest.param(name, marks=() if name in SAMPLE else REST) for name in HOSTS]
 

@@ -71,8 +71,14 @@ def made(file):
 
 
 def test_each_phase_is_named_as_it_begins(made):
-    phases = []
-    compare(made["original"](), made["original"](), dtype="float32", say=phases.append)
+    phases, left = [], []
+
+    def told(phase, work, then):
+        phases.append(phase)
+        left.append(work + then)
+
+    compare(made["original"](), made["original"](), dtype="float32", told=told)
+    assert left == sorted(left, reverse=True)
     assert phases == [
         "recording the operations of both", "comparing the forward passes",
         "recording the backward passes", "comparing the gradients", "running both in float32",

@@ -152,7 +152,7 @@ def _is_array_tree(function: Any) -> bool:
     import jax
 
     leaves = jax.tree.leaves(function)
-    return leaves != [function] and any(map(_is_array, leaves))
+    return not any(leaf is function for leaf in leaves) and any(map(_is_array, leaves))
 
 
 def _partition(value: Any) -> tuple[list[Any] | Any, Callable[[Any], Any]]:

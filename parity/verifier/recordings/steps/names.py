@@ -118,7 +118,7 @@ CAUSES: dict[tuple[Stage, str], tuple[str, str]] = {
     ),
     ("updated", "learning rate"): (
         "update-rate",
-        "multiply the update by this step's learning rate, once",
+        "multiply the update by this step's learning rate, once; count updates from the same number",
     ),
     ("updated", "number type of the rate"): _RATE_ROUNDED,
     ("updated", "gradient"): ("update-gradient", "clip before the optimiser is called"),

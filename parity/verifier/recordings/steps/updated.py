@@ -43,8 +43,9 @@ def fitted(side: Side) -> Iterator[Hypothesis]:
     rates = _rates(side)
     for direction in _near(step, directions(side, step.flat)):
         rate = _fitted_rate(side, step, direction)
-        if rate is not None and any(_is_rounded(rate, r) for _, r in rates[:1]):
-            yield from _decayed(side, step, direction, rates[0][0], rate, "rounded to float32")
+        whose = [said for said, r in rates if rate is not None and _is_rounded(rate, r)]
+        if rate is not None and whose:
+            yield from _decayed(side, step, direction, whose[0], rate, "rounded to float32")
         elif rate is not None and (
             chosen(rate) or any(chosen(round(rate / r, 9)) for _, r in rates[:1] if r)
         ):

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.porting.dialects.dialect import Dialect
-from parity.porting.dialects.matching import bind
+from parity.porting.dialects.matching import bind, match, some
+from parity.porting.dialects.recognise import Found
 from parity.porting.dialects.shapes import fields_of
 from parity.porting.dialects.table import (
     REST,
@@ -126,6 +127,12 @@ def test_a_stack_of_no_depth_is_none(shape):
     assert (bound, left) == ([], ["enc/b"])
 
 
+def test_a_tensor_of_all_blocks_is_none_where_no_block_is():
+    bound, left = bind_theirs(row("blocks.{i}.b", "shared"), {"shared": (3,), "head": (3,)})
+    assert [one.ours for one in bound] == [()]
+    assert left == ["head"]
+
+
 def test_what_no_row_took_is_the_rest():
     table = (*row("blocks.{i}.a", "b.{i}.a"), REST)
     theirs = {"b.0.a": draw(2), "b.00.a": draw(3), "b.x.a": draw(4), "c": draw(5)}
@@ -178,6 +185,19 @@ def test_a_model_names_six_parameters_without_a_place():
         bind(Dialect("d", "D", "d", ((),), ()), TINY, "abcdefg")
 
 
+def test_ignored_tensors_are_not_the_models():
+    dialect = Dialect("d", "D", "d", (row("a", "a"),), (), ignored=("b.*",))
+    matched = match(Found(dialect, "", stored({"a": draw(2), "b.c": draw(3)}), ""))
+    assert (*matched.tensors, matched.ignored) == ("a", ("b.c",))
+    with pytest.raises(WeightsError, match="1 tensors are unknown to d: e"):
+        match(Found(dialect, "", stored({"a": draw(2), "e": draw(3)}), ""))
+
+
+def test_six_names_stand_for_more():
+    assert some("abcdef") == "a, b, c, d, e, f"
+    assert some("abcdefg") == "a, b, c, d, e, f, ..."
+
+
 def test_what_is_written_is_in_order_in_memory():
     (array,) = back(row("a", "a", "i o -> o i"), {"a": draw(3, 5)}).values()
     assert array.flags.c_contiguous
@@ -187,6 +207,12 @@ def test_a_body_is_taken_off_unless_two_names_become_one():
     dialect = Dialect("d", "D", "d", ((),), (), body="vit.")
     assert dialect.within_body({"vit.a": 1, "b": 2}) == {"a": 1, "b": 2}
     assert dialect.within_body({"vit.a": 1, "a": 2}) == {"vit.a": 1, "a": 2}
+
+
+def test_a_body_is_put_on_only_beside_a_head():
+    dialect = Dialect("d", "D", "d", ((),), (), body="vit.", beside=("head.",))
+    assert dialect.with_body({"a": 1, "head.b": 2}) == {"vit.a": 1, "head.b": 2}
+    assert dialect.with_body({"a": 1}) == {"a": 1}
 
 
 def test_respelling():

@@ -273,4 +273,4 @@ def test_the_tower_of_a_larger_model_has_its_own_entries(tmp_path):
         (whole / "config.json").write_text(json.dumps(larger))
         found = read_checkpoint(whole)
         assert (found.config, found.dialect.name) == (alone.config, "hf-vit")
-        assert found.notes[0] == f"took {section} of config.json, which is of a larger"
+        assert found.notes[0] == f"took {section} of config.json, whose model_type is larger"

@@ -264,6 +264,18 @@ def test_a_deflated_member_ends_where_its_size_says(tmp_path):
         Archive(path, "a PyTorch file", Budget(path, 0)).read(name.decode())
 
 
+def test_a_member_may_end_where_the_file_does(tmp_path):
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a", "twelve bytes")
+    found = Archive(path, "a zip file", Budget(path, 0))
+    os.truncate(path, 30 + len("a") + 12)  # since it was opened
+    assert found.read("a") == b"twelve bytes"
+    os.truncate(path, 30 + len("a") + 11)
+    with pytest.raises(WeightsError, match="ends past the end"):
+        found.read("a")
+
+
 def test_members_too_many_for_two_bytes_are_counted_before_them(tmp_path, monkeypatch):
     path = tmp_path / "file"
     monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", 1)

@@ -150,6 +150,20 @@ def test_a_recorded_schedule_in_float32_is_a_convention(tmp_path):
     assert named(tmp_path) == ["rate-rounded", "weight-decay"]
 
 
+@pytest.mark.parametrize("everywhere", [True, False])
+def test_a_decay_that_moves_less_than_rounding_is_granted(tmp_path, everywhere):
+    """A hundred units in the last place of a parameter: no other stage differs by more."""
+    slow = {"rates": [2e-4] * STEPS}
+    run_torch(tmp_path / "a.trace", "float32", **slow)
+    run_torch(tmp_path / "b.trace", "float32", lambda m: adamw(m, everywhere=everywhere), **slow)
+    found = of(tmp_path)
+    assert [cause.name for cause in found.causes] == (["decay-mask"] if everywhere else [])
+    assert found.verdict == ("DIFFERENT" if everywhere else "EQUAL")
+    run_jax(tmp_path / "c.trace", "float32", of_optax(rate=2e-4), rates=None)
+    sides = (Recorded(tmp_path / f"{name}.trace") for name in ("c", "b"))
+    assert diagnose(compare_sides(*sides)).equal is not everywhere
+
+
 coupled = lambda model: torch.optim.Adam(groups(model, 0.05), lr=RATE)  # noqa: E731
 late = [0.0, *cosine(10)][:STEPS]
 ALONE = {

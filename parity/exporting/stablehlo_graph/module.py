@@ -1,0 +1,249 @@
+"""A StableHLO program as a function of JAX: each operation is one line of it, in the file's name.
+
+The lines are compiled under the name of the file, so that what says where a value was computed says
+``vit.stablehlo:12``, and shows the operation.
+"""
+
+from __future__ import annotations
+
+import linecache
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from parity.exporting.stablehlo_graph.attributes import array_of, attributes_of, shape_of
+from parity.exporting.stablehlo_graph.operators import OPERATORS
+from vit_config import ConfigError, MissingFileError, WeightsError
+
+AS_ONE = ("erf", "erfc")
+"""JAX's operations that it writes as many of StableHLO's: a polynomial in float32, under their name."""
+PLATFORM, CASE = "_platform_index", "stablehlo.case"
+ONE_OF_TWO = ("argmax", "argmin")
+"""Operators of two results, of which the second is asked for."""
+SKIPPED = ("shape_assertion",)
+"""Calls that compute nothing."""
+
+
+@jax.tree_util.register_pytree_node_class
+class Graph:
+    """A StableHLO program; its arrays of floating point are its parameters."""
+
+    forward_only = "a StableHLO program runs forward only"
+    """Why its gradients are compared with nobody's."""
+
+    def __init__(self, held: dict[str, Any], run: Any, types: Any, structure: Any) -> None:
+        self._held, self._run, self._types, self._structure = held, run, types, structure
+
+    def __call__(self, *images: Any) -> Any:
+        """Run the program on its inputs, in its own number types."""
+        of_held, of_images = self._types
+        held = {name: each.astype(of_held[name]) for name, each in self._held.items()}
+        given = [each.astype(dtype) for each, dtype in zip(images, of_images, strict=True)]
+        return jax.tree.unflatten(self._structure, self._run(held, *given))
+
+    def tree_flatten(self) -> tuple[tuple[dict[str, Any]], tuple[Any, Any, Any]]:
+        """Return what is held, and the rest."""
+        return (self._held,), (self._run, self._types, self._structure)
+
+    @classmethod
+    def tree_unflatten(cls, rest: tuple[Any, Any, Any], held: tuple[dict[str, Any]]) -> Graph:
+        """Return a program that holds other arrays."""
+        return cls(held[0], *rest)
+
+
+def graph_of(path: str | Path) -> tuple[Graph, list[int]]:
+    """Read what `jax.export` serialized, with the shape of its one input, 0 for each free length; empty
+    if it has several inputs.
+
+    Raises:
+        MissingFileError: there is no such file.
+        WeightsError: it is no such program.
+        ConfigError: an operation that is not evaluated here.
+    """
+    from jax import export
+    from jax.extend.mlir import ir
+    from jax.extend.mlir.dialects import chlo, stablehlo
+
+    path = Path(path)
+    if not path.is_file():
+        raise MissingFileError(f"{path}: no such file")
+    try:
+        exported = export.deserialize(bytearray(path.read_bytes()))
+    except Exception as error:
+        raise WeightsError(f"{path}: jax.export cannot read it ({error})") from None
+    with ir.Context() as context:
+        stablehlo.register_dialect(context)
+        chlo.register_dialect(context)
+        context.allow_unregistered_dialects = True
+        module = stablehlo.deserialize_portable_artifact(context, exported.mlir_module_serialized)
+        written = _Written(module, path, _platform(exported.platforms))
+    text = [f"{line}\n" for line in written.lines]
+    linecache.cache[str(path)] = (sum(map(len, text)), None, text, str(path))
+    scope: dict[str, Any] = {f"{name}_": run for name, run in OPERATORS.items()} | written.small
+    exec(compile("".join(text), str(path), "exec"), scope)
+    avals = exported.in_avals
+    sizes = [each if isinstance(each, int) else 0 for each in avals[0].shape]
+    floating = len(avals) == 1 and np.dtype(avals[0].dtype).kind == "f"
+    types = {name: each.dtype for name, each in written.held.items()}, [each.dtype for each in avals]
+    graph = Graph(written.held, scope["graph"], types, exported.out_tree)
+    return graph, sizes if floating else []
+
+
+def _platform(platforms: tuple[str, ...]) -> int:
+    """Return the number of the platform whose branches are read: this machine's, if it is one."""
+    here = jax.default_backend()
+    return platforms.index(here) if here in platforms else 0
+
+
+class _Written:
+    """The lines of a program, and what they name."""
+
+    def __init__(self, module: Any, path: Path, platform: int) -> None:
+        self.held: dict[str, np.ndarray] = {}
+        self.small: dict[str, np.ndarray] = {}
+        self.lines: list[str] = []
+        self._path, self._functions = path, {each.name.value: each for each in module.body.operations}
+        self._names: dict[Any, str] = {}
+        self._whole: dict[Any, int] = {}  # whole numbers that are known here
+        self._fixed: set[Any] = set()  # constants, and what is computed from them
+        self._count, self._open = 0, ""  # the location of what is written as one
+        self._first: Any = None  # and its first value
+        main = self._functions["main"]
+        given = []
+        for argument, told in zip(main.arguments, main.attributes["arg_attrs"], strict=True):
+            if "jax.global_constant" in told and PLATFORM in str(told["jax.global_constant"]):
+                self._whole[argument] = platform
+            else:
+                given.append(self._new(argument))
+        self.lines.append(f"def graph(w, {', '.join(given)}):")
+        results = self._block(main.entry_block)
+        self.lines.append(f"    return ({', '.join(map(self._name, results))},)")
+
+    def _new(self, value: Any) -> str:
+        self._count += 1
+        self._names[value] = f"v{self._count}"
+        return self._names[value]
+
+    def _name(self, value: Any) -> str:
+        if value not in self._names and value in self._whole:
+            name = f"c{len(self.small)}"
+            self.small[name] = np.array(self._whole[value], np.int32)
+            self._names[value] = name
+        return self._names[value]
+
+    def _block(self, block: Any) -> list[Any]:
+        """Write the operations of a block; returns what it returns."""
+        for op in block.operations:
+            op = op.operation
+            if op.name in ("func.return", "stablehlo.return"):
+                return [*op.operands]
+            if op.name in ("func.call", "stablehlo.composite"):
+                self._called(op)
+            elif op.name == CASE:
+                self._chosen(op)
+            elif not self._part_of_one(op):
+                self._line(op)
+        return []
+
+    def _called(self, op: Any) -> None:
+        """Write the operations of a called function in its place."""
+        name = op.attributes["callee" if op.name == "func.call" else "decomposition"].value
+        body = self._functions[name].entry_block
+        for argument, value in zip(body.arguments, op.operands, strict=True):
+            self._alias(argument, value)
+        self._results(op, self._block(body))
+
+    def _chosen(self, op: Any) -> None:
+        """Write the one branch of a choice by the platform."""
+        (which,) = op.operands
+        if which not in self._whole:
+            raise self._refused(op, "whose branch depends on the data, and is not")
+        branch = op.regions[min(self._whole[which], len(op.regions) - 1)].blocks[0]
+        self._results(op, self._block(branch))
+
+    def _results(self, op: Any, values: list[Any]) -> None:
+        for result, value in zip(op.results, values, strict=True):
+            self._alias(result, value)
+
+    def _alias(self, new: Any, old: Any) -> None:
+        if new == old:
+            return
+        self._names.pop(new, None)
+        self._whole.pop(new, None)
+        if old in self._fixed:
+            self._fixed.add(new)
+        if old in self._whole:
+            self._whole[new] = self._whole[old]
+        if old in self._names:
+            self._names[new] = self._names[old]
+
+    def _part_of_one(self, op: Any) -> bool:
+        """Write an operation of JAX's that stands as many here as one; returns whether it is one."""
+        if op.name == "stablehlo.constant":
+            return False
+        name = _marked(op)
+        if name not in AS_ONE:
+            self._open = ""
+            return False
+        if not all(map(_is_data, op.results)):
+            return False  # it computes a shape
+        if str(op.location) != self._open:
+            given = next((e for e in op.operands if _is_data(e) and e not in self._fixed), None)
+            if given is None:
+                return False
+            self._open, self._first = str(op.location), op.results[0]
+            self.lines.append(f"    {self._new(self._first)} = {name}_({self._names[given]})")
+        self._results(op, [self._first] * len(op.results))
+        return True
+
+    def _line(self, op: Any) -> None:
+        name = op.name.removeprefix("stablehlo.").removeprefix("chlo.")
+        if name == "constant":
+            return self._constant(op)
+        if name == "custom_call" and op.attributes["call_target_name"].value in SKIPPED:
+            return None
+        told = attributes_of(name, op)
+        if told is None or (len(op.results) != 1 and told[0] not in ONE_OF_TWO):
+            raise self._refused(op, "which is not")
+        kind, operands, attributes = told
+        given = [*map(self._name, operands)]
+        given += [
+            f"{key}={self._name(value) if hasattr(value, 'owner') else repr(value)}"
+            for key, value in attributes.items()
+        ]
+        self.lines.append(f"    {self._new(op.results[-1])} = {kind}_({', '.join(given)})")
+        if operands and all(each in self._fixed for each in operands):
+            self._fixed.add(op.results[0])
+
+    def _constant(self, op: Any) -> None:
+        array, result = array_of(op.attributes["value"]), op.results[0]
+        self._fixed.add(result)
+        if array.size > 1 and array.dtype.kind not in "iub":
+            key = f"constant{len(self.held)}"
+            self.held[key] = array
+            self._names[result] = f"w[{key!r}]"
+            return
+        self._names.pop(result, None)
+        if not array.ndim and array.dtype.kind in "iu":
+            self._whole[result] = int(array)
+        name = f"c{len(self.small)}"
+        self.small[name] = array
+        self._names[result] = name
+
+    def _refused(self, op: Any, why: str) -> ConfigError:
+        name = op.name.removeprefix("stablehlo.")
+        return ConfigError(
+            f"{self._path}: holds a {name}, {why} evaluated here operation by operation; JAX runs it"
+        )
+
+
+def _marked(op: Any) -> str:
+    """Return the last name in an operation's location: "jit(gelu)/erfc" is of an erfc."""
+    return str(op.location).partition('loc("')[2].partition('"')[0].rpartition("/")[2]
+
+
+def _is_data(value: Any) -> bool:
+    """Return whether a value is of floating point, or of their comparison."""
+    return str(value.type.element_type) in ("f32", "f64", "bf16", "f16", "i1") and shape_of(value) != ()

@@ -1,0 +1,190 @@
+"""Checkpoints of DeepSpeed's ZeRO 3: parameters cut into equal pieces, joined as they are read.
+
+Each process saves its piece of every parameter, one behind the other, as flat tensors of float32 in the
+file of its optimiser; the names and shapes are in the file of its model. DeepSpeed's own
+``zero_to_fp32.py``, which it copies beside them, joins them with PyTorch; here nothing is executed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from parity.porting.formats.archive import Archive
+from parity.porting.formats.base import Container, Stored, guarded
+from parity.porting.formats.budget import Budget, folder_budget
+from parity.porting.formats.flatten import check_names
+from parity.porting.formats.torch_types import View
+from parity.porting.formats.torch_zip import prefix_of, read_pickle
+from vit_config.errors import MissingFileError, WeightsError
+from vit_config.files.foreign import read_text
+from vit_config.files.stored import checked_shape
+
+LATEST = "latest"
+"""File beside the checkpoints of a run, with the name of the newest one's folder."""
+WHOLE = "mp_rank_00_model_states.pt"
+"""File of a checkpoint of ZeRO 0, 1 or 2, with the parameters whole."""
+MODELS = re.compile(r"zero_pp_rank_(\d{1,6})_mp_rank_00_model_states\.pt")
+OPTIMIZERS = re.compile(r"(?:bf16_|fp16_)?zero_pp_rank_(\d{1,6})_mp_rank_00_optim_states\.pt")
+_PIECE = 200
+"""Bytes of memory for what is known of a piece."""
+
+
+class _Cut(NamedTuple):
+    """A parameter in pieces of one length, the last padded."""
+
+    shape: tuple[int, ...]
+    pieces: tuple[tuple[View, ...], ...]
+    """For each process the views that make up its piece."""
+
+    def stored(self, budget: Budget) -> Stored:
+        """Return the parameter without reading its pieces."""
+        dtype, size = self.pieces[0][0].dtype, math.prod(self.shape)
+        left = [size * dtype.itemsize]  # the first read counts
+
+        def load() -> np.ndarray:
+            budget.values(left.pop() if left else 0)
+            values = [view.stored().load() for piece in self.pieces for view in piece]
+            return np.concatenate(values)[:size].reshape(self.shape)
+
+        return Stored(self.shape, dtype, load)
+
+
+def find_zero(folder: Path) -> Path | None:
+    """Return the folder of a ZeRO 3 checkpoint, or the file of another stage's, in a folder.
+
+    It is looked for in the folder itself and in the one that its file `LATEST` names; None if it is in
+    neither.
+
+    Raises:
+        WeightsError: its tensors are cut over several devices, too.
+    """
+    inside = [folder]
+    if (folder / LATEST).is_file():
+        name = read_text(folder / LATEST, most=256).strip()
+        inside += [folder / name] if re.fullmatch(r"[\w-]+", name) else []
+    for each in inside:
+        if (each / WHOLE.replace("00", "01")).is_file() or [*each.glob("zero_pp_rank_*_mp_rank_01_*")]:
+            raise WeightsError(
+                f"{each}: its tensors were cut over several devices (mp_rank_01 beside mp_rank_00); join"
+                " them by the code that cut them, and save model.state_dict()"
+            )
+        if _by_process(each, MODELS):
+            return each
+        if (each / WHOLE).is_file():
+            return each / WHOLE
+    return None
+
+
+def read_zero(folder: Path) -> Container:
+    """Open a checkpoint; its pieces are read and joined when a tensor is loaded.
+
+    Raises:
+        MissingFileError: the file of a process is missing.
+        WeightsError: a file is damaged, or the pieces do not add up to the parameters.
+    """
+    with guarded(folder, "checkpoint of DeepSpeed's ZeRO 3"):
+        budget = folder_budget(folder)
+        models, optimizers = (_by_process(folder, each) for each in (MODELS, OPTIMIZERS))
+        told = [_read(path, budget) for _, path in sorted(models.items())]
+        states = [_dict(_read(path, budget), "optimizer_state_dict")
+                  for _, path in sorted(optimizers.items())]  # fmt: skip
+        count = states[0].get("partition_count") if states else len(models)
+        for which, found in (("model", models), ("optim", optimizers)):
+            if sorted(found) != list(range(count if isinstance(count, int) else len(found))):
+                raise MissingFileError(
+                    f"{folder}: has {which}_states of {len(found)} processes, but {count} saved pieces;"
+                    " copy those of the others, too"
+                )
+        tensors = {name: cut.stored(budget) for name, cut in _trained(told[0], states, budget)}
+        tensors |= {name: cut.stored(budget) for name, cut in _frozen(told, budget)}
+        for name in told[0].get("buffer_names") or ():
+            tensors[name] = _view(_dict(told[0], "module"), name).stored()
+        for name, same in (told[0].get("shared_params") or {}).items():
+            tensors[name] = tensors[same]
+        check_names(tensors)
+    files = tuple(sorted((*models.values(), *optimizers.values())))
+    return Container(folder, files, f"torch, DeepSpeed's ZeRO 3 ({len(models)} processes)", tensors)
+
+
+def _by_process(folder: Path, pattern: re.Pattern[str]) -> dict[int, Path]:
+    found = folder.iterdir() if folder.is_dir() else ()
+    return {int(match[1]): each for each in found if (match := pattern.fullmatch(each.name))}
+
+
+def _read(path: Path, budget: Budget) -> Mapping[str, Any]:
+    archive = Archive(path, "file of torch.save", budget)
+    prefix = prefix_of(archive)
+    root = read_pickle(archive, prefix) if prefix is not None else None
+    if not isinstance(root, dict):
+        raise WeightsError(f"{path}: holds no dictionary of DeepSpeed's; copy it again")
+    return root
+
+
+def _dict(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found = fields.get(name)
+    if not isinstance(found, dict):
+        raise ValueError(f"no {name} in it")
+    return found
+
+
+def _view(fields: Mapping[str, Any], name: str) -> View:
+    found = fields.get(name)
+    if not isinstance(found, View):
+        raise ValueError(f"no tensor {name} in it")
+    return found
+
+
+def _trained(
+    told: Mapping[str, Any], states: Sequence[Mapping[str, Any]], budget: Budget
+) -> Iterator[tuple[str, _Cut]]:
+    """Yield the parameters that the optimiser trains, by name."""
+    groups = [[_flat(each) for each in state["fp32_flat_groups"]] for state in states]
+    lengths = [[each.shape[0] for each in flat] for flat in groups]
+    if any(each != lengths[0] for each in lengths):
+        raise WeightsError(f"its processes have pieces of other lengths: {lengths}")
+    begins = [0, *accumulate(lengths[0])]
+    at = 0
+    for shapes in told["param_shapes"]:
+        for name, said in shapes.items():
+            budget.objects(_PIECE * len(groups))
+            shape = checked_shape(said, groups[0][0].dtype.itemsize)
+            length = -(-math.prod(shape) // len(groups))
+            pieces = tuple(tuple(_between(flat, begins, at, at + length)) for flat in groups)
+            yield name, _Cut(shape, pieces)
+            at += length
+    if at != begins[-1]:
+        raise WeightsError(f"its pieces have {begins[-1]} values for each process, its parameters {at}")
+
+
+def _flat(value: Any) -> View:
+    if not isinstance(value, View) or len(value.shape) != 1 or value.stride != (1,):
+        raise ValueError("a group of parameters that is no flat tensor")
+    return value
+
+
+def _between(flat: Sequence[View], begins: Sequence[int], begin: int, end: int) -> Iterator[View]:
+    """Yield the views of some values of tensors that follow each other."""
+    if end > begins[-1]:
+        raise WeightsError(f"its pieces end at value {begins[-1]}, a parameter at {end}")
+    for view, first in zip(flat, begins, strict=False):
+        start, stop = max(begin - first, 0), min(end - first, view.shape[0])
+        if start < stop or begin == end:
+            yield View(view.storage, view.dtype, view.offset + start, (max(stop - start, 0),), (1,))
+
+
+def _frozen(told: Sequence[Mapping[str, Any]], budget: Budget) -> Iterator[tuple[str, _Cut]]:
+    """Yield the parameters that are not trained, whose pieces are in the files of the models."""
+    for name, said in (told[0].get("frozen_param_shapes") or {}).items():
+        budget.objects(_PIECE * len(told))
+        pieces = tuple((_flat(_dict(each, "frozen_param_fragments")[name]),) for each in told)
+        shape = checked_shape(said, pieces[0][0].dtype.itemsize)
+        if (held := sum(view.shape[0] for (view,) in pieces)) < math.prod(shape):
+            raise WeightsError(f"{name}: its pieces have {held} values, the tensor {math.prod(shape)}")
+        yield name, _Cut(shape, pieces)

@@ -1,0 +1,56 @@
+"""What is drawn of the core; `python -m evidence.core_mutants` judges it."""
+
+from typing import Any
+
+import pytest
+
+from evidence import ROOT
+from evidence.core_mutants.draw import mutants, shuffled, telling
+from evidence.core_mutants.equal import EQUAL
+
+SOURCE = """
+def area(width, height=2):
+    if width < 0 or height < 0:
+        raise ValueError(width)
+    return width * height
+
+def rim(width, height):
+    return 2 * (width + height)
+"""
+EDITED = SOURCE.replace("\ndef area", "# of rectangles\nNO_AREA = 0\n\ndef area").replace(
+    "raise", "print(1)\n        raise"
+)
+
+
+def test_an_edit_leaves_the_order_of_all_other_lines():
+    before, after = ([each.name for each in shuffled("area.py", text, 0)] for text in (SOURCE, EDITED))
+    assert [name for name in after if name in before] == before
+    assert len(after) == len(before) + 2  # 0 and 1
+    assert before != [each.name for each in shuffled("area.py", SOURCE, 1)]
+
+
+def test_a_mutant_is_its_file_with_one_change():
+    found = {each.change: each for each in mutants(SOURCE)}
+    assert "return width / height" in found["width * height → width / height"].source
+    assert found["2 → 3"].function == "rim"
+    assert found["width < 0 or height < 0 → width < 0 and height < 0"].lines == {3}
+
+
+@pytest.mark.parametrize("file", ["vit_jax/model.py", "vit_torch/model.py"])
+def test_no_two_mutants_have_one_name(file):
+    names = [each.name for each in mutants((ROOT / file).read_text())]
+    assert len(set(names)) == len(names)
+
+
+def test_every_mutant_said_to_be_equal_can_be_drawn():
+    files = {file: {each.name for each in mutants((ROOT / file).read_text())} for file, _, _ in EQUAL}
+    assert [key for key in EQUAL if key[1:] not in files[key[0]]] == []
+
+
+def test_functions_tell_which_lines_they_run():
+    ran = []
+    scope: dict[str, Any] = {"_reached": lambda name, line: ran.append((name, line))}
+    exec(compile(telling(SOURCE, "area.py"), "area.py", "exec"), scope)
+    assert not ran
+    assert scope["area"](3) == 6
+    assert ran == [("area.py", 3), ("area.py", 5)]

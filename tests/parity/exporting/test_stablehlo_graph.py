@@ -1,0 +1,125 @@
+"""StableHLO programs in JAX: each operation is its own, and a program is a side of a comparison."""
+
+import linecache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export, lax
+
+from parity.cli import main
+from parity.exporting.stablehlo_graph import graph_of
+from vit_config import ConfigError, MissingFileError, WeightsError
+
+DRAWN = np.random.default_rng(0)
+KERNEL = DRAWN.standard_normal((3, 2, 2, 6)).astype(np.float32)
+ROWS = DRAWN.standard_normal((5, 3)).astype(np.float32)
+SMALL = jnp.asarray(DRAWN.standard_normal(5), jnp.bfloat16)
+IMAGE = DRAWN.standard_normal((2, 7, 5, 4)).astype(np.float32)
+
+
+def images(x):
+    """Windows, slices and rows of images (B, 7, 5, 4), for any B."""
+    padded = lax.pad(x, jnp.float32(0.5), ((0, 0, 0), (1, -1, 1), (0, 2, 0), (0, 0, 0)))
+    return {
+        "windows": lax.conv_general_dilated(
+            x, KERNEL, (2, 1), ((1, 0), (0, 2)), rhs_dilation=(1, 2),
+            dimension_numbers=("NHWC", "HWIO", "NHWC"), feature_group_count=2,
+        ),
+        "padded": padded.mean(1),
+        "rows": x[:, jnp.array([3, -1, 0])],
+        "part": lax.dynamic_slice(x, (0, 3, 1, 0), (1, 2, 4, 4)),
+        "turned": jnp.flip(x, 2).transpose(0, 3, 1, 2)[:, ::2, 1:],
+        "joined": jnp.concatenate([x, jnp.zeros_like(x[:, :2])], 1),
+        "products": jnp.einsum("bhwc,wk->bhkc", x, ROWS),
+    }  # fmt: skip
+
+
+def numbers(x):
+    """Functions of single numbers, and reductions of them."""
+    positive = jnp.abs(x) + 0.25
+    whole = jnp.round(4 * x).astype(jnp.int32)
+    return {
+        "errors": lax.erf(x) + lax.erfc(2 * x),
+        "soft": jax.nn.sigmoid(x) + jnp.tanh(x) + jnp.exp(x) + jnp.expm1(x),
+        "roots": jnp.sqrt(positive) + lax.rsqrt(positive) + jnp.cbrt(x) + jnp.log(positive),
+        "waves": jnp.sin(x) + jnp.cos(x) + jnp.arctan2(x, positive) + jnp.log1p(positive),
+        "cut": jnp.clip(x, -0.5, 0.25) + jnp.where(x > 0, jnp.floor(x), jnp.ceil(x)),
+        "powers": positive**1.5 + jnp.sign(x) - lax.rem(x, 0.3 * positive),
+        "whole": lax.div(whole, 3) + whole // 2 + jnp.arange(4),
+        "logic": ((x > 0) & (x < 0.5)) | ~jnp.isfinite(x) ^ (x == 1),
+        "reduced": x.max((1, 3)) * x.min((1, 3)) + x.prod((1, 3)) + (x > 0).any((1, 3)),
+        "places": x.argmax(1) + x.argmin(1),
+        "narrow": (x.astype(jnp.bfloat16)[..., 0] * SMALL).astype(jnp.float32),
+    }
+
+
+def written(path, function, *, free=True):
+    shape = export.symbolic_shape("b, 7, 5, 4") if free else IMAGE.shape
+    exported = export.export(jax.jit(function), platforms=("cuda", "cpu"))(
+        jax.ShapeDtypeStruct(shape, np.float32)
+    )
+    path.write_bytes(exported.serialize())
+    return exported
+
+
+@pytest.mark.parametrize("function", [images, numbers])
+def test_a_program_is_what_jax_runs(tmp_path, function):
+    wanted = written(tmp_path / "own.stablehlo", function).call(IMAGE)
+    graph, shape = graph_of(tmp_path / "own.stablehlo")
+    assert shape == [0, 7, 5, 4]
+    found = jax.jit(graph)(IMAGE)
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        rounding = {"rtol": 1e-2, "atol": 1e-2} if name == "narrow" else {"rtol": 3e-6, "atol": 3e-6}
+        np.testing.assert_allclose(found[name], value, err_msg=name, **rounding)
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda x: jnp.sort(x, 1), "holds a sort, which is not evaluated here"),
+        (lambda x: lax.fori_loop(0, 3, lambda i, y: y * x, x), "holds a while, which is not"),
+        (lambda x: lax.reduce(x, np.float32(2), lax.add, (1,)), "holds a reduce, which is not"),
+    ],
+)
+def test_what_is_not_evaluated_is_one_line(tmp_path, capsys, function, said):
+    path = tmp_path / "odd.stablehlo"
+    written(path, function, free=False)
+    with pytest.raises(ConfigError, match=said):
+        graph_of(path)
+    assert main(["diff", str(path), str(path)]) == 2
+    assert f"{path}: {said}" in capsys.readouterr().err
+
+
+def test_what_is_no_program_is_said(tmp_path):
+    with pytest.raises(MissingFileError, match="no such file"):
+        graph_of(tmp_path / "none.stablehlo")
+    (tmp_path / "bad.stablehlo").write_bytes(b"no program")
+    with pytest.raises(WeightsError, match=r"jax\.export cannot read it"):
+        graph_of(tmp_path / "bad.stablehlo")
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "approximate", "cause", "word"),
+    [(1e-5, False, "epsilon", "add_"), (1e-6, True, "activation", "multiply_")],
+)
+def test_what_differs_is_named_with_its_line(tmp_path, capsys, epsilon, approximate, cause, word):
+    def layer(epsilon, approximate):
+        def program(x):
+            apart = x - x.mean(-1, keepdims=True)
+            normed = apart * lax.rsqrt((apart * apart).mean(-1, keepdims=True) + epsilon)
+            return jax.nn.gelu(normed.swapaxes(2, 3) @ ROWS, approximate=approximate)
+
+        return program
+
+    a, b = tmp_path / "a.stablehlo", tmp_path / "b.stablehlo"
+    written(a, layer(1e-6, False))
+    written(b, layer(epsilon, approximate))
+    assert main(["diff", str(a), str(a)]) == 0
+    assert main(["diff", str(a), str(b)]) == 1
+    said = capsys.readouterr().out
+    assert f"1. {cause}: " in said
+    line = int(said.partition("B b.stablehlo:")[2].split()[0])
+    assert word in linecache.getline(str(b), line)
