@@ -31,6 +31,7 @@ from parity.verifier.causes import (
     windows,
 )
 from parity.verifier.causes.cause import Cause, Said
+from parity.verifier.causes.instead import may_be_another
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Found
 from parity.verifier.search.widened import widened
@@ -84,7 +85,7 @@ def cause_of(found: Found, index: Index) -> Said:
     if found.value.shape != found.instead.shape:
         return "", ""
     said = _first(found, index)
-    if said is not None and said[0] in _UNLESS_ANOTHER and skips.may_be_another(found, said[0]):
+    if said is not None and said[0] in _UNLESS_ANOTHER and may_be_another(found, said[0]):
         return "", ""
     if said is None and (wider := widened(found, index)) is not None:
         said = _first(wider, index)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
 from parity.verifier.causes.alone import named
 from parity.verifier.causes.cause import Cause, Said
-from parity.verifier.programs.fingerprint import fingerprint, same
-from parity.verifier.programs.program import Operation
 from parity.verifier.search.constants import constants_of
 from parity.verifier.search.exchange import closer, outside, rerun, upstream
 from parity.verifier.search.layouts import arrangements, long_axes
@@ -19,9 +17,6 @@ from parity.verifier.search.region import Found, Region
 LARGEST = 24
 """Largest region, in operations, in which skips are tried."""
 MOST_TRIALS = 150
-MOST_BACK = 4
-"""Most operations after which one may lead back to the value before them."""
-_KEEPING = frozenset(["convert", "copy", "stop_gradient", "contiguous"])
 WHOLE = 0.9
 """Share of the elements of some rows that must differ for whole rows to count as different, unless
 the same elements of each row do."""
@@ -42,46 +37,6 @@ def judge(found: Found, _: Index) -> Said | None:
             if any(closer(wanted, way, found.error) for way in ways):
                 return named(region, side, steps, kept)
     return _partly(found, found.a, "A")
-
-
-def may_be_another(found: Found, name: str) -> bool:
-    """Return whether B has operations that lead back to the value before them, as a limit that is not
-    reached does, right after A's value, or, unless one scale explains all, right before its own: they
-    may stand for A's, and change nothing only here."""
-    program, end = found.b.program, found.b.end
-    after = found.repaired or program
-    readers = after.consumers()
-    behind = _near(found.b.readers or readers[end], lambda i: readers[i])
-    if _has(found.value, (after.operations[i] for i in behind)):
-        return True
-    while (op := program.operations[end]).inputs and not _computes(op):
-        end = op.inputs[0]
-    before = _near(op.inputs, lambda i: program.operations[i].inputs)
-    makers = (program.operations[i] for i in before)
-    return not name.startswith("scale") and _has(found.instead, makers, moved=True)
-
-
-def _has(value: np.ndarray, operations: Iterable[Operation], *, moved: bool = False) -> bool:
-    """Return whether one of some operations has a value of many numbers; `moved`: by moving it, too."""
-    mark = fingerprint(value)
-    return any(
-        op.size == value.size > 1 and op.mark is not None and same(op.mark, mark, op.near)
-        for op in operations
-        if moved or _computes(op)
-    )
-
-
-def _computes(op: Operation) -> bool:
-    return not op.is_layout and op.name not in _KEEPING
-
-
-def _near(first: Iterable[int], then: Callable[[int], Iterable[int]]) -> set[int]:
-    """Return some operations and those that follow within a few steps."""
-    found = edge = set(first)
-    for _ in range(MOST_BACK):
-        edge = {i for each in edge for i in then(each)}
-        found = found | edge
-    return found
 
 
 def kept_as_it_was(found: Found, index: Index) -> Said | None:
