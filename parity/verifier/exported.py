@@ -16,7 +16,7 @@ from parity.verifier.compare import compare
 from parity.verifier.programs.files import read_program
 from parity.verifier.programs.program import Program
 from parity.verifier.programs.sides import record
-from vit_config import Preprocess
+from vit_config import ConfigError, Preprocess
 from vit_config.images.pixels import prepare
 
 TORCH = FORMATS["torch-export"]
@@ -27,7 +27,7 @@ def explain(subject: Subject, form: Format, path: Path) -> str:
     program that takes pictures, compare its pixels with PIL's first.
 
     Returns:
-        Lines; empty without PyTorch.
+        Lines; empty without PyTorch, and the reason for a program that cannot be followed.
     """
     if find_spec("torch") is None:
         return ""
@@ -44,6 +44,8 @@ def explain(subject: Subject, form: Format, path: Path) -> str:
         sides = (torch_program(subject), twins), (program, given)
         found = compare(*sides, names=("twin", named.name), backward=False)
         return found.to_text()
+    except ConfigError as error:
+        return str(error)
     finally:
         named.unlink()
 

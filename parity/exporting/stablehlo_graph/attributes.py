@@ -23,6 +23,10 @@ PLAIN = frozenset([
 ])  # fmt: skip
 """Operators without attributes that matter."""
 
+_CHOSEN = ["compare", "compare", "and", "or", "select", "select", "return"]
+PLACES = (_CHOSEN, ["compare", "compare", "or", *_CHOSEN])
+"""What JAX's reductions to a place consist of: of whole numbers, and of others, which may be NaN."""
+
 Told = tuple[str, list[Any], dict[str, Any]]
 """An operator's name, its operands, and its attributes, some of which are values of the program."""
 
@@ -79,13 +83,27 @@ def _compare(op: Any, given: list[Any]) -> Told:
 
 
 def _reduce(op: Any, given: list[Any]) -> Told | None:
+    body = [each.operation for each in op.regions[0].blocks[0].operations]
+    if len(given) == 4:
+        return _place(op, given, body)
     if len(given) != 2:
         return None
-    (inner, _) = (each.operation for each in op.regions[0].blocks[0].operations)
+    inner, _ = body
     by = inner.name.removeprefix("stablehlo.")
     made = given[1].owner
     neutral = made.name == "stablehlo.constant" and array_of(made.attributes["value"]) == NEUTRAL.get(by)
     return ("reduce", given, {"by": by, "dimensions": _ints(op, "dimensions")}) if neutral else None
+
+
+def _place(op: Any, given: list[Any], body: list[Any]) -> Told | None:
+    """Return a reduction to the place of the largest or the smallest value, as JAX writes it."""
+    names = [each.name.removeprefix("stablehlo.") for each in body]
+    (axis,), places = _ints(op, "dimensions"), given[1].owner
+    counted = "iota_dimension" in places.attributes and places.attributes["iota_dimension"].value == axis
+    if names not in PLACES or not counted:
+        return None
+    by = {"GT": "argmax", "LT": "argmin"}[_compare(body[0], [])[2]["direction"]]
+    return by, given[:1], {"axis": axis, "of": type_of(op.results[1])}
 
 
 def _dot_general(op: Any, given: list[Any]) -> Told:

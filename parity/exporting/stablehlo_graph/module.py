@@ -20,6 +20,8 @@ from vit_config import ConfigError, MissingFileError, WeightsError
 AS_ONE = ("erf", "erfc")
 """JAX's operations that it writes as many of StableHLO's: a polynomial in float32, under their name."""
 PLATFORM, CASE = "_platform_index", "stablehlo.case"
+ONE_OF_TWO = ("argmax", "argmin")
+"""Operators of two results, of which the second is asked for."""
 SKIPPED = ("shape_assertion",)
 """Calls that compute nothing."""
 
@@ -181,8 +183,8 @@ class _Written:
         """Write an operation of JAX's that stands as many here as one; returns whether it is one."""
         if op.name == "stablehlo.constant":
             return False
-        marked = _marked(op)
-        if marked not in AS_ONE:
+        name = _marked(op)
+        if name not in AS_ONE:
             self._open = ""
             return False
         if not all(map(_is_data, op.results)):
@@ -192,7 +194,7 @@ class _Written:
             if given is None:
                 return False
             self._open, self._first = str(op.location), op.results[0]
-            self.lines.append(f"    {self._new(self._first)} = {marked}_({self._names[given]})")
+            self.lines.append(f"    {self._new(self._first)} = {name}_({self._names[given]})")
         self._results(op, [self._first] * len(op.results))
         return True
 
@@ -203,7 +205,7 @@ class _Written:
         if name == "custom_call" and op.attributes["call_target_name"].value in SKIPPED:
             return None
         told = attributes_of(name, op)
-        if told is None or len(op.results) != 1:
+        if told is None or (len(op.results) != 1 and told[0] not in ONE_OF_TWO):
             raise self._refused(op, "which is not")
         kind, operands, attributes = told
         given = [*map(self._name, operands)]
@@ -211,7 +213,7 @@ class _Written:
             f"{key}={self._name(value) if hasattr(value, 'owner') else repr(value)}"
             for key, value in attributes.items()
         ]
-        self.lines.append(f"    {self._new(op.results[0])} = {kind}_({', '.join(given)})")
+        self.lines.append(f"    {self._new(op.results[-1])} = {kind}_({', '.join(given)})")
         if operands and all(each in self._fixed for each in operands):
             self._fixed.add(op.results[0])
 
@@ -239,8 +241,7 @@ class _Written:
 
 def _marked(op: Any) -> str:
     """Return the last name in an operation's location: "jit(gelu)/erfc" is of an erfc."""
-    told = str(op.location)
-    return told.partition('loc("')[2].partition('"')[0].rpartition("/")[2]
+    return str(op.location).partition('loc("')[2].partition('"')[0].rpartition("/")[2]
 
 
 def _is_data(value: Any) -> bool:

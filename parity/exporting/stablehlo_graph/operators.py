@@ -183,6 +183,16 @@ def _reduce(x, initial, *, by, dimensions):
 
 
 @operator
+def _argmax(x, *, axis, of):
+    return lax.argmax(x, axis, of)
+
+
+@operator
+def _argmin(x, *, axis, of):
+    return lax.argmin(x, axis, of)
+
+
+@operator
 def _dot_general(x, y, *, contracting, batching):
     return lax.dot_general(x, y, (contracting, batching))
 
