@@ -120,6 +120,15 @@ def in_float32(array):
     return np.asarray(array.detach().float() if isinstance(array, torch.Tensor) else array, np.float32)
 
 
+@pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])
+def test_a_norm_has_the_schemas_epsilon(norm):
+    cfg, x = TINY.replace(norm=norm, norm_eps=3.0), np.array([[1.0, -1.0, 1.0, -1.0]], np.float32)
+    flax = vit_jax.norm.make_norm(cfg, 4, rngs=nnx.Rngs(0))(jnp.asarray(x))
+    torchs = vit_torch.norm.make_norm(cfg, 4)(torch.from_numpy(x)).detach()
+    for found in (flax, torchs):  # the variance, and the mean square, are 1
+        np.testing.assert_allclose(np.asarray(found), x / 2, rtol=1e-6)
+
+
 @pytest.mark.parametrize("twin", TWINS, ids=["jax", "torch"])
 def test_a_norms_gain_and_bias_meet_what_is_not_rounded_yet(twin):
     """A bias that takes away all that bfloat16 can hold of an output leaves the rest."""
