@@ -138,21 +138,14 @@ def test_a_config_file_says_the_order_of_axes(library, tmp_path):
 
 RELATIVES = {
     "FlavaImage": "hf-vit",
-    "VitPoseBackbone": None,
     "Timesformer": None,
 }
 """Models whose tensors are named as another's: the dialect that fits, or None where some do not."""
 
 
 def saved(name, folder, **changes):
-    sizes = {**SIZES, **changes}
-    if name == "VitPoseBackbone":
-        sizes |= {"image_size": [12, 12], "patch_size": [4, 4]}
-    model = getattr(
-        transformers, name.removesuffix("Backbone") + "Backbone" * name.endswith("Backbone"), None
-    )
-    model = model or getattr(transformers, f"{name}Model")
-    model(getattr(transformers, f"{name}Config")(**sizes)).save_pretrained(folder)
+    config = getattr(transformers, f"{name}Config")(**{**SIZES, **changes})
+    getattr(transformers, f"{name}Model")(config).save_pretrained(folder)
     return folder
 
 
