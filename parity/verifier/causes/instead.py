@@ -13,6 +13,8 @@ from parity.verifier.search.region import Found
 MOST_BACK = 4
 """Most operations after which one may lead back to the value before them."""
 _KEEPING = frozenset(["convert", "copy", "stop_gradient", "contiguous"])
+_NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "div": 1, "pow": 1}
+"""Numbers in the program with which an operation changes nothing, whatever its other operand is."""
 
 
 def may_be_another(found: Found, name: str) -> bool:
@@ -43,7 +45,8 @@ def _has(value: np.ndarray, operations: Iterable[Operation], *, moved: bool = Fa
 
 
 def _computes(op: Operation) -> bool:
-    return not op.is_layout and op.name not in _KEEPING
+    neutral = op.name in _NEUTRAL and _NEUTRAL[op.name] in op.operands
+    return not op.is_layout and op.name not in _KEEPING and not neutral
 
 
 def _near(first: Iterable[int], then: Callable[[int], Iterable[int]]) -> set[int]:
