@@ -1,4 +1,4 @@
-"""A plugin of pytest that notes the first test that fails."""
+"""A plugin of pytest that notes the first test that fails, or file that cannot be imported."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 class Failures:
-    """Notes the first test that fails, and prints the files that cannot be imported."""
+    """Notes the first that fails, and prints the files that cannot be imported."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -20,9 +20,11 @@ class Failures:
             self._path.write_text(report.nodeid)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Print its name."""
+        """Print its name, and write it."""
         if report.failed:
             print(f"{report.nodeid} cannot be imported", file=sys.stderr, flush=True)
+            if not self._path.exists():
+                self._path.write_text(f"{report.nodeid} cannot be imported")
 
 
 def pytest_configure(config: pytest.Config) -> None:

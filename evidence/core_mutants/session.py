@@ -90,6 +90,7 @@ class Session:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Judge the mutants in the place of the tests, by forks of this process."""
         session.testsfailed = 0  # a file that cannot be imported
+        (self.copy / "failed").unlink(missing_ok=True)
         self._session, self._at_import = session, self._lines.taken()
         self._functions = Functions(self.copy)
         every = list(session.items)
@@ -155,7 +156,7 @@ class Session:
             path.write_text(source)
             os.utime(path, (stat.st_atime, stat.st_mtime))
         self._seconds[job] += status.seconds
-        if status.code in (BROKEN, *_NO_TESTS):
+        if status.code in (BROKEN, *_NO_TESTS) and not (self.copy / "failed").exists():
             raise SystemExit(f"{job.file}:{job.mutant.line}: could not be judged")
         if status.code:
             by = "time" if status.timed_out else _failed(self.copy)
