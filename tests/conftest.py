@@ -95,6 +95,14 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(20_000, 20, 20)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """What JAX compiled for a file is of little use to the next, and of all files it takes gigabytes."""
+    if nextitem is None or nextitem.path != item.path:
+        jax.clear_caches()
+        gc.collect()
+
+
 @pytest.fixture(autouse=True)
 def _path_as_it_was():
     """A side from a file may import its neighbours, which must not shadow what other tests import."""
