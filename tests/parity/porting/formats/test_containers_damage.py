@@ -194,3 +194,12 @@ def test_a_byte_before_the_packed_header_is_damage():
     assert unpack(b"another program's comment") == {}
     with pytest.raises(WeightsError, match="damaged"):
         unpack(b"x" + packed[:-1])
+
+
+def test_a_member_that_ends_past_the_end_is_damage_when_the_file_is_opened(tmp_path):
+    content = bytearray(write_each(tmp_path)["npz"].read_bytes())
+    entry = content.index(b"PK\x01\x02")  # of the first member, in the table of contents
+    content[entry + 20 : entry + 28] = 2 * (len(content) + 1).to_bytes(4, "little")
+    (tmp_path / "longer.npz").write_bytes(content)
+    with pytest.raises(WeightsError, match=f"past the end of the file, byte {len(content)}"):
+        open_container(tmp_path / "longer.npz")
