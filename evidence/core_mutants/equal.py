@@ -211,5 +211,25 @@ EQUAL: dict[tuple[str, str, str], str] = {
         "file.seek(max(0, size - _LONGEST_END))",
         "0 → 1 at 14",
     ): "where the end record is at byte 0, its count is read at byte 10 either way",
+    (
+        "parity/porting/dialects/rewrites/rewrite.py",
+        "@dataclass(frozen=True)",
+        "True → False at 18",
+    ): "no state is changed once it is made",
+    (
+        "vit_jax/optim.py",
+        "if recipe.layer_decay == 1.0:",
+        "1.0 → 2.0 at 25",
+    ): "no recipe has a decay above 1, and scales of 1 change nothing",
+    (
+        "vit_jax/step.py",
+        "output = apply(computed, images, return_tokens=False, rngs=nnx.Rngs(dropout=key))",
+        "False → True at 47",
+    ): "the tokens that nobody reads are computed, too",
+    (
+        "vit_torch/step.py",
+        'model, computed, (batch["image"].to(dtype),), {"return_tokens": False}',
+        "False → True at 64",
+    ): "the tokens that nobody reads are computed, too",
 }
 """File, line, change and its column: why the two compute the same."""

@@ -32,6 +32,7 @@ from tests.support.init_statistics import (
 )
 from vit_config import PRESETS
 from vit_config.init import ZERO, Draw
+from vit_config.parameters import parameters
 from vit_torch.weights import abstract_model
 
 pytestmark = pytest.mark.slow
@@ -65,8 +66,11 @@ def test_torch_draws_by_the_recipe(case):
     ],
 )
 def test_jax_draws_by_the_recipe(case):
-    arrays = vit_jax.to_arrays(vit_jax.ViT(SCHEMAS[case], rngs=nnx.Rngs(0)))
-    assert misfits(SCHEMAS[case], [arrays]) == {}
+    cfg = SCHEMAS[case]
+    arrays = vit_jax.to_arrays(vit_jax.ViT(cfg, rngs=nnx.Rngs(0)))
+    shapes = {name: each.shape for name, each in parameters(cfg).items()}
+    assert {name: each.shape for name, each in arrays.items()} == shapes
+    assert misfits(cfg, [arrays]) == {}
 
 
 def test_the_tanh_layer_before_the_head_is_a_layer_like_others():

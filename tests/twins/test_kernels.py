@@ -144,6 +144,15 @@ def test_branches_of_a_fast_kernel_have_no_weights():
     assert output.logits.shape == (2, 11)
 
 
+def test_values_wider_than_keys_are_mixed_in_parts():
+    cfg = variant("differential")
+    given = {name: array.astype(np.float32) for name, array in redrawn(cfg).items()}
+    params = vit_jax.functional.get_params(vit_jax.from_arrays(cfg, given))
+    images = random_images(cfg).astype(np.float32)
+    ours, fast = (make_apply(cfg, kernel=kernel)(params, images) for kernel in ("reference", "xla"))
+    assert error(fast.logits, ours.logits) <= 1e-5
+
+
 def test_compiling_needs_no_graph_break():
     model = vit_torch.from_arrays(TINY, ARRAYS)
     images = nchw(IMAGES)

@@ -28,7 +28,12 @@ FLEX = {
     "dinov2": {"pos_embed_resize": "dinov2", "pool": "class_mean"},
     "corners": {"pos_embed_resize": "bilinear_corners", "pos_embed_aspect": "keep"},
     "leading_rows": {"pos_embed_resize": "leading_rows", "pos_embed_grid": (6, 5)},
-    "own_table": {"pos_embed_grid": (4, 5), "pos_embed_aspect": "keep", "register_tokens": 2},
+    "own_table": {
+        "pos_embed_grid": (4, 5),
+        "pos_embed_aspect": "keep",
+        "register_tokens": 2,
+        "pool": "mean",
+    },
     "factorized": {"pos_embed": "factorized", "pos_embed_grid": (4, 5), "pos_embed_resize": "bilinear"},
     "leading_factorized": {
         "pos_embed": "factorized",

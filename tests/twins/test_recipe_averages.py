@@ -16,6 +16,7 @@ from tests.support.recipe_sides import (
     small,
     values,
 )
+from vit_jax.step import TrainState
 
 
 def _averages():
@@ -84,3 +85,9 @@ def test_the_averages_that_begin_with_a_copy_are_others(x64):
     assert_equal(values(in_timm.module), expected)
     assert_equal(values(in_torch.module), expected)
     assert differ(ours, expected)
+
+
+def test_the_average_is_evaluated_if_one_is_kept():
+    without = TrainState(step=0, params="current", opt_state=None)
+    assert without.averaged == "current"
+    assert without._replace(ema="average").averaged == "average"
