@@ -74,6 +74,7 @@ GROUPS = {
             "parity/measure/test_exact.py",
             "vit_config/test_foreign.py",
             *(f"{FORMATS}{each}.py" for each in ("hostile", "containers_pickles", "containers_torch")),
+            f"{FORMATS}containers_damage.py",
         ),
     ),
     "batches": Group(
