@@ -108,11 +108,12 @@ def _place(op: Any, given: list[Any], body: list[Any]) -> Told | None:
     """Return a reduction to the place of the largest or the smallest value, as JAX writes it."""
     names = [each.name.removeprefix("stablehlo.") for each in body]
     axes, places = _ints(op, "dimensions"), _maker(given[1])
-    counted = places is not None and "iota_dimension" in places.attributes
-    if names not in PLACES or not counted or axes != (places.attributes["iota_dimension"].value,):
+    if names not in PLACES or places is None or "iota_dimension" not in places.attributes:
+        return None
+    if axes != (places.attributes["iota_dimension"].value,):
         return None
     by = {"GT": "argmax", "LT": "argmin"}.get(_compare(body[0], [])[2]["direction"])
-    return by and (by, given[:1], {"axis": axes[0], "of": type_of(op.results[1])})
+    return (by, given[:1], {"axis": axes[0], "of": type_of(op.results[1])}) if by else None
 
 
 def _dot_general(op: Any, given: list[Any]) -> Told:

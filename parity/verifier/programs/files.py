@@ -6,6 +6,7 @@ import json
 from functools import partial
 from pathlib import Path
 from typing import Any
+from zipfile import is_zipfile
 
 import numpy as np
 
@@ -72,6 +73,8 @@ def _read(path: Path) -> tuple[Any, list[int], dict[str, Any]]:
         shapes = [each.type.tensor_type.shape.dim for each in module.inputs]
         shape = [dim.dim_value for dim in shapes[0]] if len(shapes) == 1 else []
         return module, shape, json.loads(module.told.get(ABOUT, "{}"))
+    if not is_zipfile(path):  # of which torch would log a traceback
+        raise WeightsError(f"{path}: torch.export cannot read it (no whole zip archive)")
     import torch
 
     extra = {ABOUT: ""}

@@ -1,5 +1,6 @@
 """StableHLO programs in JAX: each operation is its own, and a program is a side of a comparison."""
 
+import itertools
 import linecache
 import re
 
@@ -11,6 +12,7 @@ from jax import export, lax
 
 from parity.cli import main
 from parity.exporting.stablehlo_graph import graph_of
+from parity.exporting.stablehlo_graph.operators import OPERATORS
 from vit_config import ConfigError, InputError, MissingFileError, WeightsError
 
 DRAWN = np.random.default_rng(0)
@@ -43,10 +45,11 @@ def numbers(x):
     whole = jnp.round(4 * x).astype(jnp.int32)
     return {
         "errors": [function(y) for function in (lax.erf, lax.erfc) for y in (x, x + 1)],  # on one line
-        "soft": jax.nn.sigmoid(x) + jnp.tanh(x) + jnp.exp(x) + jnp.expm1(x),
+        "soft": lax.optimization_barrier(lax.logistic(x)) + jnp.tanh(x) + jnp.exp(x) + jnp.expm1(x),
         "roots": jnp.sqrt(positive) + lax.rsqrt(positive) + jnp.cbrt(x) + jnp.log(positive),
         "waves": jnp.sin(x) + jnp.cos(x) + jnp.arctan2(x, positive) + jnp.log1p(positive),
-        "cut": jnp.clip(x, -0.5, 0.25) + jnp.where(x > 0, jnp.floor(x), jnp.ceil(x)),
+        "cut": lax.clamp(-0.5, x, 0.25) + jnp.where(x > 0, jnp.floor(x), jnp.ceil(x)),
+        "clipped": jnp.clip(x, -0.2, 0.2),
         "powers": positive**1.5 + jnp.sign(x) - lax.rem(x, 0.3 * positive),
         "whole": lax.div(whole, 3) + whole // 2 + jnp.arange(4),
         "logic": ((x > 0) & (x < 0.5)) | ~jnp.isfinite(x) ^ (x == 1),
@@ -82,6 +85,16 @@ def test_a_program_is_what_jax_runs(tmp_path, function):
         for one, other in zip(*map(jax.tree.leaves, (found[name], value)), strict=True):
             assert (one.dtype, one.shape) == (other.dtype, other.shape)
             np.testing.assert_allclose(one, other, err_msg=name, **rounding)
+
+
+def test_each_operator_is_tried(tmp_path):
+    words: set[str] = set()
+    for function, free in itertools.product((images, numbers), (True, False)):
+        path = tmp_path / f"{function.__name__}_{free}.stablehlo"
+        written(path, function, free=free)
+        graph_of(path)
+        words |= set(re.findall(r"= (\w+)_\(", "".join(linecache.getlines(str(path)))))
+    assert OPERATORS.keys() - words <= {"logistic"}  # for which JAX 0.10 writes four others
 
 
 def test_a_program_takes_what_its_function_took(tmp_path):
@@ -130,6 +143,13 @@ def test_what_is_no_program_is_said(tmp_path, capsys):
     (tmp_path / "bad.stablehlo").write_bytes(b"no program")
     with pytest.raises(WeightsError, match=r"jax\.export cannot read it"):
         graph_of(tmp_path / "bad.stablehlo")
+    (tmp_path / "bad.pt2").write_bytes(b"no program")
+    assert main(["diff", *[str(tmp_path / "bad.pt2")] * 2]) == 2
+    said = capsys.readouterr().err
+    assert (
+        said
+        == f"parity diff: {tmp_path / 'bad.pt2'}: torch.export cannot read it (no whole zip archive)\n"
+    )
     written(tmp_path / "own.stablehlo", lambda x: x)
     (tmp_path / "own.stablehlo.json").write_text("{")
     assert main(["diff", *[str(tmp_path / "own.stablehlo")] * 2]) == 2
