@@ -33,7 +33,12 @@ Told = tuple[str, list[Any], dict[str, Any]]
 
 def type_of(value: Any) -> str:
     """Return the name of the type of a value's numbers."""
-    return TYPES[str(value.type.element_type)]
+    return TYPES[mlir_type(value)]
+
+
+def mlir_type(value: Any) -> str:
+    """Return MLIR's name of the type of a value's numbers; of a value that is none, of its type."""
+    return str(getattr(value.type, "element_type", value.type))
 
 
 def shape_of(value: Any) -> tuple[int, ...]:
@@ -86,24 +91,29 @@ def _reduce(op: Any, given: list[Any]) -> Told | None:
     body = [each.operation for each in op.regions[0].blocks[0].operations]
     if len(given) == 4:
         return _place(op, given, body)
-    if len(given) != 2:
+    made = _maker(given[1])
+    if (len(given), len(body)) != (2, 2) or made is None or made.name != "stablehlo.constant":
         return None
-    inner, _ = body
-    by = inner.name.removeprefix("stablehlo.")
-    made = given[1].owner
-    neutral = made.name == "stablehlo.constant" and array_of(made.attributes["value"]) == NEUTRAL.get(by)
+    by = body[0].name.removeprefix("stablehlo.")
+    neutral = array_of(made.attributes["value"]) == NEUTRAL.get(by)
     return ("reduce", given, {"by": by, "dimensions": _ints(op, "dimensions")}) if neutral else None
+
+
+def _maker(value: Any) -> Any:
+    """Return the operation that makes a value; None for an argument."""
+    return value.owner if hasattr(value.owner, "attributes") else None
 
 
 def _place(op: Any, given: list[Any], body: list[Any]) -> Told | None:
     """Return a reduction to the place of the largest or the smallest value, as JAX writes it."""
     names = [each.name.removeprefix("stablehlo.") for each in body]
-    (axis,), places = _ints(op, "dimensions"), given[1].owner
-    counted = "iota_dimension" in places.attributes and places.attributes["iota_dimension"].value == axis
-    if names not in PLACES or not counted:
+    axes, places = _ints(op, "dimensions"), _maker(given[1])
+    if names not in PLACES or places is None or "iota_dimension" not in places.attributes:
         return None
-    by = {"GT": "argmax", "LT": "argmin"}[_compare(body[0], [])[2]["direction"]]
-    return by, given[:1], {"axis": axis, "of": type_of(op.results[1])}
+    if axes != (places.attributes["iota_dimension"].value,):
+        return None
+    by = {"GT": "argmax", "LT": "argmin"}.get(_compare(body[0], [])[2]["direction"])
+    return (by, given[:1], {"axis": axes[0], "of": type_of(op.results[1])}) if by else None
 
 
 def _dot_general(op: Any, given: list[Any]) -> Told:
@@ -112,7 +122,7 @@ def _dot_general(op: Any, given: list[Any]) -> Told:
     of = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     over = tuple(of.lhs_contracting_dimensions), tuple(of.rhs_contracting_dimensions)
     batch = tuple(of.lhs_batching_dimensions), tuple(of.rhs_batching_dimensions)
-    return "dot_general", given, {"contracting": over, "batching": batch}
+    return "dot_general", given, {"contracting": over, "batching": batch, "of": type_of(op.results[0])}
 
 
 def _convolution(op: Any, given: list[Any]) -> Told:
@@ -136,6 +146,7 @@ def _convolution(op: Any, given: list[Any]) -> Told:
     return "convolution", given, {
         **found, "padding": tuple(map(tuple, flat)), "dims": dims,
         "groups": held["feature_group_count"].value, "batch_groups": held["batch_group_count"].value,
+        "of": type_of(op.results[0]),
     }  # fmt: skip
 
 

@@ -13,13 +13,22 @@ from typing import Any
 import jax
 import numpy as np
 
-from parity.exporting.stablehlo_graph.attributes import array_of, attributes_of, shape_of
-from parity.exporting.stablehlo_graph.operators import OPERATORS
-from vit_config import ConfigError, MissingFileError, WeightsError
+from parity.exporting.stablehlo_graph.attributes import (
+    PLAIN,
+    TYPES,
+    array_of,
+    attributes_of,
+    mlir_type,
+    shape_of,
+)
+from parity.exporting.stablehlo_graph.operators import OPERATORS, array
+from vit_config import ConfigError, InputError, MissingFileError, WeightsError
 
 AS_ONE = ("erf", "erfc")
-"""JAX's operations that it writes as many of StableHLO's: a polynomial in float32, under their name."""
+"""JAX's operations that it may write as many of StableHLO's: a polynomial in float32, in their place."""
 PLATFORM, CASE = "_platform_index", "stablehlo.case"
+COMPOSITES = frozenset(f"chlo.{name}" for name in PLAIN)
+"""Operations that are written with another way to compute them, which is not looked at."""
 ONE_OF_TWO = ("argmax", "argmin")
 """Operators of two results, of which the second is asked for."""
 SKIPPED = ("shape_assertion",)
@@ -33,24 +42,50 @@ class Graph:
     forward_only = "a StableHLO program runs forward only"
     """Why its gradients are compared with nobody's."""
 
-    def __init__(self, held: dict[str, Any], run: Any, types: Any, structure: Any) -> None:
-        self._held, self._run, self._types, self._structure = held, run, types, structure
+    def __init__(self, held: dict[str, Any], run: Any, types: Any, exported: Any) -> None:
+        self._held, self._run, self._types, self._exported = held, run, types, exported
 
-    def __call__(self, *images: Any) -> Any:
-        """Run the program on its inputs, in its own number types."""
-        of_held, of_images = self._types
-        held = {name: each.astype(of_held[name]) for name, each in self._held.items()}
-        given = [each.astype(dtype) for each, dtype in zip(images, of_images, strict=True)]
-        return jax.tree.unflatten(self._structure, self._run(held, *given))
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """Run the program on its inputs, in its own number types.
+
+        Raises:
+            InputError: they are other inputs than it takes.
+        """
+        exported = self._exported
+        held = {name: each.astype(self._types[name]) for name, each in self._held.items()}
+        given, wanted = jax.tree.leaves((inputs, named)), exported.in_avals
+        if not _fit(given, wanted):
+            raise InputError(
+                f"{self._run.__code__.co_filename}: takes {_shapes(wanted)}, and its inputs are"
+                f" {_shapes(given)}"
+            )
+        given = [given[i].astype(wanted[i].dtype) for i in exported.module_kept_var_idx]
+        with np.errstate(all="ignore"):  # of constants
+            results = [array(each) for each in self._run(held, *given)]
+        return jax.tree.unflatten(exported.out_tree, results)
 
     def tree_flatten(self) -> tuple[tuple[dict[str, Any]], tuple[Any, Any, Any]]:
         """Return what is held, and the rest."""
-        return (self._held,), (self._run, self._types, self._structure)
+        return (self._held,), (self._run, self._types, self._exported)
 
     @classmethod
     def tree_unflatten(cls, rest: tuple[Any, Any, Any], held: tuple[dict[str, Any]]) -> Graph:
         """Return a program that holds other arrays."""
         return cls(held[0], *rest)
+
+
+def _fit(given: list[Any], wanted: Any) -> bool:
+    """Return whether shapes are those that a program takes, where these are numbers."""
+    return len(given) == len(wanted) and all(
+        len(x.shape) == len(of.shape)
+        and all(n == m or not isinstance(m, int) for n, m in zip(x.shape, of.shape, strict=True))
+        for x, of in zip(given, wanted, strict=True)
+    )
+
+
+def _shapes(arrays: Any) -> str:
+    """Say the shapes of some arrays."""
+    return " and ".join(f"({', '.join(map(str, each.shape))})" for each in arrays) or "none"
 
 
 def graph_of(path: str | Path) -> tuple[Graph, list[int]]:
@@ -64,7 +99,7 @@ def graph_of(path: str | Path) -> tuple[Graph, list[int]]:
     """
     from jax import export
     from jax.extend.mlir import ir
-    from jax.extend.mlir.dialects import chlo, stablehlo
+    from jax.extend.mlir.dialects import chlo, sdy, stablehlo
 
     path = Path(path)
     if not path.is_file():
@@ -74,8 +109,8 @@ def graph_of(path: str | Path) -> tuple[Graph, list[int]]:
     except Exception as error:
         raise WeightsError(f"{path}: jax.export cannot read it ({error})") from None
     with ir.Context() as context:
-        stablehlo.register_dialect(context)
-        chlo.register_dialect(context)
+        for dialect in (stablehlo, chlo, sdy):
+            dialect.register_dialect(context)
         context.allow_unregistered_dialects = True
         module = stablehlo.deserialize_portable_artifact(context, exported.mlir_module_serialized)
         written = _Written(module, path, _platform(exported.platforms))
@@ -83,12 +118,12 @@ def graph_of(path: str | Path) -> tuple[Graph, list[int]]:
     linecache.cache[str(path)] = (sum(map(len, text)), None, text, str(path))
     scope: dict[str, Any] = {f"{name}_": run for name, run in OPERATORS.items()} | written.small
     exec(compile("".join(text), str(path), "exec"), scope)
+    types = {name: each.dtype for name, each in written.held.items()}
+    graph = Graph(written.held, scope["graph"], types, exported)
     avals = exported.in_avals
-    sizes = [each if isinstance(each, int) else 0 for each in avals[0].shape]
-    floating = len(avals) == 1 and np.dtype(avals[0].dtype).kind == "f"
-    types = {name: each.dtype for name, each in written.held.items()}, [each.dtype for each in avals]
-    graph = Graph(written.held, scope["graph"], types, exported.out_tree)
-    return graph, sizes if floating else []
+    if len(avals) != 1 or np.dtype(avals[0].dtype).kind != "f":
+        return graph, []
+    return graph, [each if isinstance(each, int) else 0 for each in avals[0].shape]
 
 
 def _platform(platforms: tuple[str, ...]) -> int:
@@ -108,16 +143,18 @@ class _Written:
         self._names: dict[Any, str] = {}
         self._whole: dict[Any, int] = {}  # whole numbers that are known here
         self._fixed: set[Any] = set()  # constants, and what is computed from them
-        self._count, self._open = 0, ""  # the location of what is written as one
-        self._first: Any = None  # and its first value
+        self._count, self._open = 0, ""  # the location of what is written as one,
+        self._first: Any = None  # its first value,
+        self._own: set[str] = set()  # and the names of what it reads and is
         main = self._functions["main"]
-        given = []
-        for argument, told in zip(main.arguments, main.attributes["arg_attrs"], strict=True):
+        given = ["w"]
+        of_arguments = main.attributes["arg_attrs"] if main.arguments else ()
+        for argument, told in zip(main.arguments, of_arguments, strict=True):
             if "jax.global_constant" in told and PLATFORM in str(told["jax.global_constant"]):
                 self._whole[argument] = platform
             else:
                 given.append(self._new(argument))
-        self.lines.append(f"def graph(w, {', '.join(given)}):")
+        self.lines.append(f"def graph({', '.join(given)}):")
         results = self._block(main.entry_block)
         self.lines.append(f"    return ({', '.join(map(self._name, results))},)")
 
@@ -148,18 +185,21 @@ class _Written:
         return []
 
     def _called(self, op: Any) -> None:
-        """Write the operations of a called function in its place."""
+        """Write the operations of a called function in its place, or the one that they stand for."""
+        if op.name == "stablehlo.composite" and op.attributes["name"].value in COMPOSITES:
+            self._open = ""
+            return self._line(op, op.attributes["name"].value)
         name = op.attributes["callee" if op.name == "func.call" else "decomposition"].value
         body = self._functions[name].entry_block
         for argument, value in zip(body.arguments, op.operands, strict=True):
             self._alias(argument, value)
-        self._results(op, self._block(body))
+        return self._results(op, self._block(body))
 
     def _chosen(self, op: Any) -> None:
         """Write the one branch of a choice by the platform."""
         (which,) = op.operands
         if which not in self._whole:
-            raise self._refused(op, "whose branch depends on the data, and is not")
+            raise self._refused(op, ", whose branch depends on the data, and is not")
         branch = op.regions[min(self._whole[which], len(op.regions) - 1)].blocks[0]
         self._results(op, self._block(branch))
 
@@ -172,6 +212,7 @@ class _Written:
             return
         self._names.pop(new, None)
         self._whole.pop(new, None)
+        self._fixed.discard(new)
         if old in self._fixed:
             self._fixed.add(new)
         if old in self._whole:
@@ -189,24 +230,29 @@ class _Written:
             return False
         if not all(map(_is_data, op.results)):
             return False  # it computes a shape
-        if str(op.location) != self._open:
-            given = next((e for e in op.operands if _is_data(e) and e not in self._fixed), None)
-            if given is None:
-                return False
+        given = [self._names[e] for e in op.operands if _is_data(e) and e not in self._fixed]
+        if not given:
+            return False  # it computes a number of the polynomial
+        if str(op.location) != self._open or not self._own.issuperset(given):
             self._open, self._first = str(op.location), op.results[0]
-            self.lines.append(f"    {self._new(self._first)} = {name}_({self._names[given]})")
+            self._own = {given[0], self._new(self._first)}
+            self.lines.append(f"    {self._names[self._first]} = {name}_({given[0]})")
         self._results(op, [self._first] * len(op.results))
         return True
 
-    def _line(self, op: Any) -> None:
-        name = op.name.removeprefix("stablehlo.").removeprefix("chlo.")
+    def _line(self, op: Any, name: str = "") -> None:
+        """Write one operation, under another name if one is given."""
+        name = (name or op.name).removeprefix("stablehlo.").removeprefix("chlo.")
+        for value in (*op.operands, *op.results):
+            if (told := mlir_type(value)) not in TYPES:
+                raise self._refused(op, f" of {told}, which is not")
         if name == "constant":
             return self._constant(op)
         if name == "custom_call" and op.attributes["call_target_name"].value in SKIPPED:
             return None
         told = attributes_of(name, op)
         if told is None or (len(op.results) != 1 and told[0] not in ONE_OF_TWO):
-            raise self._refused(op, "which is not")
+            raise self._refused(op, ", which is not")
         kind, operands, attributes = told
         given = [*map(self._name, operands)]
         given += [
@@ -214,28 +260,30 @@ class _Written:
             for key, value in attributes.items()
         ]
         self.lines.append(f"    {self._new(op.results[-1])} = {kind}_({', '.join(given)})")
-        if operands and all(each in self._fixed for each in operands):
-            self._fixed.add(op.results[0])
+        fixed = operands and all(each in self._fixed for each in operands)
+        (self._fixed.add if fixed else self._fixed.discard)(op.results[0])
 
     def _constant(self, op: Any) -> None:
-        array, result = array_of(op.attributes["value"]), op.results[0]
+        value, result = array_of(op.attributes["value"]), op.results[0]
         self._fixed.add(result)
-        if array.size > 1 and array.dtype.kind not in "iub":
+        if value.size > 1 and value.dtype.kind not in "iub":
             key = f"constant{len(self.held)}"
-            self.held[key] = array
+            self.held[key] = value
             self._names[result] = f"w[{key!r}]"
             return
         self._names.pop(result, None)
-        if not array.ndim and array.dtype.kind in "iu":
-            self._whole[result] = int(array)
+        if not value.ndim and value.dtype.kind in "iu":
+            self._whole[result] = int(value)
         name = f"c{len(self.small)}"
-        self.small[name] = array
+        self.small[name] = value
         self._names[result] = name
 
     def _refused(self, op: Any, why: str) -> ConfigError:
         name = op.name.removeprefix("stablehlo.")
+        if name == "custom_call":
+            name += f" of {op.attributes['call_target_name'].value}"
         return ConfigError(
-            f"{self._path}: holds a {name}, {why} evaluated here operation by operation; JAX runs it"
+            f"{self._path}: holds a {name}{why} evaluated here operation by operation; JAX runs it"
         )
 
 

@@ -25,7 +25,7 @@ def operator(function: Callable[..., Any]) -> Callable[..., Any]:
     """Register an operator by its function's name; what is filled becomes an array."""
 
     def whole(*values: Any, **attributes: Any) -> Any:
-        return function(*(_array(each) for each in values), **attributes)
+        return function(*map(array, values), **attributes)
 
     OPERATORS[function.__name__.strip("_")] = whole
     return function
@@ -37,8 +37,8 @@ def each_number(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         def acting(*values: Any, **attributes: Any) -> Any:
             found = function(*(v.number if isinstance(v, Filled) else v for v in values), **attributes)
-            shapes = [each.shape for each in values]
-            return found if found.shape in shapes else Filled(found, max(shapes, key=len))
+            whole = max((each.shape for each in values), key=len)
+            return found if found.shape == whole else Filled(found, whole)
 
         OPERATORS[name] = acting
         return acting
@@ -46,7 +46,8 @@ def each_number(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
     return register
 
 
-def _array(value: Any) -> Any:
+def array(value: Any) -> Any:
+    """Return a value of the program as an array."""
     if not isinstance(value, Filled):
         return value
     return _of(value.number).broadcast_to(value.number, value.shape)
@@ -193,15 +194,17 @@ def _argmin(x, *, axis, of):
 
 
 @operator
-def _dot_general(x, y, *, contracting, batching):
-    return lax.dot_general(x, y, (contracting, batching))
+def _dot_general(x, y, *, contracting, batching, of):
+    return lax.dot_general(x, y, (contracting, batching), preferred_element_type=of)
 
 
 @operator
-def _convolution(x, kernel, *, strides, padding, lhs_dilation, rhs_dilation, dims, groups, batch_groups):
+def _convolution(
+    x, kernel, *, strides, padding, lhs_dilation, rhs_dilation, dims, groups, batch_groups, of
+):
     return lax.conv_general_dilated(
         x, kernel, strides, padding, lhs_dilation, rhs_dilation, lax.ConvDimensionNumbers(*dims),
-        feature_group_count=groups, batch_group_count=batch_groups,
+        feature_group_count=groups, batch_group_count=batch_groups, preferred_element_type=of,
     )  # fmt: skip
 
 

@@ -105,7 +105,7 @@ def stacks_in_another_order(search: Search) -> Iterator[tuple[Found, Said]]:
 def _rows(b: Program, op: Operation, leaves: Index) -> tuple[tuple[int, ...], int] | None:
     """Return which of A's parameters, as their names count, the rows of a stacked one are, and the first
     row's; None where it is no stack of such parameters."""
-    if len(op.shape) < 2 or not 1 < op.shape[0] <= MOST_ROWS:
+    if len(op.shape) < 2 or not op.size or not 1 < op.shape[0] <= MOST_ROWS:
         return None
     lists: dict[tuple[str, str], dict[int, int]] = {}
     """By the name around a number: the parameter of each row, by its number."""

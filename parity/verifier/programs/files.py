@@ -6,6 +6,7 @@ import json
 from functools import partial
 from pathlib import Path
 from typing import Any
+from zipfile import is_zipfile
 
 import numpy as np
 
@@ -64,8 +65,7 @@ def _read(path: Path) -> tuple[Any, list[int], dict[str, Any]]:
     if path.suffix == STABLEHLO:
         from parity.exporting.stablehlo_graph import graph_of
 
-        beside = path.with_name(f"{path.name}.json")  # as export writes it
-        return *graph_of(path), json.loads(beside.read_text()) if beside.is_file() else {}
+        return *graph_of(path), _beside(path.with_name(f"{path.name}.json"))
     if path.suffix == ".onnx":
         from parity.exporting.onnx_graph import graph_module
 
@@ -73,6 +73,8 @@ def _read(path: Path) -> tuple[Any, list[int], dict[str, Any]]:
         shapes = [each.type.tensor_type.shape.dim for each in module.inputs]
         shape = [dim.dim_value for dim in shapes[0]] if len(shapes) == 1 else []
         return module, shape, json.loads(module.told.get(ABOUT, "{}"))
+    if not is_zipfile(path):  # of which torch would log a traceback
+        raise WeightsError(f"{path}: torch.export cannot read it (no whole zip archive)")
     import torch
 
     extra = {ABOUT: ""}
@@ -83,6 +85,16 @@ def _read(path: Path) -> tuple[Any, list[int], dict[str, Any]]:
     given = [each for each in (program.example_inputs or ((),))[0] if isinstance(each, torch.Tensor)]
     shape = list(given[0].shape) if len(given) == 1 and given[0].is_floating_point() else []
     return program.module(), shape, json.loads(extra[ABOUT] or "{}")
+
+
+def _beside(path: Path) -> dict[str, Any]:
+    """Return the description that export writes beside a program; empty where there is none."""
+    if not path.is_file():
+        return {}
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError as error:
+        raise WeightsError(f"{path}: is no JSON ({error}); export again, or delete it") from None
 
 
 def _with_own_outputs(module: Any, about: dict[str, Any]) -> Any:

@@ -237,6 +237,9 @@ def _cumsum(p, x):
 
 @rule("dot_general")
 def _dot_general(p, a, b):
+    to = p["preferred_element_type"]
+    if a.dtype.kind in "iu" and to is not None:  # sums of small products may need more bits
+        a = a.astype(np.float64 if _is_small_float(to) else to)
     (over_a, over_b), (batch_a, batch_b) = p["dimension_numbers"]
     free_a = [i for i in range(a.ndim) if i not in over_a and i not in batch_a]
     free_b = [i for i in range(b.ndim) if i not in over_b and i not in batch_b]

@@ -1,4 +1,4 @@
-"""Lines of the rules that a program gives for its gradients."""
+"""Rules by which programs are run again, and lines of those that a program gives for its gradients."""
 
 import jax
 import jax.numpy as jnp
@@ -116,3 +116,17 @@ def test_rows_that_are_added_to_by_a_program_that_demands_float32():
     assert found.verdict == "EQUAL"
     assert "refuses float64" in found.remarks[0]
     assert found.error < 1e-15
+
+
+def test_a_sum_of_small_whole_numbers_has_the_bits_that_it_asks_for():
+    numbers = RNG.integers(-128, 128, (5, 4)).astype(np.int8)
+
+    def product(x, dtype):
+        over = (((1,), (0,)), ((), ()))
+        whole = jnp.round(x * 50).astype(jnp.int8).astype(dtype)
+        return jax.lax.dot_general(
+            whole, numbers.astype(dtype), over, preferred_element_type=jnp.int32
+        ).astype(jnp.float32)
+
+    sides = ((lambda x, d=dtype: product(x, d), X) for dtype in (np.int8, np.int32))
+    assert compare(*sides).verdict == "EQUAL"
