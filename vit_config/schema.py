@@ -11,6 +11,8 @@ from vit_config.choices import Act, Init, Resampling
 from vit_config.contradictions import contradictions
 from vit_config.rope import Rope
 
+DEEPEST = 4096
+"""Most encoder blocks."""
 Rate = Annotated[float, Field(ge=0, lt=1)]
 """The probability that a value is dropped in training."""
 
@@ -35,7 +37,7 @@ class ViTConfig(Schema, frozen=True):
     """Channels of the input image, or of the feature map a hybrid starts from."""
     hidden_size: PositiveInt = 768
     """Width D of every token."""
-    depth: Annotated[PositiveInt, Field(le=4096)] = 12
+    depth: Annotated[PositiveInt, Field(le=DEEPEST)] = 12
     """Number of encoder blocks."""
     num_heads: PositiveInt = 12
     """Attention heads; must divide hidden_size, unless attention_head_dim is given."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -45,12 +46,15 @@ class _Cut(NamedTuple):
 
     def stored(self, budget: Budget) -> Stored:
         """Return the parameter without reading its pieces."""
-        dtype, size = self.pieces[0][0].dtype, math.prod(self.shape)
-        left = [size * dtype.itemsize]  # the first read counts
+        views = [view for piece in self.pieces for view in piece]
+        dtype, size = views[0].dtype, math.prod(self.shape)
+        if len(types := {view.dtype for view in views}) > 1:
+            raise ValueError(f"a tensor whose pieces are of {', '.join(sorted(map(str, types)))}")
+        left = [sum(view.shape[0] for view in views) * dtype.itemsize]  # the first read counts
 
         def load() -> np.ndarray:
             budget.values(left.pop() if left else 0)
-            values = [view.stored().load() for piece in self.pieces for view in piece]
+            values = [view.stored().load() for view in views]
             return np.concatenate(values)[:size].reshape(self.shape)
 
         return Stored(self.shape, dtype, load)
@@ -97,7 +101,8 @@ def read_zero(folder: Path) -> Container:
                   for _, path in sorted(optimizers.items())]  # fmt: skip
         count = states[0].get("partition_count") if states else len(models)
         for which, found in (("model", models), ("optim", optimizers)):
-            if sorted(found) != list(range(count if isinstance(count, int) else len(found))):
+            saved = count if isinstance(count, int) else len(found)
+            if len(found) != saved or sorted(found) != list(range(len(found))):
                 raise MissingFileError(
                     f"{folder}: has {which}_states of {len(found)} processes, but {count} saved pieces;"
                     " copy those of the others, too"
@@ -148,15 +153,14 @@ def _trained(
     groups = [[_flat(each) for each in state["fp32_flat_groups"]] for state in states]
     lengths = [[each.shape[0] for each in flat] for flat in groups]
     if any(each != lengths[0] for each in lengths):
-        raise WeightsError(f"its processes have pieces of other lengths: {lengths}")
+        raise WeightsError(f"its processes have pieces of other lengths: {lengths!s:.200}")
     begins = [0, *accumulate(lengths[0])]
     at = 0
     for shapes in told["param_shapes"]:
         for name, said in shapes.items():
-            budget.objects(_PIECE * len(groups))
             shape = checked_shape(said, groups[0][0].dtype.itemsize)
             length = -(-math.prod(shape) // len(groups))
-            pieces = tuple(tuple(_between(flat, begins, at, at + length)) for flat in groups)
+            pieces = tuple(tuple(_between(flat, begins, at, at + length, budget)) for flat in groups)
             yield name, _Cut(shape, pieces)
             at += length
     if at != begins[-1]:
@@ -169,14 +173,21 @@ def _flat(value: Any) -> View:
     return value
 
 
-def _between(flat: Sequence[View], begins: Sequence[int], begin: int, end: int) -> Iterator[View]:
+def _between(
+    flat: Sequence[View], begins: Sequence[int], begin: int, end: int, budget: Budget
+) -> Iterator[View]:
     """Yield the views of some values of tensors that follow each other."""
     if end > begins[-1]:
         raise WeightsError(f"its pieces end at value {begins[-1]}, a parameter at {end}")
-    for view, first in zip(flat, begins, strict=False):
-        start, stop = max(begin - first, 0), min(end - first, view.shape[0])
-        if start < stop or begin == end:
-            yield View(view.storage, view.dtype, view.offset + start, (max(stop - start, 0),), (1,))
+    at = bisect_right(begins, begin, hi=len(flat)) - 1
+    while True:
+        view, start = flat[at], begin - begins[at]
+        stop = min(end - begins[at], view.shape[0])
+        budget.objects(_PIECE)
+        yield View(view.storage, view.dtype, view.offset + start, (stop - start,), (1,))
+        begin, at = begins[at] + stop, at + 1
+        if begin == end:
+            return
 
 
 def _frozen(told: Sequence[Mapping[str, Any]], budget: Budget) -> Iterator[tuple[str, _Cut]]:

@@ -7,6 +7,7 @@ token. Its config file does not state the width of the MLP but a ratio.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,41 +53,61 @@ def gated_width(hidden_size: int, ratio: float) -> int:
     return (int(int(hidden_size * ratio) * 2 / 3) + 7) // 8 * 8
 
 
-def _ratio(cfg: ViTConfig) -> int | None:
-    """Return the whole ratio for which the library builds an MLP of the schema's width; None if none."""
-    for ratio in range(1, 2 * cfg.mlp_dim // cfg.hidden_size + 2):
-        plain = cfg.hidden_size * ratio
-        width = plain if cfg.mlp == "mlp" else gated_width(cfg.hidden_size, ratio)
-        if width == cfg.mlp_dim:
-            return ratio
-    return None
+def _plain_width(hidden_size: int, ratio: float) -> int:
+    return int(hidden_size * ratio)
+
+
+def _ratio(cfg: ViTConfig, fractions: bool) -> float | None:
+    """Return a ratio for which the library builds an MLP of the schema's width, whole if one is; None if
+    there is none.
+
+    Args:
+        fractions: the library's config takes ratios that are not whole, too.
+    """
+    hidden, width = cfg.hidden_size, _plain_width if cfg.mlp == "mlp" else gated_width
+    plain = cfg.mlp_dim if cfg.mlp == "mlp" else cfg.mlp_dim * 3 // 2
+    likely = (*range(1, 2 * cfg.mlp_dim // hidden + 2), plain / hidden, (plain + 0.5) / hidden)
+    found = (ratio for ratio in likely if fractions or isinstance(ratio, int))
+    return next((ratio for ratio in found if width(hidden, ratio) == cfg.mlp_dim), None)
 
 
 def _derive(entries: Mapping[str, Any]) -> dict[str, Any]:
     width, ratio = entries["hidden_size"], entries.get("mlp_ratio", 4)
+    for name, value in (("hidden_size", width), ("mlp_ratio", ratio)):
+        if not isinstance(value, int | float):
+            raise ValueError(f"{name} = {value!r:.80}, which is no number")
     gated = {"mlp": "swiglu_packed", "mlp_dim": gated_width(width, ratio), "act": "silu"}
-    plain = {"mlp": "mlp", "mlp_dim": int(width * ratio)}
+    plain = {"mlp": "mlp", "mlp_dim": _plain_width(width, ratio)}
     return {**head_dim(entries), **(gated if entries.get("use_swiglu_ffn") else plain)}
 
 
-def _entries(cfg: ViTConfig) -> dict[str, Any]:
-    ratio, gated = _ratio(cfg), cfg.mlp == "swiglu_packed"
-    return {**head_dim_entry(cfg), "mlp_ratio": ratio, "use_swiglu_ffn": gated}
+def _entries(cfg: ViTConfig, fractions: bool) -> dict[str, Any]:
+    gated = cfg.mlp == "swiglu_packed"
+    return {**head_dim_entry(cfg), "mlp_ratio": _ratio(cfg, fractions), "use_swiglu_ffn": gated}
 
 
-def limits(cfg: ViTConfig) -> Iterator[str]:
+def limits(cfg: ViTConfig, *, fractions: bool = False) -> Iterator[str]:
     """Yield what the library's MLP and its square images cannot express of a schema, a sentence each."""
     yield from oblong({"image_size": cfg.image_size, "patch_size": cfg.patch_size})
     if cfg.mlp != "mlp" and cfg.act != "silu":
         yield f"its gate is silu, not {cfg.act}"
-    if _ratio(cfg) is None:
+    if _ratio(cfg, fractions) is None:
         yield f"no mlp_ratio makes mlp_dim = {cfg.mlp_dim} of hidden_size = {cfg.hidden_size}"
 
 
 def settings(
-    model_type: str, name: str, patch_size: int, *keys: Key, image_size: int = 224
+    model_type: str,
+    name: str,
+    patch_size: int,
+    *keys: Key,
+    image_size: int = 224,
+    fractions: bool = False,
 ) -> HfSettings:
-    """Build the settings of a model whose class names begin with `name`, given its defaults."""
+    """Build the settings of a model whose class names begin with `name`, given its defaults.
+
+    Args:
+        fractions: its `mlp_ratio` may be one that is not whole.
+    """
     scale = Key("layerscale_value", "layer_scale", 1.0)
     usual = sizes(patch_size=patch_size, image_size=image_size, norm_eps=1e-6)
     return HfSettings(
@@ -94,7 +115,7 @@ def settings(
         keys=(*usual, *DROPOUT, *QKV_BIAS, scale, *keys),
         architecture=one_of(name),
         derive=_derive,
-        entries=_entries,
+        entries=partial(_entries, fractions=fractions),
         refuse=oblong,
         processor="BitImageProcessor",
     )

@@ -16,6 +16,7 @@ from parity.porting.dialects.hf.config import NUMBERS, HfSettings
 from parity.porting.dialects.hf.keys import ACTS, Key, sizes
 from parity.porting.dialects.table import apart, layer, respelled, row
 from vit_config import ViTConfig
+from vit_config.schema import DEEPEST
 
 BLOCK = "blocks.{i}"
 REST = (
@@ -74,8 +75,14 @@ def _stated(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
 def _heads(entries: Mapping[str, Any]) -> tuple[int, ...]:
     """Return the heads of keys and values of each block."""
     if (listed := entries.get("num_key_value_heads_per_layer")) is not None:
-        return tuple(map(int, listed))
+        if not isinstance(listed, list) or any(type(each) is not int for each in listed):
+            raise ValueError(
+                f"num_key_value_heads_per_layer = {listed!r:.80}; expected a whole number for each block"
+            )
+        return tuple(listed)
     depth, every = entries["num_hidden_layers"], entries["num_attention_heads"]
+    if depth > DEEPEST:
+        raise ValueError(f"num_hidden_layers = {depth}; at most {DEEPEST} are read")
     first, last = (entries.get(f"num_{end}_full_attention_layers", 8) for end in ("first", "last"))
     shared = entries.get("num_key_value_attention_heads", 8)
     return tuple(every if i < first or i >= depth - last else shared for i in range(depth))

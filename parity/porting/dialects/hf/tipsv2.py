@@ -23,7 +23,7 @@ IN_MEMORY = dinov2.TABLES[1]
 
 
 def _limits(cfg: ViTConfig) -> Iterator[str]:
-    yield from dinov2.limits(cfg)
+    yield from dinov2.limits(cfg, fractions=True)
     if cfg.num_classes:
         yield f"its tower has no classifier (num_classes = {cfg.num_classes})"
     if not cfg.register_tokens:
@@ -32,7 +32,8 @@ def _limits(cfg: ViTConfig) -> Iterator[str]:
 
 def _settings() -> HfSettings:
     registers = Key("num_register_tokens", "register_tokens", 1)
-    settings = dinov2.settings("tipsv2_vision_model", "Tipsv2Vision", 14, registers, image_size=448)
+    given = {"image_size": 448, "fractions": True}  # so400m's MLP is 4304 wide, of 1152
+    settings = dinov2.settings("tipsv2_vision_model", "Tipsv2Vision", 14, registers, **given)
     types = {"tipsv2_vision_model": "", "tipsv2": "vision_config"}
     return replace(settings, model_types=types, architecture=lambda cfg: "Tipsv2VisionModel")
 

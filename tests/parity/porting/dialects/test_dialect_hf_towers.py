@@ -53,6 +53,14 @@ TOWERS = {
         "Tipsv2VisionModel", "Tipsv2VisionConfig", {"use_swiglu_ffn": True, "num_register_tokens": 2},
         "hf-tipsv2-vision", pooled,
     ),
+    "TIPSv2, the ratio of so400m": (
+        "Tipsv2VisionModel", "Tipsv2VisionConfig", {"mlp_ratio": 4304 / 1152}, "hf-tipsv2-vision",
+        pooled,
+    ),
+    "TIPSv2, gated, of another ratio": (
+        "Tipsv2VisionModel", "Tipsv2VisionConfig", {"use_swiglu_ffn": True, "mlp_ratio": 3.3},
+        "hf-tipsv2-vision", pooled,
+    ),
     "Sapiens2": (
         "Sapiens2Model", "Sapiens2Config",
         {"hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads_per_layer": [6, 3, 6],
@@ -128,6 +136,25 @@ def test_a_name_that_no_schema_has_is_shown_beside_those_that_are_known(tmp_path
     told = json.loads((saved / "config.json").read_text())
     (saved / "config.json").write_text(json.dumps({**told, "norm_type": "batch_norm"}))
     with pytest.raises(ConfigError, match="norm_type = 'batch_norm' is none of layer_norm, rms_norm"):
+        read_checkpoint(saved)
+
+
+@pytest.mark.parametrize(
+    ("name", "entries", "said"),
+    [
+        ("Sapiens2", {"num_key_value_heads_per_layer": "636"}, r"= '636'; expected a whole number"),
+        ("Sapiens2", {"num_key_value_heads_per_layer": [6, 3.7, 6]}, r"3\.7, 6\]; expected a whole"),
+        ("Sapiens2", {"num_key_value_heads_per_layer": None, "num_hidden_layers": 10**12},
+         "num_hidden_layers = 1000000000000; at most 4096"),
+        ("TIPSv2", {"mlp_ratio": "4"}, "mlp_ratio = '4', which is no number"),
+    ],
+)  # fmt: skip
+def test_entries_that_are_no_numbers_are_refused(name, entries, said, tmp_path):
+    kind, config, more, *_ = TOWERS[name]
+    saved = save(build(kind, config, **{**TOWER, **more}), tmp_path / "saved")
+    told = json.loads((saved / "config.json").read_text())
+    (saved / "config.json").write_text(json.dumps({**told, **entries}))
+    with pytest.raises(ConfigError, match=said):
         read_checkpoint(saved)
 
 

@@ -5,8 +5,10 @@ bit for bit.
 """
 
 import sys
+import time
 import types
 from collections import OrderedDict
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
 import pytest
@@ -116,6 +118,11 @@ def changed(folder, which, rank, change):
     ("which", "change", "said"),
     [
         (1, lambda c: c.update(partition_count=4), "of 3 processes, but 4 saved pieces"),
+        (1, lambda c: c.update(partition_count=10**12), "of 3 processes, but 1000000000000 saved"),
+        (1, lambda c: c.update(fp32_flat_groups=[c["fp32_flat_groups"][0].double(),
+                                                 c["fp32_flat_groups"][1]]), "float32, float64"),
+        (0, lambda c: c["frozen_param_fragments"].update({FROZEN[1]: torch.zeros(10).double()}),
+         "pieces are of float32, float64"),
         (1, lambda c: c.update(fp32_flat_groups=[torch.zeros(3)]), "pieces of other lengths"),
         (1, lambda c: c.update(fp32_flat_groups=7), "not iterable"),
         (0, lambda c: c["param_shapes"][0].update(more=torch.Size([3])), "pieces end at value"),
@@ -148,3 +155,35 @@ def test_the_newest_is_looked_for_inside_of_the_folder_alone(state, stage, tmp_p
         (tmp_path / "other" / "latest").write_text(name)
         with pytest.raises(MissingFileError):
             open_container(tmp_path / "other")
+
+
+def test_many_parameters_of_many_tensors_take_no_time(tmp_path):
+    """Each against each would be 64 million steps."""
+    count, value = 8_000, torch.ones(1)
+    shapes = {f"p{number}": (1,) for number in range(count)}
+    torch.save({"module": {}, "param_shapes": [shapes]}, tmp_path / NAMES[0].format(0))
+    states = {"partition_count": 1, "fp32_flat_groups": [value] * count}
+    torch.save({"optimizer_state_dict": states}, tmp_path / NAMES[1].format(0))
+    began = time.process_time()
+    assert len(open_container(tmp_path).tensors) == count
+    assert time.process_time() - began < 5
+
+
+def test_the_whole_of_a_piece_is_counted_though_a_small_part_is_a_tensor(tmp_path):
+    """Zeros, deflated: two files of 40 kB hold 40 MB each."""
+    for rank in range(2):
+        model = {"param_shapes": [], "frozen_param_shapes": {"f": (1,)},
+                 "frozen_param_fragments": {"f": torch.zeros(10 * 2**20)}}  # fmt: skip
+        states = {"partition_count": 2, "fp32_flat_groups": []}
+        torch.save(model, tmp_path / "whole")
+        with (
+            ZipFile(tmp_path / "whole") as members,
+            ZipFile(tmp_path / NAMES[0].format(rank), "w", ZIP_DEFLATED) as small,
+        ):
+            for name in members.namelist():
+                small.writestr(name, members.read(name))
+        (tmp_path / "whole").unlink()
+        torch.save({"optimizer_state_dict": states}, tmp_path / NAMES[1].format(rank))
+    found = open_container(tmp_path).tensors["f"]
+    with pytest.raises(WeightsError, match=r"would make more than \d+ of tensors"):
+        found.load()
