@@ -13,8 +13,9 @@ from parity.verifier.search.region import Found
 MOST_BACK = 4
 """Most operations after which one may lead back to the value before them."""
 _KEEPING = frozenset(["convert", "copy", "stop_gradient", "contiguous"])
-_NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "div": 1, "pow": 1}
-"""Numbers in the program with which an operation changes nothing, whatever its other operand is."""
+_NEUTRAL = {"add": 0, "mul": 1, "sub": 0, "div": 1, "pow": 1}
+"""Second operands, numbers in the program, with which an operation changes nothing; the first two take
+them on either side."""
 
 
 def may_be_another(found: Found, name: str) -> bool:
@@ -27,7 +28,7 @@ def may_be_another(found: Found, name: str) -> bool:
     behind = _near(found.b.readers or readers[end], lambda i: readers[i])
     if _has(found.value, (after.operations[i] for i in behind)):
         return True
-    while (op := program.operations[end]).inputs and not _computes(op):
+    while (op := program.operations[end]).inputs and not computes(op):
         end = op.inputs[0]
     before = _near(op.inputs, lambda i: program.operations[i].inputs)
     makers = (program.operations[i] for i in before)
@@ -40,13 +41,17 @@ def _has(value: np.ndarray, operations: Iterable[Operation], *, moved: bool = Fa
     return any(
         op.size == value.size > 1 and op.mark is not None and same(op.mark, mark, op.near)
         for op in operations
-        if moved or _computes(op)
+        if moved or computes(op)
     )
 
 
-def _computes(op: Operation) -> bool:
-    neutral = op.name in _NEUTRAL and _NEUTRAL[op.name] in op.operands
-    return not op.is_layout and op.name not in _KEEPING and not neutral
+def computes(op: Operation) -> bool:
+    """Return whether an operation may make other numbers: it moves or copies none, and neither adds 0 to
+    them nor multiplies or divides them by 1, whatever they are."""
+    numbers = op.operands if op.name in ("add", "mul") else op.operands[1:]
+    nothing = _NEUTRAL.get(op.name)
+    neutral = any(isinstance(each, int | float) and each == nothing for each in numbers)
+    return not (neutral or op.is_layout or op.name in _KEEPING)
 
 
 def _near(first: Iterable[int], then: Callable[[int], Iterable[int]]) -> set[int]:

@@ -3,11 +3,14 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import torch
 
 from parity.verifier.causes.cause import Cause
 from parity.verifier.causes.examples import sides
+from parity.verifier.causes.instead import computes
 from parity.verifier.locate import compare
+from parity.verifier.programs.program import Operation, Ref
 
 RNG = np.random.default_rng(5)
 
@@ -27,6 +30,20 @@ def test_a_table_that_every_layer_adds_is_a_term_and_no_residual():
 
     found = compare(function(None), function(1))
     assert [place.cause for place in found.places] == ["term left out"]
+
+
+@pytest.mark.parametrize(
+    ("name", "operands", "may"),
+    [
+        ("add", (0, Ref(0)), False), ("mul", (Ref(0), 1.0), False), ("sub", (Ref(0), 0), False),
+        ("div", (Ref(0), 1), False), ("copy", (Ref(0),), False), ("add", (Ref(0), 1), True),
+        ("div", (1, Ref(0)), True), ("sub", (0, Ref(0)), True), ("pow", (1.0, Ref(0)), True),
+        ("div", (Ref(0), Ref(0)), True), ("exp", (Ref(0),), True),
+    ],
+)  # fmt: skip
+def test_what_changes_nothing_whatever_it_is_given_stands_for_nothing(name, operands, may):
+    """A reciprocal and a negation do change something."""
+    assert computes(Operation(1, name, operands, None)) == may
 
 
 def test_how_a_given_number_was_computed_is_not_said():
