@@ -7,7 +7,8 @@ A mutant is one other operator, comparison, number or condition, or one argument
 the repository. They are drawn evenly from the files of the core; each is judged by the tests that run
 its line, but for those that `equal.py` says the reason of. What is judged is a line of JSON in a file of
 results: a command that is given one goes on from there, and shares that many processes judged are put
-together. Exit status 0 if at least 97 % are killed or equal; of a share, which is few of them, half.
+together. Exit status 0 if at least 97 % are killed or equal (half of a share, which is few), and
+no test fails for one that is said to be equal; `--equal` tries these.
 """
 
 from __future__ import annotations
@@ -62,6 +63,9 @@ def main() -> int:
     parser.add_argument(
         "--suite", action="store_true", help="by the tests that always run: no exhaustive case"
     )
+    parser.add_argument(
+        "--equal", action="store_true", help="those that are said to be equal, which are not run else"
+    )
     parser.add_argument("--seconds", type=float, help="after which no other is begun")
     parser.add_argument("--results", type=Path, nargs="+", help="go on from them; write to the first")
     parser.add_argument("--write", type=Path, help="only write the page about the results")
@@ -69,15 +73,17 @@ def main() -> int:
     share = parse(arguments.share)
     jobs = [
         (group, job)
-        for group, job in drawn(arguments.mutants, arguments.seed)
-        if arguments.only in job.file or arguments.only in group
+        for group, job in drawn(sys.maxsize if arguments.equal else arguments.mutants, arguments.seed)
+        if (arguments.only in job.file or arguments.only in group)
+        and (key(job) in EQUAL or not arguments.equal)
     ]
     first, last = (len(jobs) * each // share.parts for each in (share.index, share.index + 1))
     jobs = jobs[first:last]
     with tempfile.TemporaryDirectory() as folder:
         results = arguments.results or [Path(folder) / "results.jsonl"]
         known = _read(results)
-        todo = [(group, job) for group, job in jobs if key(job) not in known | EQUAL]
+        done = known.keys() if arguments.equal else known.keys() | EQUAL.keys()
+        todo = [(group, job) for group, job in jobs if key(job) not in done]
         if todo and not arguments.write:
             _run(Path(folder) / "copy", todo, results[0], not arguments.suite, arguments.seconds)
         known = _read(results)
@@ -87,6 +93,9 @@ def main() -> int:
     alive = [job for _, job, outcome in judged if not outcome.by and key(job) not in EQUAL]
     for job in alive:
         print(f"alive {job.file}:{job.mutant.line} {job.mutant.change}")
+    refuted = {each: known[each].by for each in EQUAL if known[each].by}
+    for (file, _, change), test in refuted.items():
+        print(f"said to be equal {file} {change}: {test} fails")
     print(f"{len(judged) - len(alive)} of {len(judged)} killed or equal")
     if arguments.write:
         own = {key(job) for _, job in jobs}
@@ -97,7 +106,7 @@ def main() -> int:
         text = page(judged, earlier, key, arguments.seed, len(jobs))
         arguments.write.write_text(text, encoding="utf-8")
     least = 0.97 if share == ALL else 0.5
-    return 0 if len(judged) - len(alive) >= least * len(judged) else 1
+    return 1 if refuted or len(judged) - len(alive) < least * len(judged) else 0
 
 
 def _run(

@@ -177,11 +177,6 @@ EQUAL: dict[tuple[str, str, str], str] = {
         "1 → 2 at 84",
     ): "up to 64 inputs the spread is the same",
     (
-        "vit_train/data.py",
-        "return read_ahead(batches, num_threads=num_threads)",
-        "read_ahead(batches, num_threads=num_threads) → read_ahead(batches) at 7",
-    ): "no batch depends on the number of threads",
-    (
         "vit_jax/model.py",
         "logits = jax.nn.softmax(logits.astype(wide), axis=-1).astype(logits.dtype)",
         "jax.nn.softmax(logits.astype(wide), axis=-1) → jax.nn.softmax(logits.astype(wide)) at 9",

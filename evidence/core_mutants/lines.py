@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import json
 import sys
 import time
 import types
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from importlib.machinery import SourceFileLoader
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +27,44 @@ class Ran(NamedTuple):
     lines: dict[str, list[int]]
 
 
+Note = Callable[[str, int], None]
+
+
+class Telling(SourceFileLoader):
+    """A loader of a file whose functions say which lines they run."""
+
+    def __init__(self, fullname: str, path: str, name: str, note: Note) -> None:
+        super().__init__(fullname, path)
+        self._name, self._note = name, note
+
+    def get_code(self, fullname: str) -> types.CodeType:
+        """Never a compiled file's."""
+        tree = telling(Path(self.path).read_text(encoding="utf-8"), self._name)
+        return compile(tree, self.path, "exec", dont_inherit=True)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Run it, with what its functions call."""
+        vars(module)["_reached"] = self._note
+        super().exec_module(module)
+
+
+class TellingFinder(MetaPathFinder):
+    """Finds files, by their paths, for `Telling`."""
+
+    def __init__(self, names: dict[str, str], note: Note) -> None:
+        self._names, self._note = names, note
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """A file's module, if it is one of these."""
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is None or spec.origin is None or spec.origin not in self._names:
+            return None
+        spec.loader = Telling(fullname, spec.origin, self._names[spec.origin], self._note)
+        return spec
+
+
 class Lines:
     """A plugin of pytest that notes seconds and lines of every test."""
 
@@ -34,25 +72,21 @@ class Lines:
         self._found: dict[str, Ran] = {}
         self._lines: defaultdict[str, set[int]] = defaultdict(set)
         self._failed: set[str] = set()
+        self._listens = True
 
     @contextlib.contextmanager
     def listening(self, copy: Path, files: Iterable[str]) -> Iterator[None]:
         """Functions of a copy's files say which lines they run, in this process and its forks."""
-        paths = {str(copy / each): each for each in files}
-        plain = SourceFileLoader.get_code
-
-        def get_code(loader: SourceFileLoader, fullname: str) -> types.CodeType | None:
-            if not (name := paths.get(loader.path)):
-                return plain(loader, fullname)
-            tree = telling(Path(loader.path).read_text(), name)
-            return compile(tree, loader.path, "exec", dont_inherit=True)
-
-        builtins._reached = lambda name, line: self._lines[name].add(line)  # type: ignore[attr-defined]
-        SourceFileLoader.get_code = get_code  # type: ignore[method-assign]
+        finder = TellingFinder({str(copy / each): each for each in files}, self._note)
+        sys.meta_path.insert(0, finder)
         try:
             yield
         finally:
-            SourceFileLoader.get_code = plain  # type: ignore[method-assign]
+            sys.meta_path.remove(finder)
+
+    def _note(self, name: str, line: int) -> None:
+        if self._listens:
+            self._lines[name].add(line)
 
     def taken(self) -> dict[str, list[int]]:
         """The lines that ran since the last call."""
@@ -62,7 +96,7 @@ class Lines:
 
     def end(self) -> None:
         """From now on lines are not noted."""
-        builtins._reached = lambda *_: None  # type: ignore[attr-defined]
+        self._listens = False
 
     def measure(self, session: pytest.Session, items: list[pytest.Item], path: Path) -> int:
         """Run tests and write what each does."""

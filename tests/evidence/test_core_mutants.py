@@ -1,12 +1,17 @@
 """What is drawn of the core; `python -m evidence.core_mutants` judges it."""
 
+import importlib
+import json
+import sys
 from typing import Any
 
 import pytest
 
 from evidence import ROOT
+from evidence.core_mutants import __main__ as command
 from evidence.core_mutants.draw import mutants, shuffled, telling
 from evidence.core_mutants.equal import EQUAL
+from evidence.core_mutants.lines import Lines
 
 SOURCE = """
 def area(width, height=2):
@@ -54,3 +59,28 @@ def test_functions_tell_which_lines_they_run():
     assert not ran
     assert scope["area"](3) == 6
     assert ran == [("area.py", 3), ("area.py", 5)]
+
+
+def test_a_mutant_that_a_test_fails_for_is_not_equal(tmp_path, monkeypatch, capsys):
+    name, results = next(iter(EQUAL)), tmp_path / "results.jsonl"
+    monkeypatch.setattr(command, "drawn", lambda *_: iter(()))
+    for by, status in (("", 0), ("tests/test_area.py::test_rim", 1)):
+        results.write_text(json.dumps([*name, by, 0.5]))
+        monkeypatch.setattr("sys.argv", ["core_mutants", "--results", str(results)])
+        assert command.main() == status
+        assert ("said to be equal" in capsys.readouterr().out) == bool(status)
+
+
+def test_a_file_that_tells_its_lines_is_imported_as_any_other(tmp_path, monkeypatch):
+    (tmp_path / "area_that_tells.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    lines, hooks = Lines(), [*sys.meta_path]
+    with lines.listening(tmp_path, ["area_that_tells.py"]):
+        module = importlib.import_module("area_that_tells")
+    del sys.modules["area_that_tells"]
+    assert sys.meta_path == hooks
+    assert module.rim(1, 2) == 6
+    assert lines.taken() == {"area_that_tells.py": [8]}
+    lines.end()
+    module.rim(1, 2)
+    assert lines.taken() == {}

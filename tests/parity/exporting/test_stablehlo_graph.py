@@ -178,3 +178,32 @@ def test_what_differs_is_named_with_its_line(tmp_path, capsys, epsilon, approxim
     assert f"1. {cause}: " in said
     line = int(said.partition("B b.stablehlo:")[2].split()[0])
     assert word in linecache.getline(str(b), line)
+
+
+def rest(x):
+    """What neither numbers nor images of a free number need."""
+    return {
+        "cut": lax.clamp(-0.5, x, 0.25),
+        "kept": lax.optimization_barrier(x) + 1,
+        "part": lax.slice(x, (0, 1, 0, 0), (2, 5, 5, 4), (1, 2, 1, 1)),
+    }
+
+
+def test_every_operator_is_what_jax_runs(tmp_path, monkeypatch):
+    seen = set()
+
+    def noting(name, run):
+        return lambda *values, **attributes: (seen.add(name), run(*values, **attributes))[1]
+
+    for name, run in list(OPERATORS.items()):
+        monkeypatch.setitem(OPERATORS, name, noting(name, run))
+    for function in (images, numbers, rest):
+        path = tmp_path / f"{function.__name__}.stablehlo"
+        wanted = written(path, function, free=function is not rest).call(IMAGE)
+        found = jax.jit(graph_of(path)[0])(IMAGE)
+        if function is rest:
+            jax.tree.map(np.testing.assert_array_equal, found, wanted)
+    assert {*OPERATORS} - seen == {"logistic"}  # JAX writes it as 1 / (1 + exp(-x)) today
+    np.testing.assert_allclose(
+        OPERATORS["logistic"](jnp.asarray(IMAGE)), jax.nn.sigmoid(IMAGE), rtol=1e-6
+    )
