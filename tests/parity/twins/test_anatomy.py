@@ -88,7 +88,7 @@ def test_flops_of_vit_base_by_hand():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", rarely(VARIANTS, BY_HAND))
 def test_a_module_costs_what_is_below_it_and_its_own(name):
-    """Attention's products are computed by a module itself, and a table that is resized for each image."""
+    """Attention's products are computed by a module itself, and a table resized for each image."""
     parts = by_path(cfg := variant(name))
     for path, part in parts.items():
         dot = f"{path}." if path else ""
