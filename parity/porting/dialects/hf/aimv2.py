@@ -8,7 +8,7 @@ from typing import Any
 from parity.porting.dialects.dialect import ANY, Dialect, by_code
 from parity.porting.dialects.hf.clip import KEYS
 from parity.porting.dialects.hf.config import HfSettings, oblong
-from parity.porting.dialects.hf.keys import Key, act_key, sizes
+from parity.porting.dialects.hf.keys import Key, sizes
 from parity.porting.dialects.hf.siglip import TOKENS_ALONE, no_head
 from parity.porting.dialects.table import apart, layer, row
 from vit_config import ViTConfig
@@ -27,8 +27,6 @@ TABLE = (
     *layer("blocks.{i}.mlp.fc2", f"{BLOCK}.ffn.down_proj"),
     *row("norm.weight", "rms_norm.weight"),
 )
-SIZES = tuple(key for key in sizes(norm_eps=1e-5, hidden_size=1024, num_heads=8, patch_size=14)
-              if key.name not in ("layer_norm_eps", "hidden_act", "num_hidden_layers"))  # fmt: skip
 
 
 def _derive(entries: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,14 +54,12 @@ DIALECTS = (
         settings=HfSettings(
             model_types={"aimv2_vision_model": "", "aimv2": "vision_config"},
             keys=(
-                *SIZES,
-                Key("num_hidden_layers", "depth", 24),
+                *sizes(norm_eps=1e-5, eps_entry="rms_norm_eps", hidden_size=1024, depth=24, num_heads=8,
+                       patch_size=14, act="silu"),
                 Key("intermediate_size", "mlp_dim", 2816),
-                Key("rms_norm_eps", "norm_eps", 1e-5, float),
                 Key("qkv_bias", ("qkv_bias", "attention_out_bias"), False),
                 Key("mlp_bias", "mlp_bias", False),
                 KEYS[1],
-                act_key("silu"),
             ),
             architecture=lambda cfg: "Aimv2VisionModel",
             derive=_derive,

@@ -28,9 +28,7 @@ TABLE = (
 NORMS = {"layer_norm": "layernorm", "rms_norm": "rmsnorm"}
 NAMES = {ours: theirs for theirs, ours in NORMS.items()}
 KEYS = (
-    *(key for key in sizes(norm_eps=1e-6, hidden_size=1024, num_heads=16, patch_size=14, image_size=448)
-      if key.name != "num_hidden_layers"),
-    Key("num_hidden_layers", "depth", 24),
+    *sizes(norm_eps=1e-6, hidden_size=1024, depth=24, num_heads=16, patch_size=14, image_size=448),
     Key("intermediate_size", "mlp_dim", 4096),
     Key("attention_bias", "qkv_bias", False),
     Key("layer_scale_init_value", "layer_scale", 0.1),

@@ -93,7 +93,9 @@ class Key:
 def sizes(
     *,
     norm_eps: float,
+    eps_entry: str = "layer_norm_eps",
     hidden_size: int = 768,
+    depth: int = 12,
     num_heads: int = 12,
     patch_size: int = 16,
     image_size: int = 224,
@@ -102,12 +104,12 @@ def sizes(
     """Return the entries that every model here has, with this model's defaults."""
     return (
         Key("hidden_size", "hidden_size", hidden_size),
-        Key("num_hidden_layers", "depth", 12),
+        Key("num_hidden_layers", "depth", depth),
         Key("num_attention_heads", "num_heads", num_heads),
         Key("num_channels", "in_channels", 3),
         Key("image_size", "image_size", image_size, _pair, _side),
         Key("patch_size", "patch_size", patch_size, _pair, _side),
-        Key("layer_norm_eps", "norm_eps", norm_eps, float),
+        Key(eps_entry, "norm_eps", norm_eps, float),
         act_key(act),
     )
 

@@ -132,10 +132,8 @@ DIALECTS = (
         settings=HfSettings(
             model_types={"sapiens2": ""},
             keys=(
-                *(key for key in sizes(norm_eps=1e-6, hidden_size=1024, num_heads=16, act="silu")
-                  if key.name not in ("layer_norm_eps", "num_hidden_layers")),
-                Key("num_hidden_layers", "depth", 24),
-                Key("rms_norm_eps", "norm_eps", 1e-6, float),
+                *sizes(norm_eps=1e-6, eps_entry="rms_norm_eps", hidden_size=1024, depth=24, num_heads=16,
+                       act="silu"),
                 Key("intermediate_size", "mlp_dim", 4096),
                 Key("attention_dropout", "dropout_attention", 0.0),
                 Key("num_register_tokens", "register_tokens", 8),
