@@ -12,7 +12,13 @@ from parity.porting.channels import Rule
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.conversion_plan import Target, asked_at_once, plan
 from parity.porting.dialects.sidecars import texts, unsaid
-from parity.porting.formats import write_msgpack, write_npz, write_safetensors, write_torch
+from parity.porting.formats import (
+    write_hdf5,
+    write_msgpack,
+    write_npz,
+    write_safetensors,
+    write_torch,
+)
 from parity.porting.formats.base import Progress
 from parity.porting.formats.flatten import nested
 from parity.porting.opened import BRANCH
@@ -27,6 +33,7 @@ SUFFIXES = {
     ".safetensors": "safetensors",
     ".npz": "npz",
     ".msgpack": "msgpack",
+    ".h5": "hdf5",
     ".pth": "torch",
     ".pt": "torch",
     ".bin": "torch",
@@ -187,6 +194,8 @@ class Writing:
             write_safetensors(path, tensors, sealed=True, **said, **options)
         elif kind == "npz":
             write_npz(path, tensors, **said, **options)
+        elif kind == "hdf5":
+            write_hdf5(path, tensors, **options)
         elif kind == "msgpack":
             write_msgpack(path, nested(tensors, "/"), **options)
         else:

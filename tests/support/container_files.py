@@ -13,7 +13,7 @@ import safetensors.torch
 import torch
 from flax import serialization
 
-from parity.porting.formats import write_safetensors
+from parity.porting.formats import write_hdf5, write_safetensors
 from vit_config.files.stored import Stored
 
 PLAIN = (
@@ -118,7 +118,7 @@ def write_each(folder: Path) -> dict[str, Path]:
     found = small()
     tensors = OrderedDict((name, tensor_of(array)) for name, array in found.items())
     paths = {kind: folder / kind for kind in (
-        "safetensors", "sealed", "torch", "legacy", "torchscript", "npz", "deflated", "msgpack",
+        "safetensors", "sealed", "torch", "legacy", "torchscript", "npz", "deflated", "msgpack", "hdf5",
     )}  # fmt: skip
     safetensors.torch.save_file(dict(tensors), paths["safetensors"], {"format": "pt"})
     write_safetensors(paths["sealed"], stored(found), {"vit.dialect": "other"}, sealed=True, force=True)
@@ -132,4 +132,6 @@ def write_each(folder: Path) -> dict[str, Path]:
     paths["msgpack"].write_bytes(
         serialization.msgpack_serialize({"params": {**found, "n": {"b": found["n"]}}})
     )
+    floats = {"a/w": found["w"], "a/b": found["b"].astype(np.float32)}
+    write_hdf5(paths["hdf5"], stored(floats), force=True)
     return paths

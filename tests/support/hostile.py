@@ -212,6 +212,25 @@ def _shards(folder: Path) -> Path:
     return folder
 
 
+def _hdf5(folder: Path, root: bytes) -> Path:
+    """An HDF5 file whose first group's header holds these messages, and a mebibyte behind it."""
+    head = b"\x89HDF\r\n\x1a\n" + struct.pack("<8BHHI", 0, 0, 0, 0, 0, 8, 8, 0, 4, 16, 0)
+    head += struct.pack("<4QQQIIQQ", 0, 2**64 - 1, MIB, 2**64 - 1, 0, 96, 0, 0, 0, 0)
+    head += struct.pack("<BxHII4x", 1, 65535, 1, len(root)) + root
+    again = struct.pack("<HHB3xQQ", 0x10, 16, 0, len(head), MIB)
+    (folder / "a.h5").write_bytes(head + again.ljust(MIB, b"\0"))
+    return folder / "a.h5"
+
+
+def _hdf5_group(folder: Path) -> Path:
+    """A group whose table of names leads to itself."""
+    path = _hdf5(folder, struct.pack("<HHB3xQQ", 0x11, 16, 0, 136 + MIB, 136 + MIB + 48))
+    tree = struct.pack("<4sBBHQQQQ", b"TREE", 0, 1, 1, 0, 0, 0, 136 + MIB)
+    heap = struct.pack("<4s4xQQQ", b"HEAP", 8, 1, 0)
+    path.write_bytes(path.read_bytes() + tree + heap)
+    return path
+
+
 FILES: dict[str, Callable[[Path], Path]] = {
     "tensors of one number each": _expanded,
     "shards of one such tensor each": _shards,
@@ -238,6 +257,10 @@ FILES: dict[str, Callable[[Path], Path]] = {
     "an array of zeros in a folder": lambda folder: _zarr(folder, 32 * MIB, 32 * MIB),
     "a number in a chunk of zeros": lambda folder: _zarr(folder, 1, 32 * MIB),
     "a piece of a gigabyte in a shard of a byte": _shards,
+    "a header that goes on in itself": lambda folder: _hdf5(
+        folder, struct.pack("<HHB3xQQ", 0x10, 16, 0, 136, MIB)
+    ),
+    "a group that is in itself": lambda folder: _hdf5_group(folder),
     "a name of 20 MB": lambda folder: _header(
         folder,
         json.dumps({"w" * 20_000_000: {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}}).encode(),

@@ -40,7 +40,7 @@ def _row(row: Row) -> Row:
     return replace(row, theirs=theirs, layout=CONV if conv else DENSE)
 
 
-def _flax(dialect: Dialect, *tables: Table) -> Dialect:
+def flax(dialect: Dialect, *tables: Table) -> Dialect:
     """Derive the Flax dialect of a PyTorch one, given the tables that its files can have."""
     return replace(
         dialect,
@@ -94,8 +94,8 @@ def _ungated(dialect: Dialect) -> Dialect:
 
 
 DIALECTS = (
-    _flax(_ungated(dinov2.DIALECTS[0]), dinov2.TABLES[0]),
-    _flax(vit.DIALECTS[0], vit.CLASSIFIER, vit.POOLED),
-    _flax(beit.DIALECTS[1], beit.TABLE),
-    _rooted(_flax(clip.DIALECTS[0], *clip.DIALECTS[0].tables)),
+    flax(_ungated(dinov2.DIALECTS[0]), dinov2.TABLES[0]),
+    flax(vit.DIALECTS[0], vit.CLASSIFIER, vit.POOLED),
+    flax(beit.DIALECTS[1], beit.TABLE),
+    _rooted(flax(clip.DIALECTS[0], *clip.DIALECTS[0].tables)),
 )

@@ -11,19 +11,27 @@ from pathlib import Path
 from parity.porting.formats.base import Container, Stored, guarded
 from parity.porting.formats.deepspeed import find_zero, read_zero
 from parity.porting.formats.distributed import is_distributed, read_distributed
+from parity.porting.formats.hdf5_writer import write_hdf5
 from parity.porting.formats.msgpack_writer import write_msgpack
 from parity.porting.formats.npz import write_npz
 from parity.porting.formats.safetensors import write_safetensors
 from parity.porting.formats.sniff import read_file
 from parity.porting.formats.tensorstore import find_last, is_tensorstore, read_tensorstore
 from parity.porting.formats.torch_writer import write_torch
-from parity.porting.formats.weights_folder import find_step, find_weights, read_shards, read_sidecars
+from parity.porting.formats.weights_folder import (
+    find_step,
+    find_weights,
+    read_shards,
+    read_sidecars,
+    with_task,
+)
 from vit_config.errors import MissingFileError
 
 __all__ = [
     "Container",
     "Stored",
     "open_container",
+    "write_hdf5",
     "write_msgpack",
     "write_npz",
     "write_safetensors",
@@ -55,7 +63,7 @@ def open_container(path: str | Path) -> Container:
             container = read_shards(path, read_file)
         else:
             container = read_file(path)
-        return replace(container, sidecars=read_sidecars(path.parent))
+        return replace(container, sidecars={**read_sidecars(path.parent), **container.sidecars})
 
 
 def _open_folder(folder: Path) -> Container:
@@ -74,4 +82,6 @@ def _open_folder(folder: Path) -> Container:
         container = read_file(path)
         return replace(container, kind=f"{container.kind}{said}")
     weights = find_weights(folder)
-    return read_shards(weights, read_file) if weights.suffix == ".json" else read_file(weights)
+    if weights.suffix == ".json":
+        return read_shards(weights, read_file)
+    return with_task(folder, read_file(weights), read_file)

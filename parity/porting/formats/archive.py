@@ -93,6 +93,15 @@ class Archive:
         """Read a whole member and check its CRC."""
         return self.range(name, 0, self.size(name)).tobytes()
 
+    def part(self, name: str) -> Part:
+        """Return a member that is stored as it is as a part of the file, after a check of its CRC."""
+        member = self._member(name)
+        if member.compress_type != zipfile.ZIP_STORED or not isinstance(self.path, Path):
+            raise WeightsError(f"{name} is compressed; unpack the archive first")
+        self.range(name, 0, 0)
+        with self.path.open("rb") as file:
+            return Part(self.path, self._start(file, member), member.file_size)
+
     def head(self, name: str, count: int) -> bytes:
         """Read at most `count` bytes from the start of a member, without checking its CRC."""
         found = b""

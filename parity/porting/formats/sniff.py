@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,14 @@ from parity.porting.formats.archive import Archive
 from parity.porting.formats.base import Container, guarded
 from parity.porting.formats.budget import Budget, budget_of
 from parity.porting.formats.flatten import Flat
+from parity.porting.formats.hdf5 import KIND, MAGIC, read_hdf5
 from parity.porting.formats.safetensors import read_safetensors
 from parity.porting.formats.torch_legacy import read_torch_legacy
 from parity.porting.formats.torch_zip import is_torchscript, prefix_of, read_torch_zip
 from parity.porting.formats.torchscript import read_torchscript
 from parity.porting.formats.weights_folder import SHARD, in_shards
 from vit_config.errors import WeightsError
+from vit_config.files.foreign import MOST_ENTRIES, parse_json
 
 _TAR = slice(257, 262)
 _ARRAY = b"\x93NUMPY"
@@ -28,10 +31,11 @@ _EQUINOX = (
     " writes them; load it by its own code and save the arrays by name, as .npz or safetensors"
 )
 _LONGEST_LINE = 2**16
-_KERAS = "is a file of Keras (HDF5); save model.weights by name, as .npz or safetensors"
+KERAS = "Keras (HDF5)"
+_KERAS_WEIGHTS, CONFIG = "model.weights.h5", "config.json"
+"""Members of a ``.keras`` archive."""
 _HINTS = {
     b"\x1f\x8b": "is compressed with gzip; unpack it first",
-    b"\x89HDF": _KERAS,
     b"<!DO": "is a web page, not a checkpoint; download it again",
     b"<htm": "is a web page, not a checkpoint; download it again",
     b"\x89PNG": "is an image, not a checkpoint",
@@ -61,6 +65,9 @@ def read_file(path: Path, budget: Budget | None = None) -> Container:
     if head[:2] == b"PK":
         with guarded(path, "zip archive"):
             return _read_zip(path, budget)
+    if head.startswith(MAGIC):
+        with guarded(path, KIND):
+            return _container(path, KERAS, read_hdf5(path, budget))
     if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
         with guarded(path, "torch file"):
             return _container(path, "torch (legacy)", read_torch_legacy(path, budget))
@@ -82,7 +89,7 @@ def read_file(path: Path, budget: Budget | None = None) -> Container:
             return _container(path, "msgpack", read_msgpack(path, budget))
     raise WeightsError(
         f"{path}: {_what_it_is(path, head)}; the known kinds of checkpoints are safetensors, torch.save,"
-        " TorchScript, .npz, flax msgpack and Orbax folders"
+        " TorchScript, .npz, flax msgpack, Keras and Orbax folders"
     )
 
 
@@ -124,8 +131,10 @@ def _read_zip(path: Path, budget: Budget) -> Container:
         from parity.porting.formats.npz import read_npz
 
         return _container(path, "npz", read_npz(archive), archive.metadata)
-    if any(name.endswith(".weights.h5") for name in archive.names):
-        raise WeightsError(f"{path}: {_KERAS}")
+    if _KERAS_WEIGHTS in archive.names:
+        found = _container(path, KERAS, read_hdf5(archive.part(_KERAS_WEIGHTS), budget))
+        config = parse_json(archive.read(CONFIG).decode(), entries=MOST_ENTRIES)
+        return replace(found, sidecars={CONFIG: config})
     raise WeightsError(
         f"{path}: a zip archive of {len(archive.names)} files, neither of torch.save (no data.pkl) nor"
         " of numpy.savez (.npy files alone); unpack it if the checkpoint is inside"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -22,13 +23,14 @@ WEIGHTS = (
     "pytorch_model.bin.index.json",
     "open_clip_pytorch_model.bin",
     "flax_model.msgpack",
+    "model.weights.h5",
 )
 """Names of weights files in a folder, the preferred first."""
 
-ENDINGS = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".npz", ".msgpack")
+ENDINGS = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".npz", ".msgpack", ".h5", ".keras")
 """Suffixes of weights files by other names, of which a folder must have only one."""
 
-OTHERS = (".onnx", ".gguf", ".eqx", ".h5", ".keras", ".npy")
+OTHERS = (".onnx", ".gguf", ".eqx", ".npy")
 """Suffixes of files that cannot be read; one is opened, for its precise error, if there is no other."""
 
 SHARD = ".distcp"
@@ -37,8 +39,11 @@ SHARD = ".distcp"
 OF_A_RUN = ("run.json", "weights.safetensors")
 """The files that a training run writes first and last."""
 
-SIDECARS = ("config.json", "preprocessor_config.json", "open_clip_config.json", "trainer_state.json")
+SIDECARS = ("config.json", "preprocessor_config.json", "open_clip_config.json", "trainer_state.json", "task.json")
 """JSON files that describe the weights."""
+
+TASK = "task.weights.h5"
+"""File of KerasHub that holds the layers around a backbone, such as its classifier."""
 
 ADAPTER = "adapter_config.json"
 """File that PEFT writes beside the weights of an adapter."""
@@ -100,6 +105,24 @@ def find_weights(folder: Path) -> Path:
     )
     raise MissingFileError(
         f"{folder}: none of {', '.join(WEIGHTS)} and no Orbax checkpoint in this folder; {hint}"
+    )
+
+
+def with_task(
+    folder: Path, backbone: Container, read: Callable[[Path, Budget], Container]
+) -> Container:
+    """Add the layers that KerasHub keeps in a file of their own, if there is one.
+
+    Args:
+        read: a function that reads one file within a budget.
+    """
+    path = folder / TASK
+    if not path.is_file() or path in backbone.files:
+        return backbone
+    head = read(path, budget_of(path, [path]))
+    layers = {name: each for name, each in head.tensors.items() if name.startswith("layers/")}
+    return replace(
+        backbone, files=(*backbone.files, path), tensors={**layers, **backbone.tensors}
     )
 
 
