@@ -69,6 +69,8 @@ CHANGES: dict[str, dict[str, Any]] = {
     "hf-dinov2-registers": {"layer_scale": 1.0, "mlp_dim": 80, "register_tokens": 2,
                             "pos_embed_prefix": "class"},
     "hf-dinov3": {**DINOV3, "k_bias": False, "num_classes": 0},
+    "bonsai-dinov3": {**DINOV3, "k_bias": False, "num_classes": 0},
+    "jimm-siglip": TOWER,
     "hf-siglip-vision": TOWER,
     "hf-siglip2-vision": {**TOWER, "patch_embed": "linear_hwc"},
     "hf-siglip-tokens": {**TOWER, "pool": "mean"},

@@ -36,6 +36,8 @@ class Job:
     """Model to take from that file if it holds several, such as ``state_dict_ema``."""
     new_head: bool = False
     """Draw the head anew even where that of the checkpoint fits."""
+    init_adapter: str | None = None
+    """Folder of PEFT whose adapters, trained on that checkpoint, the run goes on with."""
     freeze: tuple[str, ...] = ()
     """Parameters to leave untrained, by path, see `vit_train.start.frozen_names`."""
     lora: Lora | None = None
@@ -69,6 +71,7 @@ class Job:
         """Return every field by its dotted name, such as ``recipe.augment.shift``, as JSON values."""
         parts = {"model": json.loads(self.model.to_json()), "recipe": json.loads(self.recipe.to_json())}
         start = {"init": self.init, "init_part": self.init_part, "new_head": self.new_head}
+        start["init_adapter"] = self.init_adapter
         given = {name: value for name, value in start.items() if value}
         taught = {"teacher": self.teacher} if self.teacher else {}
         return flatten({"data": self.data, **given, **taught, **self.further, **parts})

@@ -31,6 +31,8 @@ class Start:
     """The preprocessing of these weights; None if unknown."""
     account: tuple[str, ...]
     """Sentences that say which tensors were used, changed, drawn anew and left out."""
+    adapter: str | None = None
+    """Folder of PEFT whose adapters are among the weights, as the user gave it."""
     provenance: tuple[Any, ...] = ()
     """Origin of the weights, the oldest file first, as the header of a weights file has it: JSON."""
 
@@ -39,7 +41,8 @@ class Start:
         """The facts that fix the initial parameters, as JSON values."""
         preprocess = None if self.preprocess is None else self.preprocess.to_json()
         facts = {"name": self.name, "digest": self.digest, "preprocess": preprocess}
-        return {**facts, "part": self.part, "new_head": self.new_head}
+        adapter = {} if self.adapter is None else {"adapter": self.adapter}
+        return {**facts, "part": self.part, "new_head": self.new_head, **adapter}
 
 
 def frozen_names(names: Iterable[str], patterns: Iterable[str]) -> frozenset[str]:

@@ -63,6 +63,9 @@ class ConvertFiles:
     """Key of the dictionary in a .pth file that holds the tensors, such as teacher or state_dict."""
     text: tyro.conf.FlagCreatePairsOff[bool] = False
     """Also write the text tower beside the model, of a CLIP or a SigLIP, and its tokenizer."""
+    lora: tyro.conf.FlagCreatePairsOff[bool] = False
+    """SRC is a run that trains adapters: write only these and the head, as a folder that PEFT loads onto
+    the model of --to."""
     allow_nonfinite: tyro.conf.FlagCreatePairsOff[bool] = False
     """Accept NaN and infinite values, which are otherwise refused; the provenance says so."""
     verify: tyro.conf.FlagCreatePairsOff[bool] = False
@@ -103,6 +106,8 @@ def main(argv: list[str], prog: str = "parity convert") -> int:
             f"expected SRC and DST, got {len(arguments.paths)} paths; {prog} --help explains"
         )
     source, out = arguments.paths
+    if arguments.lora:
+        return _write_lora(arguments, source, out, console)
     return _convert_one(arguments, source, out, console)
 
 
@@ -110,6 +115,22 @@ def _convert_one(arguments: ConvertFiles, source: Path, out: Path, console: Cons
     with weights_of(str(source), arguments.step) as weights:
         write = _convert_file if arguments.into is None else _put_into_host
         return write(arguments, Path(weights), out, console)
+
+
+def _write_lora(arguments: ConvertFiles, source: Path, out: Path, console: Console) -> int:
+    from rich.markup import escape
+
+    from parity.runs.weights import write_run_lora
+
+    if not arguments.to:
+        raise ConfigError("--lora: give --to DIALECT, the model that PEFT is to load it onto")
+    step, layers = write_run_lora(source, out, arguments.to, arguments.step, force=arguments.force)
+    console.print(
+        f"[bold]{escape(str(out))}[/]  the LoRA of step {step}: {len(layers)} layers, such as"
+        f" {escape(layers[0])}",
+        soft_wrap=True,
+    )
+    return 0
 
 
 def _check_into(arguments: ConvertFiles) -> None:

@@ -56,24 +56,30 @@ def with_adapter(base: Container, adapter: str | Path | None) -> tuple[Container
             )
         return base, ()
     folder = Path(adapter)
-    config, tensors = _read(folder)
-    deltas, saved = _parts(tensors, folder)
+    config, tensors = read_folder(folder)
+    deltas, saved = parts_of(tensors, folder)
     merged, names = dict(base.tensors), {}
     for module, pair in deltas.items():
-        name = _place(f"{module}.weight", base.tensors, folder)
-        merged[name] = _merged(name, merged[name], pair, _scaling(module, pair["A"], config))
+        name = place_of(f"{module}.weight", base.tensors, folder)
+        merged[name] = _merged(name, merged[name], pair, scaling_of(module, pair["A"], config))
         names[name] = module
     for own, stored in saved.items():
-        name = _place(own, base.tensors, folder)
+        name = place_of(own, base.tensors, folder)
         if merged[name].shape != stored.shape:
             raise WeightsError(f"{folder}: {own} is {stored.shape}, in {base.path} {merged[name].shape}")
         merged[name] = stored
     also = f" and {len(saved)} tensors of its own" if saved else ""
-    note = f"merged the LoRA of {folder.name} (sha256 {digest_of([_weights(folder)])[:12]}) into"
+    note = f"merged the LoRA of {folder.name} (sha256 {digest_of([weights_of(folder)])[:12]}) into"
     return replace(base, tensors=merged), (f"{note} {len(names)} layers{also}",)
 
 
-def _read(folder: Path) -> tuple[Mapping[str, Any], Mapping[str, Stored]]:
+def read_folder(folder: Path) -> tuple[Mapping[str, Any], Mapping[str, Stored]]:
+    """Read the config and open the tensors of PEFT's folder.
+
+    Raises:
+        ConfigError: it is of another kind than LoRA, or of one with another arithmetic.
+        MissingFileError: a file of it is missing.
+    """
     if not (folder / ADAPTER).is_file():
         raise MissingFileError(
             f"--adapter {folder}: no {ADAPTER} there; give the folder that PEFT wrote"
@@ -87,7 +93,7 @@ def _read(folder: Path) -> tuple[Mapping[str, Any], Mapping[str, Stored]]:
             f"{folder / ADAPTER}: {', '.join(f'{name} = {config[name]!r}' for name in on)}, which is not"
             " merged here; save what model.merge_and_unload() returns"
         )
-    return config, open_container(_weights(folder)).tensors
+    return config, open_container(weights_of(folder)).tensors
 
 
 def _not_merged(config: Mapping[str, Any]) -> Iterator[str]:
@@ -100,14 +106,15 @@ def _not_merged(config: Mapping[str, Any]) -> Iterator[str]:
             yield name
 
 
-def _weights(folder: Path) -> Path:
+def weights_of(folder: Path) -> Path:
+    """Return the file of an adapter's tensors. MissingFileError: there is none."""
     for name in ADAPTER_WEIGHTS:
         if (folder / name).is_file():
             return folder / name
     raise MissingFileError(f"--adapter {folder}: none of {', '.join(ADAPTER_WEIGHTS)} there")
 
 
-def _parts(
+def parts_of(
     tensors: Mapping[str, Stored], folder: Path
 ) -> tuple[dict[str, dict[str, Stored]], dict[str, Stored]]:
     """Return the matrices A and B by module, and the tensors that replace those of the base."""
@@ -128,7 +135,7 @@ def _parts(
     return deltas, saved
 
 
-def _place(own: str, tensors: Mapping[str, Stored], folder: Path) -> str:
+def place_of(own: str, tensors: Mapping[str, Stored], folder: Path) -> str:
     """Return the base's name of a tensor, which may have another prefix there."""
     if own in tensors:
         return own
@@ -158,7 +165,7 @@ def _otherwise_spelled(own: str, tensors: Mapping[str, Stored]) -> Iterator[str]
         return
 
 
-def _scaling(module: str, a: Stored, config: Mapping[str, Any]) -> float:
+def scaling_of(module: str, a: Stored, config: Mapping[str, Any]) -> float:
     """Return alpha / r of a layer, by PEFT's patterns for single layers."""
     rank = _of_layer(module, config.get("rank_pattern"), config.get("r"))
     alpha = _of_layer(module, config.get("alpha_pattern"), config.get("lora_alpha"))

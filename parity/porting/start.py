@@ -5,15 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from parity.porting.adapters import weights_of
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.dialects.known import word
 from parity.porting.dialects.rewrites import State
+from parity.porting.lora import read_lora
 from parity.porting.provenance import Hop, digest_of, versions
 from parity.porting.transform import resized
 from vit_config import ViTConfig, Weights, WeightsError
+from vit_config.adapters import is_adapter
 from vit_config.errors import USER_ERRORS, UnstatedError
+from vit_config.lora import Lora
 from vit_config.parameters import parameters
 from vit_train.distilling import TeacherWeights
 from vit_train.start import Start
@@ -33,7 +38,14 @@ FREE = frozenset(
 """Fields of the schema in which a start point may differ from the model."""
 
 
-def read_start(source: str, cfg: ViTConfig, *, part: str | None = None, new_head: bool = False) -> Start:
+def read_start(
+    source: str,
+    cfg: ViTConfig,
+    *,
+    part: str | None = None,
+    new_head: bool = False,
+    adapter: str | None = None,
+) -> Start:
     """Fit the weights of a checkpoint to a model.
 
     Positions are resampled to another image size by the rule of the source's schema. The head is
@@ -44,6 +56,7 @@ def read_start(source: str, cfg: ViTConfig, *, part: str | None = None, new_head
         source: a file or folder of any dialect, or a name on the Hub.
         part: the model to take from a file that has several, such as ``state_dict_ema``.
         new_head: initialise the head even if it fits.
+        adapter: folder of a LoRA that PEFT trained on the source, to go on with.
 
     Raises:
         MissingFileError: there is no such file.
@@ -63,7 +76,16 @@ def read_start(source: str, cfg: ViTConfig, *, part: str | None = None, new_head
     problems += _misfits(found, wanted, drawn, left)
     if problems:
         raise WeightsError(f"--init {source}: does not fit the model: {'; '.join(problems)}")
-    arrays = {name: state.arrays[name].load() for name in wanted if name not in drawn}
+    carried = {} if adapter is None else read_lora(checkpoint, adapter)[1]
+    carried = {
+        name: each
+        for name, each in carried.items()
+        if is_adapter(name) or (each.shape == wanted.get(name) and not new_head)
+    }
+    drawn = [name for name in drawn if name not in carried]
+    arrays = {
+        name: state.arrays[name].load() for name in wanted if name not in drawn and name not in carried
+    }
     said = (
         f"start point {checkpoint.name} ({checkpoint.dialect.name}): {len(arrays)} of the model's"
         f" {len(wanted)} tensors are used",
@@ -72,19 +94,31 @@ def read_start(source: str, cfg: ViTConfig, *, part: str | None = None, new_head
         *state.said,
         *_listed("drawn anew", wanted, [name for name in wanted if name in drawn]),
         *_listed("left out", found, left),
+        *([] if adapter is None else [f"goes on with the LoRA of {Path(adapter).name}"]),
     )
-    digest = digest_of(checkpoint.container.files)
+    files = checkpoint.container.files
+    digest = digest_of([*files, *(() if adapter is None else (weights_of(Path(adapter)),))])
     hop = _hop(checkpoint, digest, said[1:])
     return Start(
         name=source,
         digest=digest,
         part=part,
         new_head=new_head,
-        arrays=arrays,
+        arrays={**arrays, **carried},
+        adapter=adapter,
         preprocess=_preprocess(checkpoint, cfg),
         account=said,
         provenance=tuple(each.to_dict() for each in (*checkpoint.hops, hop)),
     )
+
+
+def start_lora(source: str, cfg: ViTConfig, adapter: str, *, part: str | None = None) -> Lora:
+    """Read which layers a LoRA of PEFT adapts, given the checkpoint that it was trained on.
+
+    Raises:
+        MissingFileError, WeightsError, ConfigError: see `parity.porting.lora.read_lora`.
+    """
+    return read_lora(_read_as(source, part, cfg)[0], adapter)[0]
 
 
 def read_teacher(source: str) -> TeacherWeights:

@@ -5,14 +5,38 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from parity.porting.lora import write_lora
 from parity.runs.folder import read_manifest, read_run
-from vit_config import CheckpointError, write_weights
+from vit_config import CheckpointError, ConfigError, write_weights
 from vit_config.adapters import exported
 from vit_config.job import Job
 from vit_train.about import About
 from vit_train.best import best_so_far
 from vit_train.log import FILE as LOG
 from vit_train.log import read_log
+
+
+def write_run_lora(
+    folder: Path, out: Path, to: str, step: int | None = None, *, force: bool = False
+) -> tuple[int, tuple[str, ...]]:
+    """Write a run's adapters and heads, or their average if the recipe keeps one, as PEFT's folder.
+
+    Args:
+        to: the dialect of the model that they are loaded onto.
+        step: the step of the checkpoint; default: the newest that is whole.
+
+    Returns:
+        The step, and the library's names of the layers with adapters.
+
+    Raises:
+        ConfigError: the run trains no adapters, or the library has no layers for them.
+        MissingFileError, CheckpointError: see `parity.runs.folder.read_run`.
+    """
+    run = read_run(folder, step, cold=True)
+    if run.lora is None:
+        raise ConfigError(f"--lora: {folder} trains no adapters; leave --lora out")
+    held = run.state.params if run.state.ema is None else run.state.ema
+    return run.state.step, write_lora(run.config, run.lora, held, to, out, force=force)
 
 
 class Taken(NamedTuple):

@@ -134,7 +134,9 @@ def with_arrays(job: Job, state: TrainState, arrays: Mapping[str, np.ndarray]) -
     """Replace parameters in a numpy state before the first update; the average starts from them."""
     by_name = {leaf.name: leaf for leaf in leaves(abstract_model(job.model))}
     given = {
-        name: np.ascontiguousarray(by_name[name].from_common(array)).astype(state.params[name].dtype)
+        name: np.ascontiguousarray(
+            by_name[name].from_common(array) if name in by_name else array  # an adapter's, as it is
+        ).astype(state.params[name].dtype)
         for name, array in arrays.items()
     }
     params = {**state.params, **given}

@@ -49,7 +49,8 @@ class JobFile(Schema, frozen=True):
         """Fields of a job that state its initial parameters."""
         found = self.init if isinstance(self.init, dict) else {"name": self.init}
         new_head = bool(found.get("new_head"))
-        return {"init": found.get("name"), "init_part": found.get("part"), "new_head": new_head}
+        start = {"init": found.get("name"), "init_part": found.get("part"), "new_head": new_head}
+        return {**start, "init_adapter": found.get("adapter")}
 
 
 def base_job(

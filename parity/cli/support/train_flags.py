@@ -54,6 +54,8 @@ class Options(Source):
     damaged: Literal["refuse", "replace"] = "refuse"
     """On an image that cannot be read: stop and name it; or train on the next one in its place, leave it
     out of scores, and name all at the end."""
+    init_adapter: Annotated[str | None, _arg("DIR", "none")] = None
+    """Folder of a LoRA that PEFT trained on --init; the run goes on with it, without --lora-rank."""
     new_head: bool = False
     """Draw the head anew even where that of --init fits."""
     freeze: Annotated[tuple[str, ...], _arg("PATH [PATH ...]", "nothing")] = ()
@@ -140,11 +142,22 @@ def lora_flags(lora: Lora | None) -> dict[str, Any]:
 
 
 def read_lora(options: Options) -> Lora | None:
-    """Return the adapters that flags ask for; None for none.
+    """Return the adapters that flags ask for, or those of --init-adapter; None for none.
 
     Raises:
-        ConfigError: a flag of adapters is given without a rank.
+        ConfigError: a flag of adapters is given without a rank, or contradicts --init-adapter.
     """
+    if options.init and options.init_adapter:
+        from parity.porting.start import start_lora
+
+        lora = start_lora(options.init, options.model, options.init_adapter, part=options.init_part)
+        flags = lora_flags(lora)
+        if options.lora_rank is not None and flags != {n: getattr(options, n) for n in flags}:
+            raise ConfigError(
+                f"--lora-rank: {options.init_adapter} has a rank ({lora.rank}), an alpha ({lora.alpha})"
+                " and layers of its own; leave the flags of --lora out"
+            )
+        return lora
     if options.lora_rank is not None:
         return Lora(rank=options.lora_rank, alpha=options.lora_alpha, targets=options.lora_targets)
     for flag in ("lora_alpha", "lora_targets"):

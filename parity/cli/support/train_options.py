@@ -102,7 +102,9 @@ class Request(typing.NamedTuple):
             return None
         from parity.porting.start import read_start
 
-        return read_start(job.init, job.model, part=job.init_part, new_head=job.new_head)
+        return read_start(
+            job.init, job.model, part=job.init_part, new_head=job.new_head, adapter=job.init_adapter
+        )
 
     def read_teacher(self) -> TeacherWeights | None:
         """Read the model to learn from; None if there is none."""
@@ -164,6 +166,7 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         init=base.init,
         init_part=base.init_part,
         new_head=base.new_head,
+        init_adapter=base.init_adapter,
         freeze=base.freeze,
         **lora_flags(base.lora),
         best=base.best,
@@ -184,9 +187,12 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
             )
         recipe = recipe.replace(dtype=options.dtype)
     _check_framework(options, recipe)
-    start = {"init": options.init, "init_part": options.init_part, "new_head": options.new_head}
-    if options.init is None and (options.init_part or options.new_head):
-        raise ConfigError("--init-part and --new-head go with --init, which names what to start from")
+    names = ("init", "init_part", "new_head", "init_adapter")
+    start = {name: getattr(options, name) for name in names}
+    if options.init is None and any(start.values()):
+        raise ConfigError(
+            "--init-part, --init-adapter and --new-head go with --init, which names what to start from"
+        )
     job = Job(
         options.model,
         recipe,

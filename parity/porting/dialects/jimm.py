@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from parity.porting.dialects.big_vision import POOL
 from parity.porting.dialects.dialect import Dialect, by_code
+from parity.porting.dialects.hf.siglip import no_head
 from parity.porting.dialects.table import dense, flax_attention, flax_norm, respelled, row
 
 CODE = "jimm/common/vit.py"
@@ -43,6 +44,7 @@ DIALECTS = (
         tables=(TABLE,),
         marks=("patch_embeddings/kernel", "transformer/blocks/layers/0/norm1/scale", "MAPHead/probe"),
         can={"act": ("gelu_tanh",), "class_token": (False,), "pool": ("map",)},
+        limits=no_head,
         fixed={
             **by_code("jimm/common/transformer.py: nnx.gelu, which approximates", act="gelu_tanh"),
             **by_code("jimm/models/siglip.py: layernorm_epsilon = 1e-6", norm_eps=1e-6),

@@ -1,4 +1,4 @@
-"""KerasHub's ViT: ``.weights.h5``, ``.keras`` and preset folders, of the backbone or with its classifier."""
+"""KerasHub's ViT: ``.weights.h5``, ``.keras`` and preset folders, of a backbone or a classifier."""
 
 from __future__ import annotations
 

@@ -303,7 +303,8 @@ def _refusal(
             f"no Vision Transformer of a known dialect under {part!r}, whose tensors are {names} ...;"
             f" there is {_listed(every)}"
         )
-    if said := stranger(opened.container.tensors) or unfit(opened.container.tensors):
+    tensors, _ = unwrapped(opened.container.tensors)
+    if said := stranger(tensors) or unfit(tensors):
         return said
     for each in dialects:
         opened.sidecars.fields(each)  # raises a more precise error if a config file states another model

@@ -66,6 +66,22 @@ STRANGERS = (
         ("class_pos_emb", "encoder.layers.*.self_attn.q_proj.weight"),
         "it turns the class token by angles that it has learned",
     ),
+    Stranger(
+        "Gemma 4's vision tower",
+        ("position_embedding_table", "input_proj.weight"),
+        "it has norms on both ends of each branch, clipped layers and a pooling to several tokens",
+    ),
+    Stranger(
+        "jimm's ViT or CLIP",
+        ("cls_token", "ln_post/scale", "transformer/blocks/layers/*/norm1/scale"),
+        "the norms of its blocks have another epsilon than those around them",
+    ),
+    Stranger(
+        "jimm since it stacks its blocks",
+        ("vision_position_ids", "encoder/layers/norm1/scale"),
+        "its blocks have another epsilon or GELU than what is around them; its save_pretrained writes"
+        " Hugging Face's files, which are read",
+    ),
     Stranger("PaSST, of spectrograms", ("freq_new_pos_embed", "time_new_pos_embed"), SPECTROGRAMS),
 )
 

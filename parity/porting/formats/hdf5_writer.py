@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-
 from parity.porting.formats.base import Progress, Stored
 from parity.porting.formats.hdf5 import CONTIGUOUS, LAYOUT, MAGIC, NOWHERE, SPACE, TABLE, TYPE
 from vit_config.errors import ConfigError
@@ -43,7 +42,7 @@ def write_hdf5(
     for name, stored in tensors.items():
         if stored.dtype.name not in _FLOATS:
             raise ConfigError(
-                f"{name}: Keras' files hold no {stored.dtype} without their own marks; give --dtype float32"
+                f"{name}: Keras' files hold no {stored.dtype} that we could write; give --dtype float32"
             )
     with atomic_file(path, force=force, check=check) as file:
         head, places = _head(tensors)

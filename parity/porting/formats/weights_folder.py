@@ -39,7 +39,13 @@ SHARD = ".distcp"
 OF_A_RUN = ("run.json", "weights.safetensors")
 """The files that a training run writes first and last."""
 
-SIDECARS = ("config.json", "preprocessor_config.json", "open_clip_config.json", "trainer_state.json", "task.json")
+SIDECARS = (
+    "config.json",
+    "preprocessor_config.json",
+    "open_clip_config.json",
+    "trainer_state.json",
+    "task.json",
+)
 """JSON files that describe the weights."""
 
 TASK = "task.weights.h5"
@@ -108,9 +114,7 @@ def find_weights(folder: Path) -> Path:
     )
 
 
-def with_task(
-    folder: Path, backbone: Container, read: Callable[[Path, Budget], Container]
-) -> Container:
+def with_task(folder: Path, backbone: Container, read: Callable[[Path, Budget], Container]) -> Container:
     """Add the layers that KerasHub keeps in a file of their own, if there is one.
 
     Args:
@@ -121,9 +125,7 @@ def with_task(
         return backbone
     head = read(path, budget_of(path, [path]))
     layers = {name: each for name, each in head.tensors.items() if name.startswith("layers/")}
-    return replace(
-        backbone, files=(*backbone.files, path), tensors={**layers, **backbone.tensors}
-    )
+    return replace(backbone, files=(*backbone.files, path), tensors={**layers, **backbone.tensors})
 
 
 def in_shards(folder: Path) -> str:

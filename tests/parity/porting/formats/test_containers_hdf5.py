@@ -30,7 +30,7 @@ OF_H5PY = (
     "K//aX478Z+XNdZkXU9c6jvh7PkaYD4EPg/kQ+EgzHwIfWeZD4GOK+RD4yDEfAh8zbcmHnK+j9BmmeeEJlnTMiY4J0fEjCvvo"
     "/NILGgcHTCQuIg8Yds4tVU9VN/G7yoa/HOm/2+D0NQ2z97ZBXI5lZdxfjtZp+xPXxQ9meV4Q+PjEfAh85NuSjz9w8C/2"
 )  # fmt: skip
-"""Groups with arrays of four types, an empty one, a text, an attribute, and twelve scalars in one group."""
+"""Groups with arrays of four types, an empty one, a text, an attribute, and twelve scalars."""
 
 
 def test_what_h5py_wrote_is_read(tmp_path):

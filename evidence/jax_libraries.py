@@ -1,0 +1,233 @@
+"""Libraries of JAX and Keras: their own model to a file, to both twins, and back into their own class.
+
+    PYTHONPATH=.:BONSAI:JIMM KERAS_BACKEND=jax python -m evidence.jax_libraries \
+        [--write docs/jax_libraries.md] [--trees tests/support/jax_trees.json]
+
+BONSAI and JIMM are checkouts of jax-ml/bonsai and of pythoncrazy/jimm (its `src`), which no index has;
+keras-hub is installed. Each model is built tiny, drawn anew in float64 and saved as its users do.
+Bonsai's DINOv3 turns queries and keys in bfloat16; here it is run with float64 in its place. What is
+left are parts that the libraries compute in float32. Exit status 1 if an error is above 1e-6.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+from flax import nnx, serialization
+
+from parity.porting.checkpoint import Checkpoint, read_checkpoint
+from parity.porting.conversion import convert
+from tests.support.dialect_proof import images_for, twin_logits
+from tests.support.tiny import error
+from vit_config import Rope
+
+LIMIT = 1e-6
+INTRODUCTION = """# Libraries of JAX and Keras
+
+For those whose Vision Transformer is of bonsai, jimm or KerasHub.
+
+Written by `python -m evidence.jax_libraries --write docs/jax_libraries.md` on {day}, with bonsai
+at 3628425 (2026-03-27), jimm at 73f4bfb (2025-07-19), keras {keras} and keras-hub {keras_hub}.
+Each model is the library's own class, built tiny, drawn anew and saved as its users save it. `out` is
+the largest relative difference between what it makes of images and what both twins make of them, in
+float64 but for what the library computes in float32; `back` is that of the same class after it loaded
+what was written back.
+
+| model | saved as | dialect | out | back |
+|---|---|---|---|---|
+"""
+Run = Callable[[np.ndarray], np.ndarray]
+"""Images (B, H, W, C) to tokens, a pooled vector or logits."""
+
+
+class Case(NamedTuple):
+    """A model of a library."""
+
+    name: str
+    saved_as: str
+    save: Callable[[Path], Path]
+    run: Run
+    reload: Callable[[Path], Run]
+    """Loads the folder that was written back into a fresh model."""
+    given: Mapping[str, Any]
+
+
+def _nnx(name: str, model: Any, call: Callable[[Any, Any], Any], under: str = "", **given: Any) -> Case:
+    state, rng = nnx.state(model, nnx.Param), np.random.default_rng(0)
+    for path, variable in nnx.to_flat_state(state):
+        gain = float(path[-1] in ("scale", "lambda1"))
+        variable.set_value(jnp.asarray(gain + 0.2 * rng.standard_normal(variable.get_value().shape)))
+    nnx.update(model, state)
+    model.eval()
+
+    def save(folder: Path) -> Path:
+        with ocp.StandardCheckpointer() as checkpointer:
+            checkpointer.save(folder / "state", nnx.to_pure_dict(state))
+        return folder / "state"
+
+    def reload(folder: Path) -> Run:
+        read = serialization.msgpack_restore((folder / "model.msgpack").read_bytes())
+        pure = nnx.to_pure_dict(state)
+        again = nnx.restore_int_paths({**pure, under: read} if under else _completed(pure, read))
+        for _, variable in nnx.to_flat_state(state):
+            variable.set_value(jnp.full_like(variable.get_value(), 7))  # so that nothing is left
+        nnx.replace_by_pure_dict(state, again)
+        nnx.update(model, state)
+        return lambda images: np.asarray(call(model, jnp.asarray(images)))
+
+    return Case(name, "Orbax", save, lambda images: np.asarray(call(model, jnp.asarray(images))),
+                reload, given)  # fmt: skip
+
+
+def _completed(pure: Any, read: Any) -> Any:
+    """A tree with what the other has beside it: a mask token, which no encoder uses."""
+    if not isinstance(pure, dict):
+        return read
+    return {key: _completed(each, read[str(key)]) if str(key) in read else each
+            for key, each in pure.items()}  # fmt: skip
+
+
+def _bonsai() -> Iterator[Case]:
+    from bonsai.models.dinov3 import modeling as dinov3  # pyright: ignore[reportMissingImports]
+    from bonsai.models.vit import modeling as vit  # pyright: ignore[reportMissingImports]
+
+    cfg = vit.ModelConfig((12, 12), (4, 4), 3, 20, 0.0, 0.0, 5, 24, 1e-3, 2, 3)
+    model = vit.ViTClassificationModel(cfg, rngs=nnx.Rngs(0))
+    yield _nnx("bonsai's ViT", model, lambda model, x: model(x, rngs=None), norm_eps=1e-3)
+    wide = {"float32": jnp.float64, "bfloat16": jnp.float64}
+    dinov3.jnp = SimpleNamespace(**{**{name: getattr(jnp, name) for name in dir(jnp)}, **wide})
+    for gated, act in ((False, "gelu"), (True, "silu")):
+        cfg = dinov3.ModelConfig(
+            patch_size=(4, 4), hidden_size=24, intermediate_size=20, num_hidden_layers=2,
+            num_attention_heads=3, image_size=12, num_register_tokens=2, use_gated_mlp=gated,
+            hidden_act=act, rope_theta=50.0,
+        )  # fmt: skip
+        yield _nnx(
+            f"bonsai's DINOv3, {act}",
+            dinov3.Dinov3ViTModel(cfg, rngs=nnx.Rngs(0)),
+            lambda model, x: model(x.transpose(0, 3, 1, 2))["pooler_output"],
+            norm_eps=1e-5, num_heads=3, image_size=(12, 8), act={"gelu": "gelu_tanh"}.get(act, act),
+            rope=Rope(kind="centered", theta=50.0, pairs="half"),
+        )  # fmt: skip
+
+
+def _jimm() -> Iterator[Case]:
+    from jimm.models.siglip import SigLIP  # pyright: ignore[reportMissingImports]
+
+    model = SigLIP(12, 2, 64, 4, 5, 7, 64, 1, 1)
+    yield _nnx("jimm's SigLIP", model, lambda model, x: model.encode_image(x), "vision_model")
+
+
+def _keras() -> Iterator[Case]:
+    import keras  # pyright: ignore[reportMissingImports]
+    from keras_hub.models import (  # pyright: ignore[reportMissingImports]
+        ViTBackbone,
+        ViTImageClassifier,
+    )
+
+    keras.config.set_floatx("float64")
+
+    def backbone(**changes: Any) -> Any:
+        sizes = {"image_shape": (12, 8, 3), "patch_size": (4, 4), "num_layers": 2, "num_heads": 5,
+                 "hidden_dim": 20, "mlp_dim": 24, "layer_norm_epsilon": 1e-3}  # fmt: skip
+        return ViTBackbone(**{**sizes, **changes})
+
+    def case(name: str, saved_as: str, model: Any, **given: Any) -> Case:
+        rng = np.random.default_rng(0)
+        for weight in model.weights:
+            weight.assign(weight.path.endswith("gamma") + 0.2 * rng.standard_normal(weight.shape))
+
+        def save(folder: Path) -> Path:
+            path = folder / ("preset" if saved_as == "preset" else f"model{saved_as}")
+            {"preset": model.save_to_preset, ".keras": model.save, ".weights.h5": model.save_weights}[
+                saved_as
+            ](str(path))
+            return path
+
+        def reload(folder: Path) -> Run:
+            if isinstance(model, ViTBackbone):
+                again = ViTBackbone.from_preset(str(folder))
+            else:
+                config = json.loads((folder / "config.json").read_text())
+                again = keras.saving.deserialize_keras_object(config)
+                again.load_weights(str(folder / "model.weights.h5"))
+            return lambda images: np.asarray(again(images))
+
+        return Case(name, saved_as, save, lambda images: np.asarray(model(images)), reload, given)
+
+    plain = {"use_class_token": False, "use_mha_bias": False, "use_mlp_bias": False,
+             "use_patch_bias": False}  # fmt: skip
+    yield case("KerasHub's ViT", "preset", backbone())
+    yield case("KerasHub's ViT, no biases", ".keras", backbone(**plain))
+    yield case("KerasHub's classifier", "preset", ViTImageClassifier(backbone(), num_classes=3))
+    yield case(
+        "KerasHub's classifier, mean", ".weights.h5",
+        ViTImageClassifier(backbone(num_layers=1), num_classes=3, pooling="gap"),
+        norm_eps=1e-3, image_size=(12, 8), pool="mean", head_activation="none",
+    )  # fmt: skip
+    yield case(
+        "KerasHub's classifier, hidden layer", ".keras",
+        ViTImageClassifier(backbone(), num_classes=3, intermediate_dim=6, activation="softmax"),
+    )  # fmt: skip
+
+
+def _line(case: Case, folder: Path) -> tuple[Checkpoint, float, float]:
+    source = read_checkpoint(case.save(folder), given=case.given)
+    convert(source, to="parity", out=folder / "own.safetensors")
+    images = images_for(source.config)
+    expected = case.run(images.transpose(0, 2, 3, 1))
+    pooled = expected
+    if expected.ndim == 3:  # a backbone's tokens
+        pooled = expected[:, 0] if source.config.pool == "class" else expected.mean(1)
+    out = max(error(each, pooled) for each in twin_logits(folder / "own.safetensors", images).values())
+    convert(folder / "own.safetensors", to=source.dialect.name, out=folder / "back")
+    back = error(case.reload(folder / "back")(images.transpose(0, 2, 3, 1)), expected)
+    return source, out, back
+
+
+def main() -> int:
+    """Make the table; the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--write", type=Path, default=None)
+    parser.add_argument("--trees", type=Path, default=None)
+    arguments = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    lines, trees, worst = [], {}, 0.0
+    for cases in (_bonsai, _jimm, _keras):
+        for case in cases():
+            with tempfile.TemporaryDirectory() as folder:
+                source, out, back = _line(case, Path(folder))
+            lines.append(
+                f"| {case.name} | {case.saved_as} | {source.dialect.name} | {out:.0e} | {back:.0e} |"
+            )
+            print(lines[-1], flush=True)
+            worst = max(worst, out, back)
+            trees[case.name] = {
+                "schema": json.loads(source.config.to_json()),
+                "dialect": source.dialect.name,
+                "names": {name: each.shape for name, each in source.tensors.items()},
+            }
+    if arguments.write:
+        told = {name: version(name.replace("_", "-")) for name in ("keras", "keras_hub")}
+        text = INTRODUCTION.format(day=date.today(), **told) + "\n".join(lines) + "\n"
+        arguments.write.write_text(text, encoding="utf-8")
+    if arguments.trees:
+        arguments.trees.write_text(json.dumps(trees) + "\n", encoding="utf-8")
+    return int(worst > LIMIT)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

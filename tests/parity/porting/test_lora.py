@@ -1,0 +1,129 @@
+"""A LoRA of PEFT goes on in a run here, in either framework, and back, exactly."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import load_file, save_file
+
+import vit_jax.train.run
+import vit_torch.train.run
+from parity.cli import convert as convert_command
+from parity.porting.checkpoint import read_checkpoint
+from parity.porting.conversion import convert
+from parity.porting.lora import read_lora, write_lora
+from parity.porting.start import read_start, start_lora
+from parity.runs.folder import read_run
+from tests.support.convert_cases import arrays_of
+from tests.support.tiny import TINY, error
+from tests.support.tiny_tfds import write_tiny_set
+from vit_config import ConfigError, Preprocess, Recipe, write_weights
+from vit_config.adapters import exported
+from vit_config.job import Job
+
+CFG = TINY.replace(depth=2, num_classes=3)
+CONFIG = {"peft_type": "LORA", "r": 2, "lora_alpha": 5, "modules_to_save": ["head"]}
+QKV, PROJ = "blocks.{}.attn.qkv", "blocks.{}.attn.proj"
+
+
+@pytest.fixture
+def base(tmp_path):
+    """A model by timm's names, and what it is made of."""
+    write_weights(tmp_path / "own.safetensors", CFG, arrays_of(CFG), Preprocess())
+    convert(tmp_path / "own.safetensors", to="timm", out=tmp_path / "timm")
+    return tmp_path / "timm"
+
+
+def adapter(folder, layers, config=CONFIG, head=True):
+    """PEFT's folder with LoRAs of these layers (name: rows), drawn, and a head of ones."""
+    draw, D = torch.Generator().manual_seed(3), CFG.hidden_size
+    made = {
+        "base_model.model.head.weight": torch.ones(3, D),
+        "base_model.model.head.bias": torch.ones(3),
+    }
+    made = made if head else {}
+    for name, rows in layers.items():
+        made[f"base_model.model.{name}.lora_A.weight"] = torch.randn(2, D, generator=draw)
+        made[f"base_model.model.{name}.lora_B.weight"] = torch.randn(rows, 2, generator=draw)
+    folder.mkdir()
+    save_file(made, folder / "adapter_model.safetensors")
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    return folder
+
+
+def fused(folder, **options):
+    D = CFG.hidden_size
+    return adapter(folder, {QKV.format(0): 3 * D, PROJ.format(1): D}, **options)
+
+
+def test_a_run_goes_on_with_it_and_gives_it_back(base, tmp_path):
+    """Before a step, in both frameworks, the run's adapters are PEFT's, bit by bit."""
+    folder = fused(tmp_path / "lora")
+    write_tiny_set(tmp_path)
+    lora = start_lora(str(base), CFG, str(folder))
+    assert (lora.rank, lora.alpha, set(lora.targets)) == (2, 5, {QKV.format(0), PROJ.format(1)})
+    job = Job(CFG, Recipe(epochs=1, batch_size=8), "tfds:tiny_rectangles", init=str(base), lora=lora)
+    before = load_file(folder / "adapter_model.safetensors")
+    merged = read_checkpoint(base, adapter=folder).arrays
+    for framework, room in (("jax", vit_jax.train.run), ("torch", vit_torch.train.run)):
+        run_dir, start = tmp_path / framework, read_start(str(base), CFG, adapter=str(folder))
+        assert start.identity["adapter"] == str(folder)
+        options = {"devices": None} if framework == "jax" else {}
+        room.train(
+            job, run_dir=run_dir, data_dir=tmp_path, start=start, stop_after=0,
+            console=Console(quiet=True), **options,
+        )  # fmt: skip
+        run = read_run(run_dir)
+        whole = exported(run.state.params, run.lora, transposed=False)
+        for name, array in whole.items():
+            assert error(array, merged[name].load()) < 1e-6, name
+        out = tmp_path / f"{framework}-lora"
+        assert convert_command.main([str(run_dir), str(out), "--to", "timm", "--lora"]) == 0
+        after = load_file(out / "adapter_model.safetensors")
+        assert after.keys() == before.keys()
+        assert all(torch.equal(after[name], before[name]) for name in before)
+        config = json.loads((out / "adapter_config.json").read_text())
+        assert (config["r"], config["lora_alpha"], config["modules_to_save"]) == (2, 5, ["head"])
+
+
+def test_queries_and_keys_apart_are_joined_and_taken_apart(tmp_path, base):
+    """transformers has them apart; a smaller rank of another layer is filled with zeros."""
+    convert(base, to="hf", out=tmp_path / "hf")
+    D, block = CFG.hidden_size, "vit.encoder.layer.1.attention"
+    layers = {f"{block}.attention.query": D, f"{block}.attention.value": D, f"{block}.output.dense": D}
+    folder = adapter(tmp_path / "lora", layers, head=False)
+    source = read_checkpoint(tmp_path / "hf")
+    lora, found = read_lora(source, folder)
+    assert (lora.rank, lora.scale) == (4, 2.5)
+    whole = exported(
+        {**{n: a.load() for n, a in source.arrays.items()}, **found}, lora, transposed=False
+    )
+    merged = read_checkpoint(tmp_path / "hf", adapter=folder).arrays
+    for name, array in merged.items():
+        np.testing.assert_array_equal(whole[name], array.load(), err_msg=name)
+    params = {**{name: each.load() for name, each in source.arrays.items()}, **found}
+    write_lora(source.config, lora, params, "hf", tmp_path / "back")
+    before = load_file(folder / "adapter_model.safetensors")
+    after = load_file(tmp_path / "back" / "adapter_model.safetensors")
+    for name, each in before.items():
+        assert torch.equal(after[name], each), name
+    again = read_checkpoint(tmp_path / "hf", adapter=tmp_path / "back").arrays
+    for name, array in merged.items():
+        if not name.startswith("head"):
+            np.testing.assert_array_equal(again[name].load(), array.load(), err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("layers", "config", "said"),
+    [
+        ({"head": 3}, CONFIG, "head.weight is no linear layer before the head; merge it"),
+        ({QKV.format(0): 90, PROJ.format(0): 30}, {**CONFIG, "alpha_pattern": {"proj": 7}}, "not the same"),
+        ({QKV.format(0): 90}, {**CONFIG, "use_dora": True}, "use_dora"),
+    ],
+)  # fmt: skip
+def test_what_no_run_trains_is_refused(layers, config, said, base, tmp_path):
+    folder = adapter(tmp_path / "lora", layers, config, head=False)
+    with pytest.raises(ConfigError, match=said):
+        read_lora(read_checkpoint(base), folder)
