@@ -19,8 +19,7 @@ from parity.porting.adapters import PREFIX, parts_of, place_of, read_folder, sca
 from parity.porting.checkpoint import Checkpoint
 from parity.porting.dialects import called
 from parity.porting.dialects.dialect import Dialect
-from parity.porting.dialects.matching import bind
-from parity.porting.dialects.table import Bound, bind_theirs
+from parity.porting.dialects.table import Bound, bind_ours, bind_theirs
 from parity.porting.dialects.transfer import write
 from parity.porting.formats import write_safetensors
 from parity.porting.formats.base import Stored
@@ -109,7 +108,7 @@ def write_lora(
     dialect = _holding(cfg, to)
     tensors: dict[str, np.ndarray] = {}
     left = [name.removesuffix(A) for name in params if name.endswith(A)]
-    for one in bind(dialect, cfg, dict.fromkeys(parameters(cfg), Stored.of(np.zeros(())))):
+    for one in _in_memory(dialect, cfg):
         ours = one.ours[0] or ""
         if ours.startswith(HEADS):
             tensors |= _parts(one, params[ours], cfg)
@@ -135,6 +134,13 @@ def write_lora(
         write_safetensors(folder / ADAPTER_WEIGHTS[0], named, metadata={"format": "pt"}, sealed=False)
         (folder / ADAPTER).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     return tuple(adapted)
+
+
+def _in_memory(dialect: Dialect, cfg: ViTConfig) -> list[Bound]:
+    """Match a model's parameters with the library's names of modules, which PEFT takes: of several
+    tables, those of a dialect in memory are the last."""
+    tried = [bind_ours(table, cfg, parameters(cfg)) for table in dialect.tables]
+    return next(bound for bound, left in reversed(tried) if not left)
 
 
 def _places(base: Checkpoint) -> dict[str, Bound]:

@@ -11,6 +11,8 @@ from safetensors.torch import load_file, save_file
 import vit_jax.train.run
 import vit_torch.train.run
 from parity.cli import convert as convert_command
+from parity.cli.support.job_file import base_job
+from parity.cli.support.train_options import parse
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
 from parity.porting.lora import read_lora, write_lora
@@ -65,6 +67,10 @@ def test_a_run_goes_on_with_it_and_gives_it_back(base, tmp_path):
     lora = start_lora(str(base), CFG, str(folder))
     assert (lora.rank, lora.alpha, set(lora.targets)) == (2, 5, {QKV.format(0), PROJ.format(1)})
     job = Job(CFG, Recipe(epochs=1, batch_size=8), "tfds:tiny_rectangles", init=str(base), lora=lora)
+    flags = ["--init", str(base), "--init-adapter", str(folder), "--data", "tfds:tiny_rectangles"]
+    assert parse(flags, prog="parity train").job.lora == lora
+    with pytest.raises(ConfigError, match="leave the flags of --lora out"):
+        parse([*flags, "--lora-rank", "8"], prog="parity train")
     before = load_file(folder / "adapter_model.safetensors")
     merged = read_checkpoint(base, adapter=folder).arrays
     for framework, room in (("jax", vit_jax.train.run), ("torch", vit_torch.train.run)):
@@ -75,6 +81,8 @@ def test_a_run_goes_on_with_it_and_gives_it_back(base, tmp_path):
             job, run_dir=run_dir, data_dir=tmp_path, start=start, stop_after=0,
             console=Console(quiet=True), **options,
         )  # fmt: skip
+        again = base_job(None, run_dir / "run.json")
+        assert (again.init_adapter, again.lora) == (str(folder), lora)
         run = read_run(run_dir)
         whole = exported(run.state.params, run.lora, transposed=False)
         for name, array in whole.items():
@@ -91,8 +99,8 @@ def test_a_run_goes_on_with_it_and_gives_it_back(base, tmp_path):
 def test_queries_and_keys_apart_are_joined_and_taken_apart(tmp_path, base):
     """transformers has them apart; a smaller rank of another layer is filled with zeros."""
     convert(base, to="hf", out=tmp_path / "hf")
-    D, block = CFG.hidden_size, "vit.encoder.layer.1.attention"
-    layers = {f"{block}.attention.query": D, f"{block}.attention.value": D, f"{block}.output.dense": D}
+    D, block = CFG.hidden_size, "vit.layers.1.attention"  # the names in memory, not those of the file
+    layers = {f"{block}.q_proj": D, f"{block}.v_proj": D, f"{block}.o_proj": D}
     folder = adapter(tmp_path / "lora", layers, head=False)
     source = read_checkpoint(tmp_path / "hf")
     lora, found = read_lora(source, folder)
@@ -119,7 +127,7 @@ def test_queries_and_keys_apart_are_joined_and_taken_apart(tmp_path, base):
     ("layers", "config", "said"),
     [
         ({"head": 3}, CONFIG, "head.weight is no linear layer before the head; merge it"),
-        ({QKV.format(0): 90, PROJ.format(0): 30}, {**CONFIG, "alpha_pattern": {"proj": 7}}, "not the same"),
+        ({QKV.format(0): 90, PROJ.format(0): 30}, {**CONFIG, "alpha_pattern": {"proj": 7}}, "same"),
         ({QKV.format(0): 90}, {**CONFIG, "use_dora": True}, "use_dora"),
     ],
 )  # fmt: skip
