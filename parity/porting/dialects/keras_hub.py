@@ -140,16 +140,23 @@ def _object(module: str, name: str, config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _pools(cfg: ViTConfig) -> tuple[str, ...]:
+    return ("class", "mean") if cfg.num_classes else ("class" if cfg.class_token else "mean",)
+
+
+def _sees_prefix(cfg: ViTConfig) -> bool:
+    return bool(cfg.num_classes) and cfg.class_token and cfg.pool == "mean"
+
+
 def _follows(fields: Mapping[str, Any]) -> dict[str, Fixed]:
     tokens, pool = fields.get("class_token"), fields.get("pool")
-    found: dict[str, Fixed] = {}
-    if fields.get("num_classes") == 0 and pool is None:
-        found = by_code("ViTBackbone: tokens alone", pool="class" if tokens else "mean")
-        return {**found, **by_code("ViTBackbone: tokens alone", pool_prefix=False)}
-    if pool is not None:
-        prefix = pool == "mean" and bool(tokens) and fields.get("num_classes") != 0
-        found = by_code("ViTImageClassifier: ops.mean over all tokens", pool_prefix=prefix)
-    return found
+    if fields.get("num_classes") == 0:
+        own = "class" if tokens else "mean"
+        return by_code("ViTBackbone: tokens alone", pool=own, pool_prefix=False)
+    if pool is None:
+        return {}
+    seen = pool == "mean" and bool(tokens)
+    return by_code("ViTImageClassifier: ops.mean over all tokens", pool_prefix=seen)
 
 
 def _limits(cfg: ViTConfig) -> Iterator[str]:
@@ -169,7 +176,7 @@ DIALECTS = (
         can={
             "norm_eps": ANY, "class_token": ANY, "patch_bias": ANY, "qkv_bias": ANY,
             "attention_out_bias": lambda cfg: (cfg.qkv_bias,), "mlp_bias": ANY,
-            "pool": ("class", "mean"), "pool_prefix": ANY, "head_hidden": ANY,
+            "pool": _pools, "pool_prefix": lambda cfg: (_sees_prefix(cfg),), "head_hidden": ANY,
             "head_activation": ("none", "softmax"),
         },
         limits=_limits,
