@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
-from flax import nnx, serialization
+from flax import nnx, traverse_util
 
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.conversion import convert
@@ -79,7 +79,7 @@ def _nnx(name: str, model: Any, call: Callable[[Any, Any], Any], under: str = ""
         return folder / "state"
 
     def reload(folder: Path) -> Run:
-        read = serialization.msgpack_restore((folder / "model.msgpack").read_bytes())
+        read = traverse_util.unflatten_dict(dict(np.load(folder / "model.npz")), sep="/")
         pure = nnx.to_pure_dict(state)
         again = nnx.restore_int_paths({**pure, under: read} if under else _completed(pure, read))
         for _, variable in nnx.to_flat_state(state):

@@ -42,8 +42,8 @@ DIALECTS = (
             **by_code(f"{CODE}: self.classifier(x[:, 0, :])", pool="class"),
         },
         square=f"{CODE}: interpolate_posembed: int(jnp.sqrt(len(posemb_grid)))",
-        container="msgpack",
-        weights_name="model.msgpack",
+        container="npz",
+        weights_name="model.npz",
     ),
     replace(
         flax(dinov3.DIALECTS[0], dinov3.PLAIN, dinov3.GATED),
@@ -56,7 +56,8 @@ DIALECTS = (
             "mlp_bias": lambda cfg: (True,) if cfg.mlp == "mlp" else (True, False),
         },
         settings=None,
-        weights_name="model.msgpack",
+        container="npz",
+        weights_name="model.npz",
         note="its library turns queries and keys in bfloat16",
     ),
 )

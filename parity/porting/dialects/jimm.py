@@ -51,7 +51,7 @@ DIALECTS = (
         },
         square=f"{CODE}: n_patches = (img_size // patch_size) ** 2",
         ignored=("*/rngs/*",),
-        container="msgpack",
-        weights_name="model.msgpack",
+        container="npz",
+        weights_name="model.npz",
     ),
 )
