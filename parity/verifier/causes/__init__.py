@@ -13,6 +13,7 @@ from parity.verifier.causes import (
     branches,
     collectives,
     epsilons,
+    factors,
     masks,
     norms,
     numbers,
@@ -36,8 +37,8 @@ from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Found
 from parity.verifier.search.widened import widened
 
-_FILES = (activations, collectives, epsilons, masks, norms, numbers, operands, operators, order, pairs,
-          reads, reductions, rounded, skips, slopes, tables, windows)  # fmt: skip
+_FILES = (activations, collectives, epsilons, masks, norms, numbers, factors, operands, operators, order,
+          pairs, reads, reductions, rounded, skips, slopes, tables, windows)  # fmt: skip
 CAUSES: tuple[Cause, ...] = tuple(cause for file in _FILES for cause in file.CAUSES)
 """Every cause that a place may be given. Operations that one side alone has on some rows are called "of
 a part"."""
@@ -57,7 +58,7 @@ _JUDGES = (
     operators.judge,
     reads.operand,
     operators.axes,
-    numbers.factor,
+    factors.judge,
     skips.too_many_of_a_part,
     slopes.judge,
     reductions.judge,

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from parity.verifier.causes.cause import Cause, Said
-from parity.verifier.causes.numbers import is_multiple
+from parity.verifier.causes.factors import is_multiple
 from parity.verifier.programs.fingerprint import LEAST, MOST
 from parity.verifier.programs.program import Operation, Ref
 from parity.verifier.search.constants import constants_of
 from parity.verifier.search.exchange import computing, is_a, outside, rerun, where
 from parity.verifier.search.layouts import arrangements
-from parity.verifier.search.meeting import Index, copied, is_weak
+from parity.verifier.search.meeting import Index, carried, is_weak
 from parity.verifier.search.region import Found, Region, before_of, distance
 
 LARGEST = 24
@@ -78,7 +78,7 @@ def _held(region: Region, wanted: Operation, index: Index) -> Operation | None:
     # what the end of an empty region leads to may be read, but not by what itself depends on it
     behind = program.behind(set(region.readers)) | set(region.readers)
     patched = {op.index for op in program.operations if op.kind == "operation" and op.run is None}
-    given = copied(program, patched) | (behind or program.behind({region.end}))
+    given = carried(program, patched, ("convert",)) | (behind or program.behind({region.end}))
     for op in program.operations:
         if op.index in given:
             continue

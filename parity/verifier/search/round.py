@@ -13,7 +13,7 @@ from parity.verifier.programs.program import Operation, Program
 from parity.verifier.search.constants import constants_of
 from parity.verifier.search.ends import ends_of, spread, window_of
 from parity.verifier.search.frontier import apart
-from parity.verifier.search.meeting import Index, idle, is_weak, meet, moved, noise, reach, repeated
+from parity.verifier.search.meeting import Index, carried, idle, is_weak, meet, noise, reach, repeated
 from parity.verifier.search.pairing import Outputs, Pairs
 from parity.verifier.search.region import Found, Region, before_of, first, recurrent
 from parity.verifier.search.trials import Repair, Trial, Twins
@@ -58,7 +58,7 @@ class Round:
         self.roots = {y: x for x, y in unequal}
         self.reach_a = reach(a, self.roots_a, met_a - self.roots_a)
         self.idle = idle(a, b, met, self.reach_a)
-        met_b -= moved(b, self.idle | repeated(a, b, met))
+        met_b -= carried(b, self.idle | repeated(a, b, met))
         self.reach_b = reach(b, self.roots, met_b - set(self.roots))
         self.live = reach(b, self.roots, set())
         self.readers = b.consumers()
