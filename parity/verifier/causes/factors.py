@@ -7,7 +7,7 @@ import numpy as np
 from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.causes.numbers import slots
 from parity.verifier.programs.fingerprint import LEAST, MOST
-from parity.verifier.programs.program import Operation
+from parity.verifier.programs.operation import Operation
 from parity.verifier.search.exchange import closer, outside
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Found, Region, distance

@@ -10,7 +10,7 @@ import numpy as np
 from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.causes.factors import is_multiple
 from parity.verifier.programs.fingerprint import LEAST, MOST
-from parity.verifier.programs.program import Operation, Ref
+from parity.verifier.programs.operation import Operation, Ref
 from parity.verifier.search.constants import constants_of
 from parity.verifier.search.exchange import computing, is_a, is_b, outside, rerun, upstream, where
 from parity.verifier.search.layouts import arrangements

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from parity.verifier.causes.cause import Cause, Said
-from parity.verifier.programs.program import Operation, Program
+from parity.verifier.programs.operation import Operation
+from parity.verifier.programs.program import Program
 from parity.verifier.search.exchange import closer, computing, outside, rerun
 from parity.verifier.search.layouts import arrangements, long_axes
 from parity.verifier.search.meeting import Index
@@ -88,8 +89,10 @@ def _pooled_later(found: Found) -> Said | None:
     if not a or computing(found.b) or found.value.shape != found.instead.shape:
         return None
     for axis, n in enumerate(found.value.shape):
-        rows = np.moveaxis(found.value, axis, 0)
-        if n > 1 and all(np.array_equal(row, rows[0]) for row in rows):
+        rows, instead = (np.moveaxis(each, axis, 0) for each in (found.value, found.instead))
+        if n < 2 or not all(np.array_equal(row, rows[0]) for row in rows):
+            continue
+        if any(closer(rows[0], pool(instead, 0), found.error) for pool in (np.mean, np.sum, np.max)):
             of_b = _pools(found.b.program, found.b.end, n)
             if of_b and len(of_b) > len(_pools(found.a.program, found.a.end, n)):
                 return _said(of_b[0], "A", "B")

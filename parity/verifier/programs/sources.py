@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
-from parity.verifier.programs.program import BUILT, Source
+from parity.verifier.programs.operation import BUILT, Source
 
 FRAMEWORKS = frozenset(
     {

@@ -10,7 +10,8 @@ import numpy as np
 from parity.measure.nearness import MOST as FARTHEST
 from parity.measure.nearness import Nearness
 from parity.verifier.programs.fingerprint import HUGE, LEAST, MOST, SQUARE, is_plain, same
-from parity.verifier.programs.program import Operation, Program
+from parity.verifier.programs.operation import Operation
+from parity.verifier.programs.program import Program
 
 
 class Index:
