@@ -167,7 +167,10 @@ class _Reader:
 
     def _at(self, address: int, count: int) -> bytes:
         if address + count > self._size:
-            raise WeightsError(f"ends at byte {self._size}, before what lies at byte {address}")
+            raise WeightsError(
+                f"damaged or truncated {KIND}: it ends at byte {self._size}, before what lies at byte"
+                f" {address}; copy it again"
+            )
         self._file.seek(address)
         return self._file.read(count)
 
