@@ -24,6 +24,7 @@ import numpy as np
 
 PROTO = b"\x80\x02"
 MIB = 2**20
+BLOCK = 24 + 15 * 2**16
 
 
 def text(value: str) -> bytes:
@@ -217,14 +218,15 @@ def _hdf5(folder: Path, root: bytes) -> Path:
     head = b"\x89HDF\r\n\x1a\n" + struct.pack("<8BHHI", 0, 0, 0, 0, 0, 8, 8, 0, 4, 16, 0)
     head += struct.pack("<4QQQIIQQ", 0, 2**64 - 1, MIB, 2**64 - 1, 0, 96, 0, 0, 0, 0)
     head += struct.pack("<BxHII4x", 1, 65535, 1, len(root)) + root
-    again = struct.pack("<HHB3xQQ", 0x10, 16, 0, len(head), MIB)
+    again = struct.pack("<HHB3xQQ", 0x10, 16, 0, len(head), BLOCK)
+    again += 15 * struct.pack("<HHB3x65528x", 0, 65528, 0)  # few messages, so that many blocks are read
     (folder / "a.h5").write_bytes(head + again.ljust(MIB, b"\0"))
     return folder / "a.h5"
 
 
 def _hdf5_group(folder: Path) -> Path:
     """A group whose table of names leads to itself."""
-    path = _hdf5(folder, struct.pack("<HHB3xQQ", 0x11, 16, 0, 136 + MIB, 136 + MIB + 48))
+    path = _hdf5(folder, struct.pack("<HHB3xQQ", 0x11, 16, 0, 136 + MIB, 136 + MIB + 40))
     tree = struct.pack("<4sBBHQQQQ", b"TREE", 0, 1, 1, 0, 0, 0, 136 + MIB)
     heap = struct.pack("<4s4xQQQ", b"HEAP", 8, 1, 0)
     path.write_bytes(path.read_bytes() + tree + heap)
@@ -258,7 +260,7 @@ FILES: dict[str, Callable[[Path], Path]] = {
     "a number in a chunk of zeros": lambda folder: _zarr(folder, 1, 32 * MIB),
     "a piece of a gigabyte in a shard of a byte": _shards,
     "a header that goes on in itself": lambda folder: _hdf5(
-        folder, struct.pack("<HHB3xQQ", 0x10, 16, 0, 136, MIB)
+        folder, struct.pack("<HHB3xQQ", 0x10, 16, 0, 136, BLOCK)
     ),
     "a group that is in itself": lambda folder: _hdf5_group(folder),
     "a name of 20 MB": lambda folder: _header(

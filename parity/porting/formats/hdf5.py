@@ -74,7 +74,9 @@ class _Reader:
     def arrays(self, address: int, name: str, depth: int) -> Iterator[tuple[str, Stored]]:
         """Yield every array under an object, with its path."""
         if address in self._seen or depth > _DEEPEST:
-            raise WeightsError(f"{name[:80]}: lies within itself, or deeper than {_DEEPEST} groups")
+            raise WeightsError(
+                f"{name[:80] or '/'}: lies within itself, or deeper than {_DEEPEST} groups"
+            )
         self._seen.add(address)
         self._budget.objects(_OBJECT + len(name))
         messages = {each.kind: each.data for each in self._messages(address)}
@@ -88,7 +90,9 @@ class _Reader:
             if (stored := self._array(name, messages)) is not None:
                 yield name, stored
         else:
-            raise WeightsError(f"{name[:80]} is neither a group nor an array as Keras writes them")
+            raise WeightsError(
+                f"{name[:80] or '/'} is neither a group nor an array as Keras writes them"
+            )
 
     def _messages(self, address: int) -> Iterator[_Message]:
         version, count, _, size = struct.unpack("<BxHII", self._at(address, 12))
