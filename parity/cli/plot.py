@@ -34,9 +34,10 @@ BATCH = 64
 class Arguments:
     """Draw a training run, as PNG files in its folder: curves.png with loss, accuracy and learning rate,
     positions.png with the position table beside the fixed sine-cosine one, position_similarity.png with
-    the cosine similarity of each patch's position with every other, and attention.png with where each
-    block looks on test images, those that it takes for another class first. The last three need the
-    weights that a finished run has exported.
+    the cosine similarity of each patch's position with every other, confusion.png with the class that
+    each test image is taken for, and attention.png with where each block looks on one test image of each
+    class, those that it takes for another class first. All but the first need the weights and the test
+    images that a finished run has exported.
     """
 
     run: Annotated[str, tyro.conf.Positional, shown_as("RUN")]
@@ -107,7 +108,7 @@ def draw_curves(run_dir: Path) -> Path:
 
 
 def draw_model(weights: Path, images: Path) -> list[Path]:
-    """Draw the positions and the attention of a weights file, beside it."""
+    """Draw the positions, the confusion and the attention of a weights file, beside it."""
     import jax
     import numpy as np
 
@@ -115,6 +116,7 @@ def draw_model(weights: Path, images: Path) -> list[Path]:
     from vit_config.numerics.tables import fixed_position_table, sincos1d
     from vit_config.scoring import check_labelled_images, read_labelled_images
     from vit_train import plots
+    from vit_train.metrics import Evaluation
 
     written: dict[str, plots.Figure] = {}
     with jax.enable_x64(True):
@@ -142,7 +144,9 @@ def draw_model(weights: Path, images: Path) -> list[Path]:
             answers = [np.flatnonzero(row > 0) for row in logits]
             chosen = range(len(labels))[:NUM_IMAGES]
         else:
-            chosen = one_of_each(data.labels, logits.argmax(axis=-1))[:NUM_IMAGES]
+            found = Evaluation.of_logits(logits, data.labels, softmax=cfg.head_activation != "softmax")
+            written["confusion.png"] = plots.confusion(found.confusion, names)
+            chosen = one_of_each(data.labels, found.predicted)[:NUM_IMAGES]
         told = [[", ".join(names[k] for k in each[i]) for each in (labels, answers)] for i in chosen]
         written["attention.png"] = _attention(
             loaded,
