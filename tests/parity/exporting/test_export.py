@@ -98,6 +98,10 @@ def test_every_format_takes_pictures(weights, tmp_path, to, dtype):
     done = parity.export(weights, out, to=to, dtype=dtype)
     assert all(each.passed for each in done.compared)
     assert done.about["dtype"] == dtype
+    if to == "torch-export":
+        import torch
+
+        assert "concatenate" not in str(torch.export.load(out).graph)  # which Core ML does not know
 
 
 @pytest.mark.exhaustive
@@ -168,6 +172,7 @@ def test_an_exporter_that_is_wrong_leaves_nothing_and_is_told_why(
         ({"to": "stablehlo", "dtype": "int8"}, ConfigError, "--to onnx"),
         ({"to": "onnx", "labels": ["cat"]}, InputError, "no text tower"),
         ({"to": "stablehlo", "platforms": ["metal"]}, ConfigError, "cpu, cuda, rocm, tpu"),
+        ({"to": "stablehlo", "platforms": ["tpu"]}, ConfigError, "run here, on a CPU; add cpu"),
         ({"to": "onnx", "preprocess": TOLD.replace(interpolation="nearest")}, ConfigError, "float32"),
     ],
 )
