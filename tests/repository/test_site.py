@@ -11,9 +11,8 @@ pytestmark = pytest.mark.quick
 DOCS = Path(__file__).parents[2] / "docs"
 SOUGHT = """android attention browser clip coreml deploy deployment detection edge embedding export
 features finetuning flax gpu huggingface inference install int8 ios keras lightning litert lora mlflow
-mobile onnx
-onnxruntime openvino pretrained quantization quantized segmentation serving tensorflow tensorrt tflite
-torchscript tpu triton video wandb"""
+mobile onnx onnxruntime openvino pretrained quantization quantized segmentation serving tensorflow
+tensorrt tflite torchscript tpu triton video wandb"""
 """What newcomers look for: words of the site's search, which parts them at spaces and hyphens."""
 PAGE = '<main role="main"><h2 id="two"></h2><a href="{link}">x</a><img src="{image}"></main>'
 
