@@ -335,7 +335,7 @@ def test_a_run_of_pytorch_ends_with_equal_twins(capsys, stopped_in_torch):
     rows = [line for line in out.split("│") if "/19" in line]
     assert len(rows) == 3
     assert len({row.strip() for row in rows}) == 1
-    assert run("plot", [str(run_dir)]) == 0
+    assert run("plot", [str(run_dir), "--framework", "torch"]) == 0
     assert len(capsys.readouterr().out.split()) == 5
 
 
