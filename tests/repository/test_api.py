@@ -75,16 +75,23 @@ def test_a_model_is_loaded_in_the_type_that_is_asked_for(framework, tmp_path):
 
 @pytest.mark.exhaustive  # a checker of types reads all of numpy and pydantic first
 def test_a_users_file_is_checked_by_its_types(tmp_path):
-    """Its two mistakes are reported, and nothing else."""
+    """Its four mistakes are reported, and nothing else."""
     (tmp_path / "user.py").write_text(
         "import parity\n"
+        "import vit_torch\n"
         "from vit_config import Preprocess\n"
         'loaded = parity.load("a", framework="jax", dtype="bfloat16", preprocess=Preprocess())\n'
         'best: str | int = loaded.predict("cat.jpg")[0][0].label\n'
         'done = parity.export("a", "b", to="onnx", like="vit_tiny_patch16_224")\n'
         "bytes_written: int = done.path.stat().st_size\n"
+        'parity.convert("a", to="hf", out="b", license="mit")\n'
+        'model = vit_torch.ViT.from_pretrained("a", like="vit_tiny_patch16_224", dtype="float16")\n'
+        'model.save_pretrained("b", to="hf", verify=True)\n'
+        'parity.check("a", dtypes=("float64",)).passed\n'
         'parity.load("a", framework="keras")\n'
         'parity.load("a", framework="jax", likes="vit_tiny_patch16_224")\n'
+        'parity.convert("a", to="hf", out="b", licence="mit")\n'
+        'model.save_pretrained("b", into="hf")\n'
     )
     command = [str(Path(sys.executable).with_name("pyright")), "--outputjson", "user.py"]
     command += ["--pythonpath", sys.executable]
@@ -94,7 +101,7 @@ def test_a_users_file_is_checked_by_its_types(tmp_path):
         command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment
     )
     found = json.loads(done.stdout)["generalDiagnostics"]
-    assert [each["range"]["start"]["line"] for each in found] == [6, 7], found
+    assert [each["range"]["start"]["line"] for each in found] == [11, 12, 13, 14], found
     for package in ("parity", "vit_config", "vit_jax", "vit_torch", "vit_train"):
         assert (ROOT / package / "py.typed").is_file()
 
