@@ -61,8 +61,8 @@ twins ([exporting.md](exporting.md); that pictures inside are PIL's is a test of
 *error* is the largest relative distance of an output to the float64 run on the same rounded weights,
 *twins* the largest of the twins' own, *limit* that output's; int8 has none, its error is its cost.
 *ms* is the processor's time, of all threads together, so that it hardly depends on what else ran: the
-median of {times} turns, each of which ran all three on one image or text, ONNX Runtime and PyTorch with
-one thread.
+median of {times} turns, each of which ran all three on one image or text, the twins in float32,
+ONNX Runtime and PyTorch with one thread.
 ONNX Runtime does not compute in bfloat16 on a CPU; float16 takes its place. NaFlexViT is exported at
 one image size, as every model is; batches of several ([naflex.md](naflex.md)) are not.
 
