@@ -2,13 +2,12 @@
 
 ``python -m evidence.exporting_table [--only FAMILY] [--missing]`` exports two blocks of each family at
 their real width and image size, with drawn weights, and times the artefact beside both twins: some
-minutes of two cores. Rows that are not made anew stay; --missing makes only those that are not there.
+minutes of a core. Rows that are not made anew stay; --missing makes only those that are not there.
 """
 
 import argparse
 import itertools
 import json
-import os
 import platform
 import statistics
 import tempfile
@@ -61,8 +60,9 @@ twins ([exporting.md](exporting.md); that pictures inside are PIL's is a test of
 
 *error* is the largest relative distance of an output to the float64 run on the same rounded weights,
 *twins* the largest of the twins' own, *limit* that output's; int8 has none, its error is its cost.
-*ms* is the median of {times} turns, each of which ran all three on one image or text, on two cores that
-others used, too: order, not speed, and under a load of more than one per core not even that.
+*ms* is the processor's time, of all threads together, so that it hardly depends on what else ran: the
+median of {times} turns, each of which ran all three on one image or text, the twins in float32,
+ONNX Runtime and PyTorch with one thread.
 ONNX Runtime does not compute in bfloat16 on a CPU; float16 takes its place. NaFlexViT is exported at
 one image size, as every model is; batches of several ([naflex.md](naflex.md)) are not.
 
@@ -114,7 +114,9 @@ def reader(path: Path, to: str) -> Callable[[np.ndarray], object]:
     if to == "onnx":
         import onnxruntime
 
-        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        how = onnxruntime.SessionOptions()
+        how.intra_op_num_threads = 1  # others wait by spinning, which counts
+        session = onnxruntime.InferenceSession(str(path), how, providers=["CPUExecutionProvider"])
         return lambda images: session.run(None, {"images": images})
     if to == "stablehlo":
         import jax
@@ -158,9 +160,9 @@ def measured(family: str, to: str, dtype: str, source: Path, twins: list[Loaded]
     for _ in range(TIMES):
         turn = []
         for side in sides:
-            began = time.perf_counter()
+            began = time.process_time()
             side()
-            turn.append(1000 * (time.perf_counter() - began))
+            turn.append(1000 * (time.process_time() - began))
         turns.append(turn)
     return {
         "error": worst.error,
@@ -176,7 +178,6 @@ def page(rows: dict[str, dict]) -> str:
     packages = ("jax", "torch", "onnx", "onnxruntime", "onnxscript")
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
     where = f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, {versions}."
-    where += f" Load while it was measured: {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores."
     lines = [HEAD.format(depth=2, times=TIMES, where=where)]
     for family in FAMILIES:
         for to, dtype in CASES:
@@ -196,6 +197,9 @@ def main() -> None:
     parser.add_argument("--only", choices=FAMILIES, help="the rows of one family")
     parser.add_argument("--missing", action="store_true", help="the rows that are not there yet")
     told = parser.parse_args()
+    import torch
+
+    torch.set_num_threads(1)
     rows = json.loads(KEPT.read_text()) if KEPT.is_file() else {}
     for (to, dtype), family in itertools.product(CASES, [told.only] if told.only else FAMILIES):
         if told.missing and f"{family}/{to}/{dtype}" in rows:

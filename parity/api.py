@@ -13,12 +13,15 @@ if TYPE_CHECKING:
 
     from parity.exporting.export import Exported, To
     from parity.exporting.subject import DType, Input
+    from parity.measure import tolerance
+    from parity.measure.device import Device
+    from parity.measure.precision import Precision
     from parity.porting.formats.base import Stored
-    from parity.porting.reading import Reading
     from parity.twins.check import Report
     from parity.verifier.match import Matched
     from parity.verifier.recordings.diagnosis import Diagnosis
     from parity.verifier.report.compared import Compared
+    from vit_config.pretrained import Reading
     from vit_train.frameworks import Framework
 
 Model = Any
@@ -150,28 +153,47 @@ def export(
                    template=template, force=force, explain=explain, **reading)  # fmt: skip
 
 
-def check(subject: str | Path | ViTConfig, **options: Any) -> Report:
+def check(
+    subject: str | Path | ViTConfig,
+    *,
+    images: np.ndarray | None = None,
+    dtypes: Sequence[tolerance.DType] | None = None,
+    batch_size: int = 2,
+    seed: int = 0,
+    precision: Precision = "highest",
+    device: Device = "cpu",
+) -> Report:
     """Compare the outputs, activations, loss and gradients of the twins.
 
     Args:
         subject: a preset, a configuration, or a checkpoint of any dialect.
-        options: see `parity.twins.check.check_config` and `check_weights`: dtypes, batch_size, seed,
-            precision, images.
+        images: of a checkpoint: (B, H, W, C), already normalised; None draws `batch_size` random ones.
+        dtypes: types to compare in; None is float64 and float32.
+        seed: seed of the images, and of the weights of a preset or a configuration.
+        precision: precision of float32 products in both twins; below the highest nothing is certified.
+        device: device that both twins compute on.
 
     Returns:
         A report; its ``passed`` says whether the twins agree.
 
     Raises:
         ConfigError, MissingFileError, WeightsError: the subject does not exist or cannot be read.
+        InputError: the model was not built for such images.
     """
     from parity.porting.hub import is_path
     from parity.twins.check import check_config, check_preset, check_weights
 
+    how: dict[str, Any] = {"dtypes": dtypes, "batch_size": batch_size, "seed": seed}
+    how |= {"precision": precision, "device": device}
+    if isinstance(subject, Path) or (
+        isinstance(subject, str) and subject not in PRESETS and is_path(subject)
+    ):
+        return check_weights(subject, images=images, **how)
+    if images is not None:
+        raise ConfigError("images go with a checkpoint; what has no weights is checked on random ones")
     if isinstance(subject, ViTConfig):
-        return check_config(subject, **options)
-    if isinstance(subject, Path) or (subject not in PRESETS and is_path(subject)):
-        return check_weights(subject, **options)
-    return check_preset(subject, **options)
+        return check_config(subject, **how)
+    return check_preset(subject, **how)
 
 
 def diff(

@@ -6,14 +6,68 @@ dialects: it is looked up by name when one of these methods is called, here and 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any, Self
+from pathlib import Path
+from typing import Any, Literal, Self, TypedDict, Unpack
 
 from vit_config.images.preprocess import Preprocess
 
 ABOVE = "parity.porting.pretrained"
 """The module with the functions that these methods call."""
+DType = Literal["float64", "float32", "float16", "bfloat16"]
+"""Type of a loaded model's parameters."""
+
+
+class Reading(TypedDict, total=False):
+    """The options of `parity.read_checkpoint`, for functions that hand them on."""
+
+    dialect: str | None
+    part: str | None
+    like: str | None
+    given: Mapping[str, Any] | None
+    override: Mapping[str, Any] | None
+    adapter: str | Path | None
+    preprocess: Preprocess | None
+    license: str | None
+
+
+class Fetching(Reading, total=False):
+    """The options of `parity.from_pretrained`."""
+
+    revision: str | None
+    token: str | bool | None
+    cache_dir: str | Path | None
+    force_download: bool
+    local_files_only: bool
+    kernel: str
+    dtype: DType | None
+
+
+class Saving(TypedDict, total=False):
+    """The options of `parity.save_pretrained` that `parity.push_to_hub` takes, too."""
+
+    to: str
+    preprocess: Preprocess | None
+    verify: bool
+
+
+class Placing(Saving, total=False):
+    """The options of `parity.save_pretrained`."""
+
+    name: str | None
+    force: bool
+
+
+class Pushing(Saving, total=False):
+    """The options of `parity.push_to_hub`."""
+
+    commit_message: str
+    private: bool | None
+    token: str | None
+    branch: str | None
+    create_pr: bool
 
 
 @dataclass(frozen=True)
@@ -40,15 +94,15 @@ class Pretrained:
     about: About = About()
 
     @classmethod
-    def from_pretrained(cls, source: Any, **options: Any) -> Self:
+    def from_pretrained(cls, source: str | Path, **options: Unpack[Fetching]) -> Self:
         """Load a model from a folder, a file or a Hub repository, see `parity.from_pretrained`."""
         return import_module(ABOVE).from_pretrained(source, framework=_framework(cls), **options)
 
-    def save_pretrained(self, folder: Any, **options: Any) -> Any:
+    def save_pretrained(self, folder: str | Path, **options: Unpack[Placing]) -> Any:
         """Write a folder that timm or transformers opens, see `parity.save_pretrained`."""
         return import_module(ABOVE).save_pretrained(self, folder, **options)
 
-    def push_to_hub(self, repo_id: str, **options: Any) -> str:
+    def push_to_hub(self, repo_id: str, **options: Unpack[Pushing]) -> str:
         """Write such a folder to the Hub, see `parity.push_to_hub`."""
         return import_module(ABOVE).push_to_hub(self, repo_id, **options)
 

@@ -7,7 +7,7 @@ from jax.sharding import AxisType
 
 from vit_config import InputError, ViTConfig
 from vit_config.images.patches import Patches
-from vit_config.images.types import check_image_type
+from vit_config.images.types import check_image_library, check_image_type
 from vit_jax.linear import Conv, Linear, add_broadcast
 from vit_jax.norm import make_norm
 
@@ -78,10 +78,12 @@ class PatchEmbed(nnx.Module):
         """Map images (B, H, W, C), or patches, to patch tokens (B, N, D).
 
         Raises:
-            InputError: images of another type than the parameters, or split over explicit axes.
+            InputError: images of another framework or another type than the parameters, or split over
+                explicit axes.
         """
         padded = isinstance(images, Patches)
         pixels = images.pixels if padded else images
+        check_image_library(pixels, "jax")
         check_image_type(str(jnp.result_type(pixels)), str(self.proj.kernel[...].dtype))
         _check_axes(pixels)
         if padded:  # what padding holds, were it not a number, must not reach a sum

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from vit_config import ViTConfig
 from vit_config.images.patches import Patches
-from vit_config.images.types import check_image_type
+from vit_config.images.types import check_image_library, check_image_type
 from vit_torch.norm import make_norm
 
 
@@ -63,10 +63,12 @@ class PatchEmbed(nn.Module):
         """Map images (B, C, H, W), or patches, to patch tokens (B, N, D).
 
         Raises:
-            InputError: images of another type than the parameters; `torch.autocast` casts floating ones.
+            InputError: images of another framework or another type than the parameters;
+                `torch.autocast` casts floating ones.
         """
         padded = isinstance(images, Patches)
         pixels = images.pixels if padded else images
+        check_image_library(pixels, "torch")
         types = [str(each.dtype).removeprefix("torch.") for each in (pixels, self.proj.weight)]
         # autocast does not know the meta device, so it is asked only where the types differ
         if types[0] != types[1] and not (

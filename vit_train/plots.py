@@ -90,6 +90,7 @@ def confusion(counts: np.ndarray, names: Sequence[str]) -> Figure:
             size = min(10, 150 / len(names))
             count = str(counts[row, column])
             axes.text(column, row, count, ha="center", va="center", color=colour, size=size)
+    axes.set_title(f"{counts.trace():,} of {counts.sum():,} images are right", fontsize=10)
     axes.set_xlabel("taken for")
     axes.set_ylabel("class")
     return figure

@@ -11,7 +11,7 @@ import tyro
 from parity.cli.eval import installed
 from parity.cli.predict import answer
 from parity.cli.support.command_line import parse
-from parity.cli.support.reading import shown_as
+from parity.cli.support.reading import parse_fields, shown_as
 from parity.cli.support.run_url import runs_here
 from parity.cli.support.run_weights import weights_of
 from vit_train.frameworks import Framework
@@ -38,6 +38,8 @@ class Arguments:
     """Step of the training run's checkpoint."""
     framework: Annotated[Framework | None, shown_as("{jax,torch}", "jax where it is installed")] = None
     """Framework of the twin to run."""
+    fields: Annotated[tuple[str, ...], shown_as("FIELD=VALUE ...", name="set")] = ()
+    """Fields of the schema that the file leaves open, as for `parity convert`."""
 
 
 def main(argv: list[str], prog: str = "parity embed") -> int:
@@ -50,8 +52,9 @@ def main(argv: list[str], prog: str = "parity embed") -> int:
 
     from parity.porting.files import load
 
+    given = parse_fields(arguments.fields)
     with weights_of(arguments.source, arguments.step) as weights:
-        loaded = load(weights, framework=arguments.framework or installed())
+        loaded = load(weights, framework=arguments.framework or installed(), given=given)
     files = {"as_json": None, "as_csv": arguments.names, "features": arguments.out}
     return answer(
         loaded,

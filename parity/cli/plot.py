@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from parity.cli.eval import installed, stated_preprocess
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
 from parity.cli.support.run_url import runs_here
 from parity.cli.support.run_weights import weights_of
 from vit_config import ConfigError, InputError, MissingFileError
 from vit_config.terminal import complain, say
+from vit_train.frameworks import Framework
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,9 +37,10 @@ BATCH = 64
 class Arguments:
     """Draw a training run, as PNG files in its folder: curves.png with loss, accuracy and learning rate,
     positions.png with the position table beside the fixed sine-cosine one, position_similarity.png with
-    the cosine similarity of each patch's position with every other, and attention.png with where each
-    block looks on test images, those that it takes for another class first. The last three need the
-    weights that a finished run has exported.
+    the cosine similarity of each patch's position with every other, confusion.png with the class that
+    each test image is taken for, and attention.png with where each block looks on one test image of each
+    class, those that it takes for another class first. All but the first need the weights and the test
+    images that a finished run has exported.
     """
 
     run: Annotated[str, tyro.conf.Positional, shown_as("RUN")]
@@ -44,6 +48,8 @@ class Arguments:
     image: Annotated[tuple[str, ...], shown_as("FILE ...")] = ()
     """Draw instead where each block looks on these images, with the class that the model gives them;
     written into the current folder, as attention_FILE.png."""
+    framework: Annotated[Framework | None, shown_as("{jax,torch}", "jax where it is installed")] = None
+    """Framework of the twin to run."""
 
 
 def main(argv: list[str], prog: str = "parity plot") -> int:
@@ -56,9 +62,10 @@ def main(argv: list[str], prog: str = "parity plot") -> int:
     arguments = parse(Arguments, runs_here(argv), prog=prog)
     if "--image" in argv and not arguments.image:
         raise ConfigError("--image names no file; give one or more behind it")
+    framework = arguments.framework or installed()
     if arguments.image:
         with weights_of(arguments.run) as weights:
-            say(*draw_photos(weights, list(arguments.image)))
+            say(*draw_photos(weights, list(arguments.image), framework))
         return 0
     from parity.porting.trained import IMAGES, WEIGHTS
 
@@ -67,7 +74,7 @@ def main(argv: list[str], prog: str = "parity plot") -> int:
         raise MissingFileError(f"{run_dir}: no such folder; give the folder of a training run")
     written = [draw_curves(run_dir)]
     if (run_dir / WEIGHTS).is_file():
-        written += draw_model(run_dir / WEIGHTS, run_dir / IMAGES)
+        written += draw_model(run_dir / WEIGHTS, run_dir / IMAGES, framework)
     else:
         complain(f"{run_dir}: no {WEIGHTS} yet, so only the curves are drawn")
     for path in written:
@@ -106,23 +113,23 @@ def draw_curves(run_dir: Path) -> Path:
     return path
 
 
-def draw_model(weights: Path, images: Path) -> list[Path]:
-    """Draw the positions and the attention of a weights file, beside it."""
-    import jax
+def draw_model(weights: Path, images: Path, framework: Framework) -> list[Path]:
+    """Draw the positions, the confusion and the attention of a weights file, beside it."""
     import numpy as np
 
-    from parity.porting.files import load
+    from parity.porting.files import load, twin_of
     from vit_config.numerics.tables import fixed_position_table, sincos1d
     from vit_config.scoring import check_labelled_images, read_labelled_images
     from vit_train import plots
+    from vit_train.metrics import Evaluation
 
     written: dict[str, plots.Figure] = {}
-    with jax.enable_x64(True):
-        loaded = load(weights, framework="jax")
-        cfg, model = loaded.config, loaded.model
+    with _wide(framework):
+        loaded = load(weights, framework=framework)
+        cfg = loaded.config
         table = fixed_position_table(cfg, cfg.grid)
         if cfg.pos_embed == "learned":
-            table = np.asarray(model.pos_embed[...], np.float64)[0]
+            table = twin_of(framework).to_arrays(loaded.model)["pos_embed"][0].astype(np.float64)
         if table is not None:
             tables = {f"positions of this model ({cfg.pos_embed})": table}
             if cfg.pos_embed != "sincos1d" and table.shape[1] % 2 == 0:
@@ -142,7 +149,9 @@ def draw_model(weights: Path, images: Path) -> list[Path]:
             answers = [np.flatnonzero(row > 0) for row in logits]
             chosen = range(len(labels))[:NUM_IMAGES]
         else:
-            chosen = one_of_each(data.labels, logits.argmax(axis=-1))[:NUM_IMAGES]
+            found = Evaluation.of_logits(logits, data.labels, softmax=cfg.head_activation != "softmax")
+            written["confusion.png"] = plots.confusion(found.confusion, names)
+            chosen = one_of_each(data.labels, found.predicted)[:NUM_IMAGES]
         told = [[", ".join(names[k] for k in each[i]) for each in (labels, answers)] for i in chosen]
         written["attention.png"] = _attention(
             loaded,
@@ -168,16 +177,13 @@ def one_of_each(labels: np.ndarray, predicted: np.ndarray) -> list[int]:
     return list(first.values())
 
 
-def draw_photos(weights: str, photos: list[str]) -> list[Path]:
+def draw_photos(weights: str, photos: list[str], framework: Framework) -> list[Path]:
     """Draw where a model looks on a user's own images, a file each in the current folder.
 
     Raises:
         InputError, MissingFileError, WeightsError, ConfigError: an image, or the model, cannot be used,
             or two images would be drawn as one file.
     """
-    import jax
-
-    from parity.cli.eval import stated_preprocess
     from parity.porting.files import load
     from vit_config.images.pixels import prepare
     from vit_train import plots
@@ -185,8 +191,8 @@ def draw_photos(weights: str, photos: list[str]) -> list[Path]:
     paths = [Path(f"attention_{Path(photo).stem}.png") for photo in photos]
     if twice := {path for path in paths if paths.count(path) > 1}:
         raise ConfigError(f"{min(twice)}: two images would be drawn as this file; give them one by one")
-    with jax.enable_x64(True):
-        loaded = load(weights, framework="jax")
+    with _wide(framework):
+        loaded = load(weights, framework=framework)
         preprocess = stated_preprocess(loaded)
         for photo, path in zip(photos, paths, strict=True):
             pixels = prepare(photo, loaded.config.image_size, preprocess)[None]
@@ -198,22 +204,46 @@ def draw_photos(weights: str, photos: list[str]) -> list[Path]:
     return paths
 
 
+def _wide(framework: Framework) -> AbstractContextManager[object]:
+    """Return a context in which float64 weights stay what they are."""
+    if framework == "torch":
+        return nullcontext()
+    import jax
+
+    return jax.enable_x64(True)
+
+
 def _attention(loaded: Loaded, pixels: np.ndarray, preprocess: Preprocess, titles: list[str]) -> Figure:
     """Draw where a model looks on prepared pixels (B, H, W, C) uint8."""
-    import jax
-    import numpy as np
-
-    from vit_jax.functional import get_params, make_apply
     from vit_train import plots
 
-    cfg, model = loaded.config, loaded.model
-    apply = jax.jit(partial(make_apply(cfg), return_attention=True))
-    images = preprocess.normalise(pixels).astype(model.patch_embed.proj.kernel[...].dtype)
+    cfg, run = loaded.config, _in_torch if loaded.framework == "torch" else _in_jax
     return plots.attention_maps(
         pixels,
-        [np.asarray(weights) for weights in apply(get_params(model), images).attention],
+        run(loaded.model, preprocess.normalise(pixels)),
         prefix=cfg.num_prefix_tokens,
         grid=cfg.grid,
         by_class_token=cfg.class_token,
         titles=titles,
     )
+
+
+def _in_jax(model: Any, images: np.ndarray) -> list[np.ndarray]:
+    """Return each block's attention weights (B, h, P + N, P + N) on images (B, H, W, C)."""
+    import jax
+    import numpy as np
+
+    from vit_jax.functional import get_params, make_apply
+
+    apply = jax.jit(partial(make_apply(model.cfg), return_attention=True))
+    given = images.astype(model.patch_embed.proj.kernel[...].dtype)
+    return [np.asarray(weights) for weights in apply(get_params(model), given).attention]
+
+
+def _in_torch(model: Any, images: np.ndarray) -> list[np.ndarray]:
+    """Return each block's attention weights (B, h, P + N, P + N) on images (B, H, W, C)."""
+    import torch
+
+    given = torch.from_numpy(images).permute(0, 3, 1, 2).to(model.patch_embed.proj.weight.dtype)
+    with torch.no_grad():
+        return [weights.float().numpy() for weights in model(given, return_attention=True).attention]

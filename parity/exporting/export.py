@@ -17,9 +17,9 @@ from parity.exporting.programs import example
 from parity.exporting.replay import replay
 from parity.exporting.subject import DType, Input, Subject, subject_of
 from parity.porting.provenance import versions
-from parity.porting.reading import Reading
 from vit_config import ConfigError, TextConfig, WeightsError
 from vit_config.files.atomic import atomic_file, check_writable
+from vit_config.pretrained import Reading
 from vit_config.waiting import Plan, Stage, nobody
 
 To = Literal["stablehlo", "onnx", "torch-export"]

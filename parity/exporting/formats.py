@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -41,6 +42,11 @@ class Format:
     """Packages that the reader's process cannot import."""
 
 
+def here() -> str:
+    """Return what JAX runs a program on that was written: the CPU, unless the environment says else."""
+    return os.environ.get("JAX_PLATFORMS", "cpu")
+
+
 def stablehlo(subject: Subject, about: Mapping[str, Any], platforms: Sequence[str]) -> bytes:
     """Export the JAX twin by `jax.export`. The format has no place for the model's description."""
     import flatbuffers  # noqa: F401  # jax.export needs it, but does not install it
@@ -52,6 +58,11 @@ def stablehlo(subject: Subject, about: Mapping[str, Any], platforms: Sequence[st
         told = ",".join(platforms)
         raise ConfigError(
             f"platforms {told!r}: give one or more of {', '.join(sorted(known))}, each once"
+        )
+    if here() == "cpu" and "cpu" not in platforms:
+        raise ConfigError(
+            f"platforms {','.join(platforms)!r}: what is written is first run here, on a CPU; add cpu,"
+            " or set JAX_PLATFORMS to one of them that this machine has"
         )
     shape, dtype = example(subject, "NHWC")
     symbols = iter(export.symbolic_shape(", ".join(AXES)))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.exporting.formats import Format
+from parity.exporting.formats import Format, here
 from vit_config import WeightsError
 
 _BEFORE = """
@@ -45,7 +45,7 @@ def replay(form: Format, path: Path, batches: Sequence[np.ndarray]) -> list[dict
         np.savez(pictures, **named)
         done = subprocess.run(
             [sys.executable, "-c", _BEFORE + form.reader + _AFTER, path, pictures, found, *form.without],
-            env={**os.environ, "JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "cpu")},
+            env={**os.environ, "JAX_PLATFORMS": here(), "JAX_TRACEBACK_FILTERING": "off"},
             capture_output=True,
             text=True,
             check=False,

@@ -124,7 +124,8 @@ class Subject:
         """
         if isinstance(self.config, TextConfig):
             return {name: getattr(found, name) for name in self.outputs}
-        tokens = xp.concatenate([found.prefix_tokens, found.patch_tokens], axis=1)
+        concatenate = getattr(xp, "cat", xp.concatenate)  # torch's other name is an operator few know
+        tokens = concatenate([found.prefix_tokens, found.patch_tokens], 1)
         every = {"logits": found.logits, "pooled": found.pooled, "tokens": tokens}
         if self.labels:
             every["logits"] = self.labels.logits(xp, found.logits)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from parity.porting.channels import Rule
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
@@ -28,6 +28,7 @@ from parity.porting.text.tokens import copy_tokenizer
 from vit_config import ConfigError, ViTConfig
 from vit_config.files.atomic import Check, accept, atomic_folder
 from vit_config.files.safetensors_stream import Late, ignore
+from vit_config.pretrained import Reading
 
 SUFFIXES = {
     ".safetensors": "safetensors",
@@ -98,7 +99,7 @@ def convert(
     force: bool = False,
     progress: Progress = ignore,
     started: Progress | None = None,
-    **reading: Any,
+    **reading: Unpack[Reading],
 ) -> Converted:
     """Convert a checkpoint to a dialect.
 

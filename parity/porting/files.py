@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.dialects.rewrites import State
@@ -15,19 +15,16 @@ from parity.porting.loaded import Loaded
 from parity.porting.on_mesh import spread
 from parity.porting.opened import Opened
 from parity.porting.provenance import digest_of_source, to_json
-from parity.porting.reading import Reading
 from parity.porting.text.read import has_text
 from parity.porting.text.texts import load_texts
 from parity.porting.transform import as_type
 from vit_config import ConfigError, Preprocess, write_weights
 from vit_config.errors import naming
-from vit_config.pretrained import About
+from vit_config.pretrained import About, DType, Reading
 from vit_train.frameworks import Framework
 
 if TYPE_CHECKING:
     from jax.sharding import Mesh
-
-DType = Literal["float64", "float32", "float16", "bfloat16"]
 
 
 def load(

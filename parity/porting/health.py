@@ -10,21 +10,27 @@ from dataclasses import dataclass
 import numpy as np
 
 from parity.porting.anomalies import not_finite
-from parity.porting.formats.base import Stored
+from parity.porting.formats.base import Progress, Stored
+from vit_config.files.safetensors_stream import ignore
 from vit_config.files.stored import PIECE
 
 FAR = 10.0
 """How many times the median length a position's row may have, or be shorter."""
 ALIKE = 1.5
 """How many times as much as by chance the rows of a drawn head may differ in size."""
+FEW = 256
+"""Fewest weights of which one grows beyond the bound of its draw in the first steps of training."""
 
 
-def anomalies(arrays: Mapping[str, Stored]) -> Iterator[str]:
+def anomalies(arrays: Mapping[str, Stored], progress: Progress = ignore) -> Iterator[str]:
     """Yield a sentence for each oddity of a model's tensors, by the twins' names.
 
     Values that are not finite; matrices, channels and positions that are zero or hold one value; rows of
     the position table that are far longer or shorter than the others; blocks that are copies of another;
     a head that is still as it was drawn. One tensor is in memory at a time.
+
+    Args:
+        progress: called with the size of each tensor in bytes, once it was looked at.
 
     Raises:
         WeightsError: a tensor that cannot be read.
@@ -36,6 +42,7 @@ def anomalies(arrays: Mapping[str, Stored]) -> Iterator[str]:
         yield from (f"{name}: {each}" for each in _of_tensor(name, values, seen, arrays))
         if inside := re.match(r"blocks\.(\d+)\.", name):
             blocks[int(inside[1])].append(seen.sizes.tobytes())
+        progress(values.nbytes)
     first: dict[tuple[bytes, ...], int] = {}
     for number, prints in blocks.items():
         earlier = first.setdefault(tuple(prints), number)
@@ -119,7 +126,7 @@ def _of_tensor(
     if name.endswith("pos_embed"):
         yield from _far_rows(values.reshape(len(bits), -1))
     if head and values.ndim == 2 and _as_drawn(values, arrays.get(name.replace("weight", "bias"))):
-        yield "as it was drawn: every class has weights of one size, and no bias; train the head first"
+        yield "as it was drawn: every class has weights of one size; train the head first"
 
 
 def _counted(found: np.ndarray | list[int], count: int, what: str, how: str) -> Iterator[str]:
@@ -137,11 +144,17 @@ def _far_rows(rows: np.ndarray) -> Iterator[str]:
 
 def _as_drawn(weight: np.ndarray, bias: Stored | None) -> bool:
     """Return whether a head's rows differ in size, and from zero in the mean, as numbers drawn from one
-    distribution do, and its bias is zero."""
+    distribution do, and its bias is zero, or drawn as `torch.nn.Linear` draws both."""
     classes, width = weight.shape
-    if classes < 8 or width < 8 or (bias is not None and bias.load().any()):
+    if classes < 8 or width < 8:
         return False
     wide = weight.astype(np.float32)
+    if bias is not None and (offsets := bias.load().astype(np.float32)).any():
+        bound, rounded = width**-0.5, 2.0 ** (-8 if weight.dtype.itemsize == 2 else -20)
+        if wide.size < FEW or max(np.abs(wide).max(), np.abs(offsets).max()) > bound * (1 + rounded):
+            return False
+        uneven = np.abs(np.sqrt(3) * wide.std() / bound - 1)  # 0 if spread evenly up to the bound
+        return bool(uneven < 2 / np.sqrt(wide.size) + rounded)
     spreads, means = wide.std(axis=1), wide.mean(axis=1)
     whole = float(wide.std())
     by_chance = 1 / np.sqrt(2 * width)

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from parity.porting.conversion import Converted, convert
-from parity.porting.files import DType, load, save
+from parity.porting.files import load, save
 from parity.porting.hub import HUB, first_line, is_name
 from parity.porting.loaded import Loaded
 from parity.porting.opened import open_checkpoint
 from parity.porting.provenance import Hop
-from parity.porting.reading import Reading
 from vit_config import ConfigError, Preprocess, WeightsError
 from vit_config.files.atomic import check_parent, put_in_place
+from vit_config.pretrained import DType, Reading, Saving
 from vit_train.frameworks import Framework
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def push_to_hub(
     token: str | None = None,
     branch: str | None = None,
     create_pr: bool = False,
-    **options: Any,
+    **options: Unpack[Saving],
 ) -> str:
     """Write a model as `save_pretrained` does, and upload it to the Hub.
 

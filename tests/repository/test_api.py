@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import jax
 import ml_dtypes
@@ -15,10 +16,9 @@ import pytest
 import torch
 
 import parity
-from parity.porting.reading import Reading
 from tests.support.peers import redrawn
 from tests.support.tiny import TINY
-from vit_config import ConfigError, write_weights
+from vit_config import ConfigError, pretrained, write_weights
 
 NAME = "vit_tiny_patch16_224"
 ROOT = Path(__file__).parents[2]
@@ -36,9 +36,24 @@ def test_every_public_name_is_there_and_nothing_is_imported_early():
         parity.wrong  # noqa: B018
 
 
-def test_arguments_that_are_handed_on_are_those_of_reading():
-    handed = inspect.signature(parity.read_checkpoint).parameters
-    assert [*Reading.__annotations__] == [n for n, p in handed.items() if p.kind is p.KEYWORD_ONLY]
+@pytest.mark.parametrize(
+    ("function", "options"),
+    [
+        (parity.read_checkpoint, pretrained.Reading),
+        (parity.from_pretrained, pretrained.Fetching),
+        (parity.save_pretrained, pretrained.Placing),
+        (parity.push_to_hub, pretrained.Pushing),
+    ],
+)
+def test_arguments_that_are_handed_on_complete_in_an_editor(function, options):
+    taken = inspect.signature(function, eval_str=True).parameters.values()
+    named = {each.name: each.annotation for each in taken if each.kind is each.KEYWORD_ONLY}
+    for each in taken:
+        if each.kind is each.VAR_KEYWORD:
+            (further,) = get_args(each.annotation)
+            named |= get_type_hints(further)
+    named.pop("framework", None)  # which a twin's own method knows
+    assert named == get_type_hints(options)
 
 
 @pytest.mark.parametrize("framework", ["jax", "torch"])
@@ -60,16 +75,23 @@ def test_a_model_is_loaded_in_the_type_that_is_asked_for(framework, tmp_path):
 
 @pytest.mark.exhaustive  # a checker of types reads all of numpy and pydantic first
 def test_a_users_file_is_checked_by_its_types(tmp_path):
-    """Its two mistakes are reported, and nothing else."""
+    """Its four mistakes are reported, and nothing else."""
     (tmp_path / "user.py").write_text(
         "import parity\n"
+        "import vit_torch\n"
         "from vit_config import Preprocess\n"
         'loaded = parity.load("a", framework="jax", dtype="bfloat16", preprocess=Preprocess())\n'
         'best: str | int = loaded.predict("cat.jpg")[0][0].label\n'
         'done = parity.export("a", "b", to="onnx", like="vit_tiny_patch16_224")\n'
         "bytes_written: int = done.path.stat().st_size\n"
+        'parity.convert("a", to="hf", out="b", license="mit")\n'
+        'model = vit_torch.ViT.from_pretrained("a", like="vit_tiny_patch16_224", dtype="float16")\n'
+        'model.save_pretrained("b", to="hf", verify=True)\n'
+        'parity.check("a", dtypes=("float64",)).passed\n'
         'parity.load("a", framework="keras")\n'
         'parity.load("a", framework="jax", likes="vit_tiny_patch16_224")\n'
+        'parity.convert("a", to="hf", out="b", licence="mit")\n'
+        'model.save_pretrained("b", into="hf")\n'
     )
     command = [str(Path(sys.executable).with_name("pyright")), "--outputjson", "user.py"]
     command += ["--pythonpath", sys.executable]
@@ -79,7 +101,7 @@ def test_a_users_file_is_checked_by_its_types(tmp_path):
         command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment
     )
     found = json.loads(done.stdout)["generalDiagnostics"]
-    assert [each["range"]["start"]["line"] for each in found] == [6, 7], found
+    assert [each["range"]["start"]["line"] for each in found] == [11, 12, 13, 14], found
     for package in ("parity", "vit_config", "vit_jax", "vit_torch", "vit_train"):
         assert (ROOT / package / "py.typed").is_file()
 
@@ -120,6 +142,8 @@ def test_pretrained_models_take_another_head_and_size(framework, tmp_path):
 def test_check_diff_and_match_take_objects(tmp_path):
     report = parity.check(TINY, dtypes=("float64",))
     assert report.passed
+    with pytest.raises(ConfigError, match="images go with a checkpoint"):
+        parity.check(TINY, images=np.zeros((1, *TINY.image_size, 3)))
     a = parity.create_model(NAME, framework="torch", depth=1, image_size=(32, 48), num_classes=5)
     b = parity.create_model(NAME, framework="torch", depth=1, image_size=(32, 48), num_classes=5)
     images = torch.randn(2, 3, 32, 48, generator=torch.Generator().manual_seed(0))

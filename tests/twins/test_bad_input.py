@@ -70,6 +70,14 @@ def test_images_are_of_the_type_that_the_model_computes_in(cfg, dtype, said):
         vit_jax.from_arrays(cfg, arrays)(jax.numpy.zeros((1, 21, 15, 3), dtype))
 
 
+def test_images_of_the_other_framework_are_refused():
+    arrays = {name: each.astype(np.float32) for name, each in redrawn(SMALL).items()}
+    with pytest.raises(InputError, match=r"images are of numpy, the model is of torch; give torch\.f"):
+        vit_torch.from_arrays(SMALL, arrays)(np.zeros((1, 3, 21, 15)))
+    with pytest.raises(InputError, match=r"images are of torch, the model is of jax; give images\.nu"):
+        vit_jax.from_arrays(SMALL, arrays)(torch.zeros(1, 21, 15, 3))  # type: ignore[arg-type]
+
+
 def test_under_autocast_images_need_no_cast():
     model = vit_torch.from_arrays(SMALL, redrawn(SMALL)).bfloat16()
     with torch.autocast("cpu", torch.bfloat16):

@@ -56,6 +56,7 @@ def test_a_confusion_matrix_has_its_numbers():
     figure = plots.confusion(np.array([[7, 0, 1], [0, 9, 0], [2, 0, 3]]), "abc")
     written = [(*each.get_position(), each.get_text()) for each in figure.axes[0].texts]
     assert written == [(0, 0, "7"), (2, 0, "1"), (1, 1, "9"), (0, 2, "2"), (2, 2, "3")]
+    assert figure.axes[0].get_title() == "19 of 22 images are right"
 
 
 def test_a_position_table_is_drawn_row_by_row():

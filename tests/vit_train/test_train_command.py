@@ -335,8 +335,8 @@ def test_a_run_of_pytorch_ends_with_equal_twins(capsys, stopped_in_torch):
     rows = [line for line in out.split("│") if "/19" in line]
     assert len(rows) == 3
     assert len({row.strip() for row in rows}) == 1
-    assert run("plot", [str(run_dir)]) == 0
-    assert len(capsys.readouterr().out.split()) == 4
+    assert run("plot", [str(run_dir), "--framework", "torch"]) == 0
+    assert len(capsys.readouterr().out.split()) == 5
 
 
 def test_jax_ends_where_it_is_told_to(capsys, interrupted):
@@ -410,7 +410,7 @@ def test_the_script_is_called_by_its_own_name():
 def test_plot_draws_the_run(capsys, interrupted):
     run_dir, *_ = interrupted
     assert run("plot", [str(run_dir)]) == 0
-    names = ["curves", "positions", "position_similarity", "attention"]
+    names = ["curves", "positions", "position_similarity", "confusion", "attention"]
     assert capsys.readouterr().out.split() == [str(run_dir / f"{name}.png") for name in names]
     for name in names:
         assert (run_dir / f"{name}.png").read_bytes()[:4] == PNG

@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from vit_config.errors import InputError
+
+OTHERS = {"jax": ("torch",), "torch": ("numpy", "jax", "jaxlib")}
+"""Libraries whose arrays a framework does not take."""
+
+
+def check_image_library(images: Any, framework: str) -> None:
+    """Refuse an array of a library that the model's framework does not take.
+
+    Raises:
+        InputError: it is of another framework.
+    """
+    library = type(images).__module__.partition(".")[0]
+    if library in OTHERS[framework]:
+        make = "images.numpy()" if framework == "jax" else "torch.from_numpy(numpy.array(images))"
+        raise InputError(
+            f"images are of {library}, the model is of {framework}; give {make}, in JAX with channels"
+            " last, in PyTorch first"
+        )
 
 
 def check_image_type(images: str, parameters: str) -> None:

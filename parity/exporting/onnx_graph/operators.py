@@ -116,6 +116,16 @@ def _gather(x: Any, indices: Any, *, axis: int = 0) -> Any:
     return found.reshape([*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]])
 
 
+def _gather_elements(x: Any, indices: Any, *, axis: int = 0) -> Any:
+    x, indices = tensor(x), tensor(indices).to(torch.int64)
+    return x.gather(axis, torch.where(indices < 0, indices + x.shape[axis], indices))
+
+
+def _gather_nd(x: Any, indices: Any, *, batch_dims: int = 0) -> Any:
+    assert not batch_dims  # see `refused`
+    return tensor(x)[tensor(indices).to(torch.int64).unbind(-1)]
+
+
 def _shape(x: Any, *, start: int = 0, end: int | None = None) -> Any:
     return np.array(x.shape[start:end], np.int64)
 
@@ -241,6 +251,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "Dropout": _identity, "Identity": _identity,
     "Reshape": _reshape, "Transpose": _transpose, "Squeeze": _squeeze, "Unsqueeze": _unsqueeze,
     "Slice": _slice, "Split": _split, "Concat": _concat, "Expand": _expand, "Gather": _gather,
+    "GatherElements": _gather_elements, "GatherND": _gather_nd,
     "Shape": _shape, "ConstantOfShape": _constant_of_shape, "Range": _range, "Cast": _cast,
     "Clip": _clip, "Softmax": _softmax, "LogSoftmax": _log_softmax, "Gelu": _gelu,
     "LayerNormalization": _layer_normalization, "RMSNormalization": _rmsnormalization, "Gemm": _gemm,
@@ -269,6 +280,8 @@ def refused(
         return f"which is not as it stands here ({error})"
     if name == "Cast" and attributes["to"] not in TYPES:
         return f"whose to = {attributes['to']} is a type that is not"
+    if name == "GatherND" and attributes.get("batch_dims"):
+        return f"whose batch_dims = {attributes['batch_dims']} is not"
     if name not in RESULTS and len(results) > 1:
         return f"whose output {results[1]} is not"
     return ""

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from parity.porting.provenance import digest_of, to_json
 from vit_config import ConfigError, WeightsError
 from vit_config.errors import UnstatedError
 from vit_config.files.atomic import atomic_folder, check_writable, put_in_place
+from vit_config.pretrained import Reading
 
 REPORT = "tower.json"
 """Name of the report written beside a host: the tower's provenance and the changed tensors."""
@@ -64,7 +65,7 @@ def put_into(
     num_classes: int | None = None,
     license_allow: tuple[str, ...] | None = None,
     force: bool = False,
-    **reading: Any,
+    **reading: Unpack[Reading],
 ) -> Put:
     """Write a copy of a host with another tower.
 

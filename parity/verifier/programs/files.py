@@ -34,11 +34,20 @@ def read_program(path: str | Path) -> Any:
     return _read(Path(path))[0]
 
 
-def program_with_images(path: str | Path, batch_size: int, seed: int) -> tuple[Any, np.ndarray]:
-    """Read the program in a file, with the images that presets and checkpoints are given: (B, C, H, W),
-    or (B, H, W, C) of JAX.
+def program_as_twin(path: str | Path) -> Any:
+    """Read the program in a file; where it says that its output ``tokens`` is a twin's, the twin's two
+    outputs take its place.
 
-    Where it says that its output ``tokens`` is a twin's, the twin's two outputs take its place.
+    Raises:
+        MissingFileError, WeightsError, ConfigError: see `read_program`.
+    """
+    module, _, about = _read(Path(path))
+    return _with_own_outputs(module, about)
+
+
+def program_with_images(path: str | Path, batch_size: int, seed: int) -> tuple[Any, np.ndarray]:
+    """Read the program in a file, as `program_as_twin`, with the images that presets and checkpoints are
+    given: (B, C, H, W), or (B, H, W, C) of JAX.
 
     Raises:
         InputError: its input is no batch of prepared images of one size.
@@ -99,8 +108,8 @@ def _beside(path: Path) -> dict[str, Any]:
 
 def _with_own_outputs(module: Any, about: dict[str, Any]) -> Any:
     """Return a program with a twin's outputs, given what its file says of it."""
-    if "tokens" not in about.get("outputs", ()):
-        return module
+    if "tokens" not in about.get("outputs", ()) or about["input"]["layout"] == "BN":
+        return module  # a text tower returns its tokens as one
     prefix = ViTConfig.from_json(json.dumps(about["schema"])).num_prefix_tokens
 
     def split(found: dict[str, Any]) -> dict[str, Any]:
@@ -125,4 +134,6 @@ def _with_own_outputs(module: Any, about: dict[str, Any]) -> Any:
         def forward(self, images: torch.Tensor) -> dict[str, torch.Tensor]:
             return split(self.program(images))
 
-    return AsTwin().eval()
+    made = AsTwin()
+    made.training = False  # a module of torch.export raises when it is told
+    return made

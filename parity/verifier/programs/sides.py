@@ -7,7 +7,7 @@ from typing import Any
 
 from parity.verifier.programs.built import watched
 from parity.verifier.programs.callables import arguments_of, is_a, is_torch, kinds_of, unwrapped
-from parity.verifier.programs.files import is_program, read_program
+from parity.verifier.programs.files import is_program, program_as_twin
 from parity.verifier.programs.mistakes import SEALED, in_one_line, is_sealed
 from parity.verifier.programs.program import Program
 from vit_config import InputError
@@ -56,7 +56,7 @@ def taken_apart(side: Any, name: str) -> Given:
 
         side = built(Order(name=side))
     function, *rest = side if isinstance(side, tuple) else (side,)
-    function = read_program(function) if is_program(function) else function
+    function = program_as_twin(function) if is_program(function) else function
     variables = rest.pop(0) if is_a(function, "flax.linen") and len(rest) == 2 else None
     if len(rest) > 1:
         raise InputError(f"{name}: expected (callable, inputs), found a tuple of {len(rest) + 1}")

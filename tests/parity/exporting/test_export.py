@@ -78,6 +78,17 @@ def test_prepared_images_go_through_onnx(weights, tmp_path):
     assert main(["diff", str(weights), str(out)]) == 0  # each node, in float64
 
 
+def test_an_archive_is_the_checkpoint_operation_by_operation(weights, tmp_path):
+    import torch
+
+    out = tmp_path / "own.pt2"
+    parity.export(weights, out, to="torch-export", input="float32")
+    assert main(["diff", str(weights), str(out)]) == 0
+    model, images = parity.load(weights, framework="torch").model, torch.randn(2, 3, 21, 15)
+    assert parity.diff((model, images), (str(out), images)).verdict == "EQUAL"
+    assert "concatenate" not in str(torch.export.load(out).graph)  # which Core ML does not know
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_stablehlo_is_the_checkpoint_operation_by_operation(weights, tmp_path, dtype):
@@ -168,6 +179,7 @@ def test_an_exporter_that_is_wrong_leaves_nothing_and_is_told_why(
         ({"to": "stablehlo", "dtype": "int8"}, ConfigError, "--to onnx"),
         ({"to": "onnx", "labels": ["cat"]}, InputError, "no text tower"),
         ({"to": "stablehlo", "platforms": ["metal"]}, ConfigError, "cpu, cuda, rocm, tpu"),
+        ({"to": "stablehlo", "platforms": ["tpu"]}, ConfigError, "run here, on a CPU; add cpu"),
         ({"to": "onnx", "preprocess": TOLD.replace(interpolation="nearest")}, ConfigError, "float32"),
     ],
 )

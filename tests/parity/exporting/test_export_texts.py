@@ -36,7 +36,7 @@ def folders(tmp_path_factory):
 
 @pytest.mark.parametrize(("kind", "to"), CASES)
 def test_a_text_tower_answers_as_the_twins_do(folders, tmp_path, kind, to):
-    done = parity.export(folders[kind], tmp_path / "texts", to=to, input="tokens")
+    done = parity.export(folders[kind], tmp_path / f"texts{FORMATS[to].suffix}", to=to, input="tokens")
     loaded = parity.load(folders[kind], framework="jax").texts
     told = done.about["input"]
     assert told["shape"] == ["B", loaded.tokens.length]
@@ -44,6 +44,7 @@ def test_a_text_tower_answers_as_the_twins_do(folders, tmp_path, kind, to):
     ids = loaded.tokens.ids(TEXTS).astype(np.int32)
     found = replay(FORMATS[to], done.path, [ids])[0]
     np.testing.assert_allclose(found["embeddings"], loaded.embed(TEXTS), rtol=1e-5, atol=1e-5)
+    assert parity.diff((loaded.model, ids), (str(done.path), ids)).verdict == "EQUAL"
 
 
 @pytest.mark.parametrize(("kind", "to"), CASES)

@@ -56,6 +56,8 @@ CASES = [
     ("Slice", [X, i64(1, -1), i64(9, 0), i64(1, 2), i64(2, -1)], {}), ("Slice", [X, i64(1), i64(2)], {}),
     ("Concat", [X, 2 * X], {"axis": 1}), ("Expand", [X[:, :1], i64(3, 1, 6, 1)], {}),
     ("Gather", [X, i64(3, -1).reshape(1, 2)], {"axis": 1}), ("Gather", [X, np.array(2)], {"axis": 2}),
+    ("GatherElements", [X, i64(*[1, -1, 0] * 10).reshape(2, 3, 5)], {"axis": 1}),
+    ("GatherND", [X, i64(1, 2, 0, -1).reshape(2, 1, 2)], {"batch_dims": 0}),
     ("Cast", [X], {"to": TensorProto.INT32}), ("Clip", [X, np.float32(-0.3), np.float32(0.4)], {}),
     ("ConstantOfShape", [i64(2, 3)], {}), ("Div", [i64(7, -7, 6), i64(2)], {}),
     *(("ConstantOfShape", [i64(2, 3)], {"value": numpy_helper.from_array(each)})

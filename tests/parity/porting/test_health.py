@@ -43,6 +43,13 @@ def far(arrays):
     arrays["pos_embed"][0, 4] *= 100
 
 
+def new_linear(arrays):
+    """As `torch.nn.Linear` draws a layer."""
+    stream = np.random.default_rng(2)
+    for name in ("head.weight", "head.bias"):
+        arrays[name][...] = stream.uniform(-(30**-0.5), 30**-0.5, arrays[name].shape)
+
+
 ALL = slice(None)
 CASES = {
     "nan": (put(("blocks.1.mlp.fc1.weight", 3, 4), np.nan), "blocks.1.mlp.fc1.weight: 1 of"),
@@ -57,6 +64,7 @@ CASES = {
     "far position": (far, "pos_embed: row 4 has length"),
     "copied block": (copied, "blocks.2: a copy of blocks.0, value by value"),
     "new head": (new_head, "head.weight: as it was drawn"),
+    "new head of torch": (new_linear, "head.weight: as it was drawn"),
     "zero head": (put(("head.weight",), 0), "head.weight: all zero, so the logits are the same"),
 }  # fmt: skip
 
@@ -78,6 +86,12 @@ def test_what_is_odd_is_named(case, dtype):
     change(arrays)
     (one,) = found(arrays, dtype)
     assert said in one
+
+
+def test_whoever_waits_is_told_of_every_byte():
+    arrays, told = {name: Stored.of(each) for name, each in drawn().items()}, []
+    assert list(anomalies(arrays, told.append)) == []
+    assert (sum(told), len(told)) == (sum(each.nbytes for each in arrays.values()), len(arrays))
 
 
 def test_the_command_lists_them(tmp_path, capsys):
