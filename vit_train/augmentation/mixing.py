@@ -23,12 +23,16 @@ class Mixing(NamedTuple):
     rest: np.ndarray
     """The partner's share."""
     box: np.ndarray
-    """Top, bottom, left and right of the partner's part that is pasted over it, int32; empty for none."""
+    """Top, bottom, left and right of the partner's part that is pasted over it; empty for none."""
 
     @property
     def pasted(self) -> np.ndarray:
         """Whether a box is pasted, (B,)."""
         return (self.box[:, 1] > self.box[:, 0]) & (self.box[:, 3] > self.box[:, 2])
+
+    def in_32_bits(self) -> dict[str, np.ndarray]:
+        """Return the fields by name, as devices hold them."""
+        return {**self._asdict(), "share": np.float32(self.share), "rest": np.float32(self.rest)}
 
 
 def mixed(
@@ -46,9 +50,13 @@ def mixed(
         The mixed images, and the shares of the classes in the images' type.
     """
     mixing = draw_mixing(mix, len(images), (images.shape[1], images.shape[2]), rng)
-    shares = mixed_labels(labels, mixing, num_classes, images.dtype)
+    return mixed_images(images, mixing), mixed_labels(labels, mixing, num_classes, images.dtype)
+
+
+def mixed_images(images: np.ndarray, mixing: Mixing) -> np.ndarray:
+    """Mix images (B, H, W, C) as drawn."""
     if (mixing.share == 1.0).all():
-        return images, shares
+        return images
     pasted = mixing.pasted
     own, rest = (
         np.where(pasted, whole, part).astype(images.dtype)[:, None, None, None]
@@ -58,7 +66,7 @@ def mixed(
     for i in np.flatnonzero(pasted):
         top, bottom, left, right = mixing.box[i]
         changed[i, top:bottom, left:right] = images[mixing.partner[i], top:bottom, left:right]
-    return changed, shares
+    return changed
 
 
 def mixed_labels(labels: np.ndarray, mixing: Mixing, num_classes: int, dtype: Any) -> Shares:

@@ -7,6 +7,7 @@ from PIL import Image
 
 from vit_config.augmentation import Augment
 from vit_config.errors import DataError
+from vit_config.images.pixels import through_pil
 from vit_config.images.preprocess import Preprocess
 from vit_train.augmentation import rand_augment_tensorflow
 from vit_train.augmentation.affine import Move, draw_moves, moved
@@ -21,11 +22,17 @@ class Views:
     """A recipe's changes to images, for a model's size.
 
     Raises:
-        DataError: colours change, but the images are not RGB; or a crop computes in 8 bits, but they
-            have more.
+        DataError: colours change, but the images are not RGB; or a crop or the devices compute in 8
+            bits, but they have more.
     """
 
-    def __init__(self, changes: Augment, size: tuple[int, int], preprocess: Preprocess) -> None:
+    def __init__(
+        self,
+        changes: Augment,
+        size: tuple[int, int],
+        preprocess: Preprocess,
+        on_devices: bool = False,
+    ) -> None:
         self._changes, self._size, self._preprocess = changes, size, preprocess
         channels = len(preprocess.mean)
         coloured = channels == 3 and preprocess.pixel_type == "uint8"
@@ -41,6 +48,11 @@ class Views:
             raise DataError(
                 f'augment.crop = "{changes.crop}" is for 8 bits, but pixels are {preprocess.pixel_type};'
                 ' use "torchvision"'
+            )
+        if preprocess.pixel_type != "uint8" and on_devices:
+            raise DataError(
+                f"device_side sends images of 8 bits, but pixels are {preprocess.pixel_type}; leave it"
+                " out"
             )
         fill = tuple(min(255, round(255 * mean)) for mean in preprocess.mean)
         self._canvas = Canvas(fill, Image.Resampling.BICUBIC)
@@ -105,6 +117,27 @@ class Views:
         elif changes.policy == "three":
             image = three_augment(image, rng)
         return color_jitter(image, changes.color_jitter, rng) if changes.color_jitter else image
+
+
+def on_square(image: np.ndarray, side: int, filter: str) -> tuple[np.ndarray, tuple[int, int]]:
+    """Lay an image in the upper left corner of a black square; one that is larger is reduced first.
+
+    Args:
+        image: (h, w, C) uint8.
+        side: pixels of the square.
+        filter: PIL's filter that reduces the image.
+
+    Returns:
+        The square (side, side, C), and the height and width of the image on it.
+    """
+    height, width = image.shape[:2]
+    if (longer := max(height, width)) > side:
+        height, width = (max(round(each * side / longer), 1) for each in (height, width))
+        resample = Image.Resampling[filter.upper()]
+        image = through_pil(image, lambda plane: plane.resize((width, height), resample))
+    square = np.zeros((side, side, image.shape[2]), np.uint8)
+    square[:height, :width] = image
+    return square, (height, width)
 
 
 def _cut(image: np.ndarray, box: Box) -> np.ndarray:
