@@ -20,7 +20,7 @@ from vit_config.images.preprocess import Preprocess
 from vit_config.recipe import Recipe
 from vit_train.augmentation.erase import erase
 from vit_train.augmentation.mixing import draw_mixing, mixed_images, mixed_labels, mixed_with
-from vit_train.augmentation.views import Views, on_square
+from vit_train.augmentation.views import Views, lay_out
 from vit_train.balance import BalancedOrder
 from vit_train.dataset import ImageDataset
 from vit_train.images import fit_image
@@ -233,10 +233,11 @@ class _TrainBatches:
     def _on_squares(self, images: list[np.ndarray], draws: list[Draw], side: int) -> Any:
         """Lay out images for `vit_jax.train.augment`: ``image`` (B, S, S, C) uint8, ``size`` (B, 2) and
         ``draw`` (B, 3) int32; a mixed batch also has the fields of `Mixing`."""
-        laid = [on_square(image, side, self._recipe.augment.crop_filter) for image in images]
-        squares, sizes = zip(*laid, strict=True)
+        squares = np.zeros((len(images), side, side, images[0].shape[2]), np.uint8)
+        filter, pairs = self._recipe.augment.crop_filter, zip(images, squares, strict=True)
+        sizes = [lay_out(image, square, filter) for image, square in pairs]
         return {
-            "image": np.stack(squares),
+            "image": squares,
             "size": np.array(sizes, np.int32),
             "draw": np.array(draws, np.int32),
         }

@@ -69,7 +69,8 @@ def test_boxes_are_equal_in_distribution(size):
 
 
 def test_a_flip_has_probability_one_half_and_only_if_asked():
-    square, size = views.on_square(picture(21, 15), SIDE, "bicubic")
+    square = np.zeros((SIDE, SIDE, 3), np.uint8)
+    size = views.lay_out(picture(21, 15), square, "bicubic")
     whole = Augment(crop="torchvision", crop_area=(1.0, 1.0), crop_ratio=(15 / 21, 15 / 21))
     for flip, low, high in ((True, 0.42, 0.58), (False, 0.0, 0.0)):
         recipe = RECIPE.replace(augment=whole.replace(flip=flip), mix=Mix())
@@ -110,8 +111,8 @@ def test_a_box_becomes_the_hosts_pixels(filter):
 
 
 def test_a_larger_image_is_reduced_to_the_square():
-    square, size = views.on_square(picture(96, 64), SIDE, "bilinear")
-    assert size == (48, 32)
+    square = np.zeros((SIDE, SIDE, 3), np.uint8)
+    assert views.lay_out(picture(96, 64), square, "bilinear") == (48, 32)
     expected = Image.fromarray(picture(96, 64)).resize((32, 48), Image.Resampling.BILINEAR)
     np.testing.assert_array_equal(square[:, :32], np.asarray(expected))
     assert not square[:, 32:].any()

@@ -119,25 +119,24 @@ class Views:
         return color_jitter(image, changes.color_jitter, rng) if changes.color_jitter else image
 
 
-def on_square(image: np.ndarray, side: int, filter: str) -> tuple[np.ndarray, tuple[int, int]]:
-    """Lay an image in the upper left corner of a black square; one that is larger is reduced first.
+def lay_out(image: np.ndarray, square: np.ndarray, filter: str) -> tuple[int, int]:
+    """Copy an image into the upper left corner of a square; one that is larger is reduced first.
 
     Args:
         image: (h, w, C) uint8.
-        side: pixels of the square.
+        square: (S, S, C) uint8, changed in place.
         filter: PIL's filter that reduces the image.
 
     Returns:
-        The square (side, side, C), and the height and width of the image on it.
+        The height and width of the image on the square.
     """
     height, width = image.shape[:2]
-    if (longer := max(height, width)) > side:
+    if (longer := max(height, width)) > (side := len(square)):
         height, width = (max(round(each * side / longer), 1) for each in (height, width))
         resample = Image.Resampling[filter.upper()]
         image = through_pil(image, lambda plane: plane.resize((width, height), resample))
-    square = np.zeros((side, side, image.shape[2]), np.uint8)
     square[:height, :width] = image
-    return square, (height, width)
+    return height, width
 
 
 def _cut(image: np.ndarray, box: Box) -> np.ndarray:
