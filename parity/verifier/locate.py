@@ -13,9 +13,9 @@ from parity.measure.nearness import CERTAIN, LEAST
 from parity.measure.verdict import Verdict
 from parity.verifier.causes import Said, cause_of, collectives
 from parity.verifier.causes.collectives import collective_faults
+from parity.verifier.causes.factors import ratio_of
 from parity.verifier.causes.layers import rows_or_layers_in_another_order
 from parity.verifier.causes.norms import moved_norms
-from parity.verifier.causes.numbers import ratio_of
 from parity.verifier.causes.parameters import wrong_parameters
 from parity.verifier.programs.program import Program
 from parity.verifier.programs.sides import record

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from parity.verifier.locate import compare_programs
-from parity.verifier.programs.program import Operation, Program
+from parity.verifier.programs.operation import Operation
+from parity.verifier.programs.program import Program
 from parity.verifier.programs.remote import Away, recorded
 from parity.verifier.programs.sides import Given
 from parity.verifier.report.comparison import Comparison

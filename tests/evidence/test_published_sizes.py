@@ -18,8 +18,6 @@ ALWAYS = {
     "torchvision vit_b_16.IMAGENET1K_V1", "open_clip ViT-bigG-14, laion2b_s39b_b160k",
 }  # fmt: skip
 """One of each library, the largest, those that code says more of than config.json, a decoder."""
-STRANGERS = {"ibm-nasa-geospatial/Prithvi-EO-1.0-100M, its encoder"}
-"""Images of several times: no schema says them."""
 
 
 @pytest.mark.filterwarnings("ignore")  # of the libraries
@@ -29,11 +27,11 @@ STRANGERS = {"ibm-nasa-geospatial/Prithvi-EO-1.0-100M, its encoder"}
 def test_there_and_back(name, tmp_path):
     (line,) = rows(tmp_path, [name], run=())
     assert line.passed, line
-    assert bool(line.refused) == (name in STRANGERS), line.refused
-    if not line.refused:  # its own dialect holds it, and so does the project's own
-        assert [way.symbol for way in line.ways if way.target == "parity"] == ["="]
-        own = {"transformers": "hf", "timm": "timm"}.get(line.library)
-        assert [way.symbol for way in line.ways if way.target == own] == ["="] * bool(own)
+    assert not line.refused, line.refused
+    # its own dialect holds it, and so does the project's own
+    assert [way.symbol for way in line.ways if way.target == "parity"] == ["="]
+    own = {"transformers": "hf", "timm": "timm"}.get(line.library)
+    assert [way.symbol for way in line.ways if way.target == own] == ["="] * bool(own)
 
 
 def test_a_stopped_call_goes_on(tmp_path):

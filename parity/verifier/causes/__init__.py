@@ -13,6 +13,7 @@ from parity.verifier.causes import (
     branches,
     collectives,
     epsilons,
+    factors,
     masks,
     norms,
     numbers,
@@ -26,6 +27,7 @@ from parity.verifier.causes import (
     several,
     skips,
     slopes,
+    steps,
     tables,
     terms,
     windows,
@@ -36,8 +38,9 @@ from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Found
 from parity.verifier.search.widened import widened
 
-_FILES = (activations, collectives, epsilons, masks, norms, numbers, operands, operators, order, pairs,
-          reads, reductions, rounded, skips, slopes, tables, windows)  # fmt: skip
+_FILES = (activations, collectives, epsilons, masks, norms, numbers, factors, operands, operators, order,
+          pairs, reads, reductions, rounded, skips, slopes, steps, tables,
+          windows)  # fmt: skip
 CAUSES: tuple[Cause, ...] = tuple(cause for file in _FILES for cause in file.CAUSES)
 """Every cause that a place may be given. Operations that one side alone has on some rows are called "of
 a part"."""
@@ -56,13 +59,15 @@ _JUDGES = (
     windows.judge,
     operators.judge,
     reads.operand,
+    reads.operand_of_a,
     operators.axes,
-    numbers.factor,
+    factors.judge,
     skips.too_many_of_a_part,
     slopes.judge,
     reductions.judge,
     terms.judge,
     terms.weights,
+    steps.judge,
     rounded.judge,
     operands.exchanged,
     operands.moved,

@@ -6,7 +6,8 @@ import numpy as np
 
 from parity.verifier.causes.cause import Said
 from parity.verifier.programs.fingerprint import LEAST, MOST
-from parity.verifier.programs.program import Operation, Program, Ref
+from parity.verifier.programs.operation import Operation, Ref
+from parity.verifier.programs.program import Program
 from parity.verifier.search.exchange import upstream, where
 from parity.verifier.search.region import Region
 

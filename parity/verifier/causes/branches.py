@@ -10,7 +10,7 @@ import numpy as np
 
 from parity.verifier.causes.cause import Said
 from parity.verifier.causes.several import VAGUE
-from parity.verifier.programs.program import Operation
+from parity.verifier.programs.operation import Operation
 from parity.verifier.search.exchange import is_a, rerun
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index

@@ -18,7 +18,8 @@ from parity.verifier.programs.fingerprint import fingerprint
 from parity.verifier.programs.jaxprs.exchanges import Collective
 from parity.verifier.programs.jaxprs.mesh import Devices
 from parity.verifier.programs.jaxprs.sharded import OnEach
-from parity.verifier.programs.program import Operation, Program, Ref
+from parity.verifier.programs.operation import Operation, Ref
+from parity.verifier.programs.program import Program
 from parity.verifier.search.meeting import meet, noise, reach
 from parity.verifier.search.places import Search
 from parity.verifier.search.region import Found, Region, distance

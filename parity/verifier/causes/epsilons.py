@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from parity.verifier.causes.cause import Cause, Said
-from parity.verifier.programs.program import Operation, Ref
+from parity.verifier.programs.operation import Operation, Ref
 from parity.verifier.search.exchange import is_a, rerun
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Found, Region

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from parity.verifier.programs.fingerprint import fingerprint, same
-from parity.verifier.programs.program import Operation
+from parity.verifier.programs.operation import Operation
 from parity.verifier.search.region import Found
 
 MOST_BACK = 4

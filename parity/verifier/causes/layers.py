@@ -11,7 +11,8 @@ import numpy as np
 from parity.verifier.causes.cause import Said
 from parity.verifier.causes.loops import loops_in_another_order
 from parity.verifier.programs.fingerprint import fingerprint
-from parity.verifier.programs.program import Operation, Program
+from parity.verifier.programs.operation import Operation
+from parity.verifier.programs.program import Program
 from parity.verifier.search.meeting import Index, is_weak
 from parity.verifier.search.places import Search
 from parity.verifier.search.region import Found, Region

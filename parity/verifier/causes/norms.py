@@ -18,7 +18,8 @@ import numpy as np
 
 from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.causes.residual_norms import Kind, Norm, residual_norms
-from parity.verifier.programs.program import Program, Ref
+from parity.verifier.programs.operation import Ref
+from parity.verifier.programs.program import Program
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.places import Search
 from parity.verifier.search.region import Found, Region

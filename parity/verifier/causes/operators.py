@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from parity.verifier.causes.cause import Cause, Said
-from parity.verifier.programs.program import Operation
+from parity.verifier.programs.operation import Operation
 from parity.verifier.search.exchange import computing, is_a, rerun
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index

@@ -7,7 +7,7 @@ from itertools import islice, product
 
 import numpy as np
 
-from parity.verifier.programs.program import Operation
+from parity.verifier.programs.operation import Operation
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index, meet
 from parity.verifier.search.region import Found, Kind, Region, distance

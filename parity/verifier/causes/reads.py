@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from parity.verifier.causes.cause import Cause, Said
-from parity.verifier.causes.numbers import is_multiple
+from parity.verifier.causes.factors import is_multiple
 from parity.verifier.programs.fingerprint import LEAST, MOST
-from parity.verifier.programs.program import Operation, Ref
+from parity.verifier.programs.operation import Operation, Ref
 from parity.verifier.search.constants import constants_of
-from parity.verifier.search.exchange import computing, is_a, outside, rerun, where
+from parity.verifier.search.exchange import computing, is_a, is_b, outside, rerun, upstream, where
 from parity.verifier.search.layouts import arrangements
-from parity.verifier.search.meeting import Index, copied, is_weak
+from parity.verifier.search.meeting import Index, carried, is_weak
 from parity.verifier.search.region import Found, Region, before_of, distance
 
 LARGEST = 24
@@ -78,7 +78,7 @@ def _held(region: Region, wanted: Operation, index: Index) -> Operation | None:
     # what the end of an empty region leads to may be read, but not by what itself depends on it
     behind = program.behind(set(region.readers)) | set(region.readers)
     patched = {op.index for op in program.operations if op.kind == "operation" and op.run is None}
-    given = copied(program, patched) | (behind or program.behind({region.end}))
+    given = carried(program, patched, ("convert",)) | (behind or program.behind({region.end}))
     for op in program.operations:
         if op.index in given:
             continue
@@ -110,6 +110,30 @@ def operand(found: Found, index: Index) -> Said | None:
                     operands = (*op.operands[:position], way, *op.operands[position + 1 :])
                     if is_a(found, rerun(region, {op.index: replace(op, operands=operands)})):
                         return "other value read", _instead(op.name, old, other)
+    return None
+
+
+def operand_of_a(found: Found, index: Index) -> Said | None:
+    """Find a value that A's region reads that, exchanged for one that B's value comes from, gives B's
+    value, which A may have elsewhere: a norm that is given another value, but is not computed anew."""
+    region = found.a
+    if computing(found.b) or not region.operations or len(region.operations) > LARGEST:
+        return None
+    tried = 0
+    before = [found.b.program.operations[i] for i in sorted(upstream(found.b, found.b.end, LARGEST))]
+    for i in outside(region):
+        wanted = region.program.operations[i]
+        if wanted.kind != "operation" or is_weak(wanted):
+            continue
+        for own in before:
+            if own.size != wanted.size or own.mark is None or index.meets(own) == index.meets(wanted):
+                continue
+            for way in _ways(found.b.program.values([own.index])[own.index], wanted.shape):
+                tried += 1
+                value = rerun(region, given={i: way}) if tried < MOST_TRIALS else None
+                ways = () if value is None else arrangements(np.asarray(value), found.instead.shape)
+                if any(is_b(found, each) for each in ways):
+                    return "other value read", _instead("", own, _held(found.b, wanted, index) or wanted)
     return None
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from parity.verifier.causes.alone import named
 from parity.verifier.causes.cause import Said
 from parity.verifier.causes.skips import skips
-from parity.verifier.programs.program import Ref
+from parity.verifier.programs.operation import Ref
 from parity.verifier.search.exchange import closer, rerun
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from parity.verifier.causes.cause import Cause, Said
-from parity.verifier.programs.program import Operation
+from parity.verifier.programs.operation import Operation
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Found, Region
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.programs.jaxprs.equations import bind
-from parity.verifier.programs.program import Operation
+from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.windows import WINDOW, Window
 from parity.verifier.search.exchange import computing, is_a, rerun
 from parity.verifier.search.meeting import Index

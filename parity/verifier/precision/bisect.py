@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from parity.verifier.choices import LOW, Low
 from parity.verifier.precision.rounded import RoundedProgram
-from parity.verifier.programs.program import Operation
+from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.sides import record
 from vit_config import ConfigError
 

@@ -9,7 +9,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from parity.verifier.programs import transformations
-from parity.verifier.programs.program import Program, Source
+from parity.verifier.programs.operation import Source
+from parity.verifier.programs.program import Program
 
 _LINE = "_built_at"
 """Attribute of a module that holds its line, so that copies of the module have it, too."""

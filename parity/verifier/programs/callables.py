@@ -10,7 +10,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from parity.verifier.programs.methods import as_module
-from parity.verifier.programs.program import Kind
+from parity.verifier.programs.operation import Kind
 
 
 def arguments_of(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import linecache
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from parity.measure.nearness import LEAST, Nearness
 from parity.verifier.programs.fingerprint import fingerprint
-
-Kind = Literal["input", "parameter", "constant", "operation"]
+from parity.verifier.programs.operation import Operation, Ref, Source
 
 TRAINING = "was given in training mode; it is compared in evaluation mode"
 """Note on a model whose author forgot ``eval()``, or meant to compare what is random."""
@@ -21,87 +17,17 @@ TRAINING = "was given in training mode; it is compared in evaluation mode"
 REFUSES = "refuses float64 ({}); it ran in its own types, and is compared in float64"
 """Note on a program whose author demands a smaller number type."""
 
-BUILT = "<built>"
-"""Function of a line that built what runs, such as an optimiser; its caller is the line that runs it."""
-
-MOST_LINES = 8
-"""Most lines of a call that are shown."""
-
 KEEP_BYTES = 256 * 2**20
 """Most bytes of values that a program keeps; the other values are recomputed when asked for."""
 
 
-@dataclass(frozen=True)
-class Source:
-    """A line of the user's code."""
+class Plan(NamedTuple):
+    """How the values of some operations are computed."""
 
-    file: str
-    line: int
-    function: str = ""
-    caller: Source | None = field(default=None, compare=False, repr=False)
-    """The line of the user's code that called the function."""
-
-    @property
-    def text(self) -> str:
-        """The line itself, stripped; of a call that built something, all its arguments. Empty where the
-        file cannot be read."""
-        text = linecache.getline(self.file, self.line).strip()
-        for line in range(self.line + 1, self.line + MOST_LINES) if self.function == BUILT else ():
-            if sum(text.count(each) for each in "([{") <= sum(text.count(each) for each in ")]}"):
-                break
-            text += f" {linecache.getline(self.file, line).strip()}"
-        return text
-
-    def __str__(self) -> str:
-        return f"{self.file.rpartition('/')[2]}:{self.line}"
-
-
-@dataclass(frozen=True)
-class Ref:
-    """An operand that another operation produced."""
-
-    index: int
-
-
-@dataclass(slots=True)
-class Operation:
-    """One value of a program and how it was made."""
-
-    index: int
-    name: str
-    """In the vocabulary of `names.py`, the same for both frameworks: add, matmul, sum, ..."""
-    operands: tuple[Any, ...]
-    """`Ref`s, and numbers written in the program."""
-    run: Callable[[Sequence[Any]], Any] | None
-    """Function from the operands' values to this value; None for a leaf."""
-    kind: Kind = "operation"
-    label: str = ""
-    """The path of a leaf; the attributes of an operation, as they are printed ("axis=-1")."""
-    source: Source | None = None
-    module: str = ""
-    scope: str = ""
-    """The library function that it is a part of ("gelu"), where there is one."""
-    shape: tuple[int, ...] = ()
-    dtype: str = ""
-    mark: np.ndarray | None = None
-    """Its fingerprint; None where it has no numbers (keys, tuples)."""
-    near: Nearness = LEAST
-    """What rounding may do to it; `nearness.py` measures that."""
-    is_layout: bool = False
-    """Whether it only moves or repeats the elements of its one operand."""
-    epsilon: float = 0.0
-    """Rounding of the number type that the program asked for; 0 for float64."""
-    extra: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def inputs(self) -> list[int]:
-        """The operations that it reads."""
-        return [each.index for each in self.operands if isinstance(each, Ref)]
-
-    @property
-    def size(self) -> int:
-        """How many elements it has."""
-        return math.prod(self.shape)
+    kept: tuple[int, ...]
+    """The operations whose kept values are read."""
+    steps: tuple[tuple[int, list[int]], ...]
+    """The operations to run, in order, and the values that are not read after each of them."""
 
 
 @dataclass(repr=False)
@@ -173,32 +99,49 @@ class Program:
             given: patched values, by operation.
             edges: patched values for one consumer of an operation alone, as {(read, reader): value}.
         """
-        given, edges = given or {}, edges or {}
+        given, edges, wanted = given or {}, edges or {}, list(wanted)
+        return self.run(self.plan(wanted, given, edges), wanted, given, edges)
+
+    def plan(
+        self, wanted: Iterable[int], given: Collection[int], edges: Collection[tuple[int, int]]
+    ) -> Plan:
+        """Return how operations are computed from kept values and those that will be patched."""
         changed = self.behind(given, edges) if given or edges else set()
-        known: dict[int, Any] = dict(given)
-        wanted = list(wanted)
-        need, stack = set(), list(wanted)
+        final, read = set(wanted), set()
+        need: set[int] = set()
+        stack = [*final]
         while stack:
             index = stack.pop()
-            if index in need or index in known:
+            if index in need or index in given or index in read:
                 continue
             if index not in changed and index in self.kept:
-                known[index] = self.kept[index]
+                read.add(index)
                 continue
             need.add(index)
             stack += [i for i in self.operations[index].inputs if (i, index) not in edges]
-        uses: dict[int, int] = {}
-        for index in need:
-            for i in self.operations[index].inputs:
-                uses[i] = uses.get(i, 0) + 1
-        final = set(wanted)
-        for index in sorted(need):
-            op = self.operations[index]
-            known[index] = self.apply(op, known, edges)
-            for i in op.inputs:
-                uses[i] -= 1
-                if not uses[i] and i not in final and i not in given:
-                    known.pop(i, None)
+        steps: list[tuple[int, list[int]]] = []
+        spared = final | set(given)
+        for index in sorted(
+            need, reverse=True
+        ):  # the first to read a value from behind is its last reader
+            last = [i for i in dict.fromkeys(self.operations[index].inputs) if i not in spared]
+            spared.update(last)
+            steps.append((index, last))
+        return Plan(tuple(read), tuple(reversed(steps)))
+
+    def run(
+        self,
+        plan: Plan,
+        wanted: Iterable[int],
+        given: Mapping[int, Any],
+        edges: Mapping[tuple[int, int], Any],
+    ) -> dict[int, Any]:
+        """Compute the values of operations as a plan says; see `values`."""
+        known: dict[int, Any] = {**given, **{i: self.kept[i] for i in plan.kept}}
+        for index, last in plan.steps:
+            known[index] = self.apply(self.operations[index], known, edges)
+            for i in last:
+                known.pop(i, None)
         return {each: known[each] for each in wanted}
 
     def apply(

@@ -23,7 +23,8 @@ from typing import Any
 from parity.verifier.programs.backward import Weights, record_gradients
 from parity.verifier.programs.build import Order, built
 from parity.verifier.programs.mistakes import message_of
-from parity.verifier.programs.program import Operation, Program
+from parity.verifier.programs.operation import Operation
+from parity.verifier.programs.program import Program
 from parity.verifier.programs.sides import Given, record, taken_apart
 from vit_config import ConfigError, InputError, errors
 from vit_config.errors import USER_ERRORS

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
-from parity.verifier.programs.program import BUILT, Source
+from parity.verifier.programs.operation import BUILT, Source
 
 FRAMEWORKS = frozenset(
     {
@@ -31,8 +31,8 @@ _ASKS = f"{_RUNS}programs/sides.py"
 """The file that records a side, outside of which no frame is the program's."""
 _WATCHES = (f"{_RUNS}programs/built.py", f"{_RUNS}programs/transformations.py")
 """The files whose frames stand between a layer, or what an optimiser is made of, and its caller."""
-_GRAPHS = (f"{_PACKAGE / 'exporting' / each}/" for each in ("onnx_graph", "stablehlo_graph"))
-_OWN = (_RUNS, f"{_PACKAGE / 'measure'}/", *_GRAPHS)
+_RUNNERS = ("verifier", "measure", "exporting/onnx_graph", "exporting/stablehlo_graph")
+_OWN = tuple(f"{_PACKAGE / each}/" for each in _RUNNERS)
 """Folders of what runs a model, and of what watches it."""
 
 

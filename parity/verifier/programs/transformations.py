@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-from parity.verifier.programs.program import BUILT, Source
+from parity.verifier.programs.operation import BUILT, Source
 from parity.verifier.programs.sources import is_user
 
 

@@ -8,7 +8,8 @@ from string import ascii_lowercase
 import numpy as np
 
 from parity.verifier.programs.fingerprint import INFINITE, LEAST, MOST
-from parity.verifier.programs.program import Operation, Program, Ref, Source
+from parity.verifier.programs.operation import Operation, Ref, Source
+from parity.verifier.programs.program import Program
 from parity.verifier.search.meeting import Index
 
 LONGEST = 160

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from parity.verifier.programs.fingerprint import LEAST, MOST
-from parity.verifier.programs.program import Operation, Program, Source
+from parity.verifier.programs.operation import Operation, Source
+from parity.verifier.programs.program import Program
 from parity.verifier.programs.sources import outside_of_frameworks
 from parity.verifier.report.comparison import Line, Part
 from parity.verifier.report.formula import Letters, formula, lines

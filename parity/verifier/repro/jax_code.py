@@ -12,7 +12,7 @@ import numpy as np
 from parity.verifier.programs.jaxprs import equations
 from parity.verifier.programs.jaxprs.exchanges import Collective
 from parity.verifier.programs.jaxprs.sharded import OnEach
-from parity.verifier.programs.program import Operation
+from parity.verifier.programs.operation import Operation
 from vit_config import InputError
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "eq": "==", "ne": "!=",

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from parity.verifier.programs.program import Operation, Program, Ref
+from parity.verifier.programs.operation import Operation, Ref
+from parity.verifier.programs.program import Program
 from parity.verifier.search.layouts import ways
 from parity.verifier.search.region import Region, distance
 from vit_config import InputError

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from parity.verifier.programs.program import Operation, Program
+from parity.verifier.programs.operation import Operation
+from parity.verifier.programs.program import Program
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index
 

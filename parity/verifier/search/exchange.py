@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from parity.measure.nearness import LEAST, MOST
-from parity.verifier.programs.program import Operation
+from parity.verifier.programs.operation import Operation
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Found, Region, distance
 

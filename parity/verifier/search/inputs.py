@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from parity.verifier.programs.program import Operation, Program
+from parity.verifier.programs.operation import Operation
+from parity.verifier.programs.program import Program
 from parity.verifier.search.meeting import Index
 from vit_config import InputError
 

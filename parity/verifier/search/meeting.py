@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 
 import numpy as np
 
 from parity.measure.nearness import MOST as FARTHEST
 from parity.measure.nearness import Nearness
 from parity.verifier.programs.fingerprint import HUGE, LEAST, MOST, SQUARE, is_plain, same
-from parity.verifier.programs.program import Operation, Program
+from parity.verifier.programs.operation import Operation
+from parity.verifier.programs.program import Program
 
 
 class Index:
@@ -158,20 +159,11 @@ def repeated(a: Program, b: Program, met: Mapping[int, Sequence[int]]) -> set[in
     }
 
 
-def moved(program: Program, values: Set[int]) -> set[int]:
-    """Return values, and the layout operations that move them."""
+def carried(program: Program, values: Set[int], through: Container[str] = ()) -> set[int]:
+    """Return values, and the operations that move them, or do what a name in `through` says."""
     found = set(values)
     for op in program.operations[min(found, default=len(program)) :]:
-        if op.is_layout and any(i in found for i in op.inputs):
-            found.add(op.index)
-    return found
-
-
-def copied(program: Program, values: Set[int]) -> set[int]:
-    """Return values, and the operations that move them or convert their type."""
-    found = set(values)
-    for op in program.operations[min(found, default=len(program)) :]:
-        if (op.is_layout or op.name == "convert") and any(i in found for i in op.inputs):
+        if (op.is_layout or op.name in through) and any(i in found for i in op.inputs):
             found.add(op.index)
     return found
 

@@ -10,7 +10,8 @@ import numpy as np
 from parity.measure.nearness import nearness
 from parity.measure.nudge import nudged
 from parity.verifier.programs.fingerprint import LEAST, MOST, SQUARE, fingerprint, moved
-from parity.verifier.programs.program import Operation, Program
+from parity.verifier.programs.operation import Operation
+from parity.verifier.programs.program import Program
 from parity.verifier.search.region import distance
 
 NUDGE = 1

@@ -11,7 +11,8 @@ import numpy as np
 
 from parity.measure.nearness import MOST as FARTHEST
 from parity.verifier.programs.fingerprint import INFINITE, LEAST, MOST, SQUARE
-from parity.verifier.programs.program import Operation, Program
+from parity.verifier.programs.operation import Operation
+from parity.verifier.programs.program import Program
 from parity.verifier.search.layouts import Way, conventional, ways
 from parity.verifier.search.meeting import Index, grain, is_weak, meet
 from parity.verifier.search.region import distance

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from parity.measure.nearness import LEAST
-from parity.verifier.programs.program import Operation, Program
+from parity.verifier.programs.operation import Operation
+from parity.verifier.programs.program import Program
 from parity.verifier.search.ends import pairs_of
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index, is_weak

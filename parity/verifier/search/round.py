@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from parity.verifier.programs.fingerprint import fingerprint
-from parity.verifier.programs.program import Operation, Program
+from parity.verifier.programs.operation import Operation
+from parity.verifier.programs.program import Plan, Program
 from parity.verifier.search.constants import constants_of
 from parity.verifier.search.ends import ends_of, spread, window_of
 from parity.verifier.search.frontier import apart
-from parity.verifier.search.meeting import Index, idle, is_weak, meet, moved, noise, reach, repeated
+from parity.verifier.search.meeting import Index, carried, idle, is_weak, meet, noise, reach, repeated
 from parity.verifier.search.pairing import Outputs, Pairs
 from parity.verifier.search.region import Found, Region, before_of, first, recurrent
 from parity.verifier.search.trials import Repair, Trial, Twins
@@ -58,7 +59,7 @@ class Round:
         self.roots = {y: x for x, y in unequal}
         self.reach_a = reach(a, self.roots_a, met_a - self.roots_a)
         self.idle = idle(a, b, met, self.reach_a)
-        met_b -= moved(b, self.idle | repeated(a, b, met))
+        met_b -= carried(b, self.idle | repeated(a, b, met))
         self.reach_b = reach(b, self.roots, met_b - set(self.roots))
         self.live = reach(b, self.roots, set())
         self.readers = b.consumers()
@@ -72,6 +73,10 @@ class Round:
         """Operations that trials have run; a large one counts as several, `LARGE` numbers each."""
         self._follow: dict[int, tuple[set[int], set[int]]] = {}
         self._before: dict[int, set[int]] = {}
+        self._plans: dict[
+            tuple[tuple[int, ...], tuple[int, ...]], list[tuple[list[tuple[int, int]], Plan]]
+        ] = {}
+        """How the outputs downstream of a trial's places are computed: the nearest, and the others."""
         self._downstream: dict[tuple[int, bool], set[int]] = {}
 
     def before_b(self) -> list[tuple[int, int]]:
@@ -198,10 +203,16 @@ class Round:
 
     def mends(self, trial: Trial, downstream: Collection[int]) -> bool:
         """Return whether patching a value makes all outputs downstream of it A's."""
-        ends = sorted((y, x) for x, y in self.outputs.pairs if y in downstream)
-        patches = trial.patches(self.b)
-        for some in (ends[:1], ends[1:]):  # the nearest alone: most trials fail there
-            values = self.b.values([y for y, _ in some], *patches)
+        given, edges = trial.patches(self.b)
+        key = trial.places, trial.readers
+        if key not in self._plans:
+            ends = sorted((y, x) for x, y in self.outputs.pairs if y in downstream)
+            parts = ends[:1], ends[1:]  # the nearest alone: most trials fail there
+            self._plans[key] = [
+                (some, self.b.plan([y for y, _ in some], given, edges)) for some in parts
+            ]
+        for some, plan in self._plans[key]:
+            values = self.b.run(plan, [y for y, _ in some], given, edges)
             of_a = self.a.values([x for _, x in some])
             if not all(self.outputs.equal((x, y), of_a[x], values[y]) for y, x in some):
                 return False

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from parity.verifier.programs.fingerprint import HUGE
-from parity.verifier.programs.program import Operation, Program
+from parity.verifier.programs.operation import Operation
+from parity.verifier.programs.program import Program
 from parity.verifier.search.constants import rounded_constants
 from parity.verifier.search.meeting import Index, is_weak
 from parity.verifier.search.pairing import Outputs

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from parity.verifier.programs.names import ELEMENTWISE, LAYOUT
-from parity.verifier.programs.program import Operation, Program
+from parity.verifier.programs.operation import Operation
+from parity.verifier.programs.program import Program
 from parity.verifier.search.layouts import conventional
 from parity.verifier.search.meeting import Index, is_weak
 from parity.verifier.search.pairing import Pairs

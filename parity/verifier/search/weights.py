@@ -11,7 +11,8 @@ import numpy as np
 from parity.measure.nearness import Nearness
 from parity.verifier.programs.backward import GRADIENT
 from parity.verifier.programs.fingerprint import fingerprint
-from parity.verifier.programs.program import Operation, Program, Ref
+from parity.verifier.programs.operation import Operation, Ref
+from parity.verifier.programs.program import Program
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.rounding import share
 

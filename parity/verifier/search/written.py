@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from parity.verifier.programs.program import Operation, Program, Ref
+from parity.verifier.programs.operation import Operation, Ref
+from parity.verifier.programs.program import Program
 
 TYPES = {2.0**-8: "bfloat16", 2.0**-11: "float16", 2.0**-24: "float32"}
 """Names of the smaller types, by their rounding."""

@@ -122,9 +122,9 @@ def test_mistakes_of_models_with_other_names(right, wrong, name, said):
     assert place.message.startswith(said)
 
 
-def test_what_no_single_exchange_explains_has_no_name():
+def test_a_norm_behind_the_pooling_is_a_step_in_another_order():
     found = diagnosed({}, {"last": "behind"})
-    assert found.causes == ()
+    assert found.causes == ("steps exchanged",)
     lines = [line.text for line in found.places[0].b.lines]
     assert any("self.last" in each or ".mean(1)" in each for each in lines)
 

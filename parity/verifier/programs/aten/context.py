@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from parity.verifier.programs.built import line_of
-from parity.verifier.programs.program import BUILT, Source
+from parity.verifier.programs.operation import BUILT, Source
 from parity.verifier.programs.sources import innermost
 
 

@@ -10,7 +10,7 @@ import torch
 
 from parity.verifier.programs.held import held_by, is_module
 from parity.verifier.programs.jaxprs.values import rounding_of
-from parity.verifier.programs.program import Kind
+from parity.verifier.programs.operation import Kind
 
 Leaf = tuple[Kind, str, torch.Tensor, float]
 """Kind, path, tensor, rounding of the type that it came in."""

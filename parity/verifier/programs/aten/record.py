@@ -37,7 +37,8 @@ from parity.verifier.programs.aten.storage import strided
 from parity.verifier.programs.aten.tensors import Tensors
 from parity.verifier.programs.jaxprs.values import rounding_of
 from parity.verifier.programs.names import LAYOUT, TORCH_NAMES
-from parity.verifier.programs.program import Kind, Operation, Program, Ref
+from parity.verifier.programs.operation import Kind, Operation, Ref
+from parity.verifier.programs.program import Program
 
 aten = torch.ops.aten
 DRAWN = "drawn"

@@ -15,7 +15,8 @@ from parity.verifier.programs.aten.record import in_float64, named_tensors, reco
 from parity.verifier.programs.callables import argument_names, is_a, kinds_of, map_arrays
 from parity.verifier.programs.jaxprs.values import rounding_of
 from parity.verifier.programs.mistakes import mistake
-from parity.verifier.programs.program import REFUSES, TRAINING, Kind, Program
+from parity.verifier.programs.operation import Kind
+from parity.verifier.programs.program import REFUSES, TRAINING, Program
 
 
 def record_side(

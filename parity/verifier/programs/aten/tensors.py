@@ -17,7 +17,8 @@ from parity.verifier.programs.aten.context import Context
 from parity.verifier.programs.aten.storage import Storage, View, Write, geometry_of
 from parity.verifier.programs.fingerprint import fingerprint
 from parity.verifier.programs.jaxprs.values import rounding_of
-from parity.verifier.programs.program import Kind, Operation, Program, Ref, Source
+from parity.verifier.programs.operation import Kind, Operation, Ref, Source
+from parity.verifier.programs.program import Program
 
 
 class Tensors:

@@ -12,7 +12,7 @@ import numpy as np
 
 from parity.measure.versions.of_jax import read_scan
 from parity.verifier.programs.jaxprs.equations import row_of, stack
-from parity.verifier.programs.program import Source
+from parity.verifier.programs.operation import Source
 
 
 def play_scan(

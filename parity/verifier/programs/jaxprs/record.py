@@ -35,7 +35,8 @@ from parity.verifier.programs.jaxprs.rules import RULES
 from parity.verifier.programs.jaxprs.tracing import trace
 from parity.verifier.programs.jaxprs.values import cast, leaf_value, literal, rounding_of, widened
 from parity.verifier.programs.names import JAX_NAMES, LAYOUT
-from parity.verifier.programs.program import BUILT, Kind, Operation, Program, Ref, Source
+from parity.verifier.programs.operation import BUILT, Kind, Operation, Ref, Source
+from parity.verifier.programs.program import Program
 from parity.verifier.programs.sources import innermost
 
 DRAWS = ("random_bits", "random_gamma", "rng_bit_generator", "rng_uniform")
@@ -127,8 +128,8 @@ class _Recorder:
         return self.add(Operation(-1, kind, (), None, kind, label, epsilon=epsilon), value, always=True)
 
     def add(self, op: Operation, value: Any, *, always: bool = False) -> _Live:
-        op.index = len(self.program)
-        op.operands = tuple(Ref(each.index) if isinstance(each, _Live) else each for each in op.operands)
+        operands = tuple(Ref(each.index) if isinstance(each, _Live) else each for each in op.operands)
+        op = replace(op, index=len(self.program), operands=operands)
         self.program.operations.append(op)
         op.shape = () if isinstance(value, tuple) else tuple(np.shape(value))  # of several results
         op.dtype = str(getattr(value, "dtype", type(value).__name__))

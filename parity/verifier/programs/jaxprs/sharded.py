@@ -17,7 +17,7 @@ import numpy as np
 
 from parity.verifier.programs.jaxprs.exchanges import COLLECTIVES, UNCHANGED, Collective
 from parity.verifier.programs.jaxprs.mesh import Devices, divide, hold_alike, index_along, join
-from parity.verifier.programs.program import Operation, Source
+from parity.verifier.programs.operation import Operation, Source
 from vit_config import InputError
 
 

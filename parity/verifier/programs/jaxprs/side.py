@@ -13,7 +13,8 @@ from parity.verifier.programs.held import is_module
 from parity.verifier.programs.jaxprs.held import Held
 from parity.verifier.programs.jaxprs.opened import closed, opened
 from parity.verifier.programs.jaxprs.record import record_jax
-from parity.verifier.programs.program import TRAINING, Kind, Program
+from parity.verifier.programs.operation import Kind
+from parity.verifier.programs.program import TRAINING, Program
 from vit_config import InputError
 
 

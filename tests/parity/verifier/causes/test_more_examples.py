@@ -56,6 +56,18 @@ MORE = [
         "(x - b) * lax.rsqrt(g[None] ** 2 + b**2) * g",
         "",
     ),
+    (
+        "steps exchanged",
+        "norm((x @ w).mean(1), g, b) @ v",
+        "norm(x @ w, g, b).mean(1) @ v",
+        "comes first in A and last in B",
+    ),
+    (
+        "other value read",
+        "(h := x + norm(x, g, b) @ w) + jnp.tanh(norm(h, 1.1, g) @ v)",
+        "x + norm(x, g, b) @ w + jnp.tanh(norm(x, 1.1, g) @ v)",
+        "where A reads",
+    ),
 ]  # fmt: skip
 
 

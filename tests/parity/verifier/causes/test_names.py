@@ -10,7 +10,7 @@ from parity.verifier.causes.cause import Cause
 from parity.verifier.causes.examples import sides
 from parity.verifier.causes.instead import computes
 from parity.verifier.locate import compare
-from parity.verifier.programs.program import Operation, Ref
+from parity.verifier.programs.operation import Operation, Ref
 
 RNG = np.random.default_rng(5)
 

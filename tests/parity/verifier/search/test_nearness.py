@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from parity.verifier.causes.numbers import ratio_of
+from parity.verifier.causes.factors import ratio_of
 from parity.verifier.locate import compare
 
 
