@@ -221,7 +221,7 @@ class _TrainBatches:
 
     def _changed(self, images: list[np.ndarray], draws: list[Draw]) -> Any:
         """Change images, and normalise them."""
-        streams = [self._stream(draw) if self._augments else None for draw in draws]
+        streams: list[Any] = [self._stream(draw) if self._augments else None for draw in draws]
         pairs = zip(images, streams, strict=True)
         changed = np.stack([self._views.changed(image, stream) for image, stream in pairs])
         changed = self._preprocess.normalise(changed)  # (B, H, W, C)

@@ -32,7 +32,8 @@ class Mixing(NamedTuple):
 
     def in_32_bits(self) -> dict[str, np.ndarray]:
         """Return the fields by name, as devices hold them."""
-        return {**self._asdict(), "share": np.float32(self.share), "rest": np.float32(self.rest)}
+        share, rest = self.share.astype(np.float32), self.rest.astype(np.float32)
+        return self._replace(share=share, rest=rest)._asdict()
 
 
 def mixed(
