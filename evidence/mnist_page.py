@@ -216,12 +216,12 @@ def by_original(
     preprocess = make_preprocess(dataset, recipe)
     since = time.process_time()
     read = train_batches(dataset, recipe, preprocess, image_size=size)
-    losses = [*train(model, optimizer, _placed(read, dtype))]
+    losses = [*train(model, optimizer, placed(read, dtype))]
     seconds = time.process_time() - since
     return Run(np.array(losses), _tested(model, dataset, preprocess, size, dtype), seconds)
 
 
-def _placed(read: Any, dtype: torch.dtype) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def placed(read: Any, dtype: torch.dtype) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     for batch in read:
         images = torch.from_numpy(batch["image"]).permute(0, 3, 1, 2).to(dtype)  # (B, C, H, W)
         yield images, torch.from_numpy(batch["label"]).long()
@@ -231,7 +231,7 @@ def _tested(
     model: Any, dataset: ImageDataset, preprocess: Preprocess, size: tuple[int, int], dtype: torch.dtype
 ) -> float:
     batches = eval_batches(dataset.test, preprocess, image_size=size, batch_size=len(dataset.test))
-    return accuracy(model, *next(_placed(batches, dtype)))
+    return accuracy(model, *next(placed(batches, dtype)))
 
 
 def by_twin(case: Case, start: Path, run_dir: Path, twin: str, *flags: str) -> Run:
