@@ -3,8 +3,7 @@
     python -m evidence.measurements.paper_decay
 
 Prints the share of parameters whose decay is larger than the first step's gradient; then for each change
-the loss (of the last five steps, or lines of the log) and the accuracy of the original's code, and
-without decay those of the twins too.
+the accuracy of the original's code, and without decay that of the twins too.
 """
 
 from __future__ import annotations
@@ -65,8 +64,7 @@ def share_of_decay(job: Job, start: Path, dataset: ImageDataset) -> float:
 
 def show(label: str, side: str, run: page.Run) -> None:
     """Print what a run came to."""
-    loss = run.losses[-5:].mean()
-    print(f"{label:<20}  {side:<8}  loss {loss:.3f}  accuracy {run.accuracy:.3f}", flush=True)
+    print(f"{label:<20}  {side:<8}  accuracy {run.accuracy:.3f}", flush=True)
 
 
 if __name__ == "__main__":
