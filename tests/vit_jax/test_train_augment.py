@@ -148,8 +148,9 @@ def test_erased_rectangles_are_equal_in_distribution():
     def measures(image):
         rows, columns = np.flatnonzero(image.any((1, 2))), np.flatnonzero(image.any((0, 2)))
         if not len(rows):
-            return [0, 0, -1, -1, 0]
-        return [len(rows), len(columns), rows[0], columns[0], image[rows[0], columns[0], 1]]
+            return [0, 0, 0, -1, -1, 0]
+        h, w, top, left = len(rows), len(columns), rows[0], columns[0]
+        return [h, w, h * w, top, left, image[top, left, 1]]
 
     ours = of_devices(lambda key: on_devices.erased(key, jnp.zeros((*SIZE, 3)), 0.6))
     theirs = np.zeros((COUNT, *SIZE, 3), np.float32)
