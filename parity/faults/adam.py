@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Rule:
+class AdamRule:
     """Departures of an Adam from arXiv 1412.6980, algorithm 1; by default none."""
 
     corrected: bool = True
@@ -25,7 +25,7 @@ class Rule:
 
 
 def adam(
-    rule: Rule, g: Any, m: Any, v: Any, t: Any, betas: tuple[float, float], eps: float
+    rule: AdamRule, g: Any, m: Any, v: Any, t: Any, betas: tuple[float, float], eps: float
 ) -> tuple[Any, Any, Any]:
     """Compute one update of one parameter.
 

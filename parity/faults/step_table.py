@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from parity.faults.adam import Rule
+from parity.faults.adam import AdamRule
 from parity.faults.twin import TWINS, Twin, TwinName
 from parity.measure.traces import Stage
 from vit_config import Recipe
@@ -33,7 +33,7 @@ class StepFault:
     """Returns the wrong loss for the loss of each image (B,)."""
     rate: Rate | None = None
     clip: Clip | None = None
-    adam: Rule | None = None
+    adam: AdamRule | None = None
     decay_times_rate: bool = True
     """Whether decay is multiplied by the learning rate."""
     zeroed: bool = True
@@ -111,9 +111,9 @@ STEP_FAULTS: dict[str, StepFault] = {
         StepFault("coupled_decay", "decay added to the gradient, as Adam with L2 does", "moments",
                   "coupled-decay", lambda r: {"optimizer": "adam"}, needs=DECAYED),
         StepFault("undamped_momentum", "the gradient added to the first moment as it is", "moments",
-                  "first-moment-sum", adam=Rule(damped=False)),
+                  "first-moment-sum", adam=AdamRule(damped=False)),
         StepFault("kept_momentum", "the first moment kept from before", "moments", "moments-start",
-                  adam=Rule(first_moment_kept=True)),
+                  adam=AdamRule(first_moment_kept=True)),
         StepFault("decay_without_rate", "decay not multiplied by the learning rate", "updated",
                   "decay-times-rate", decay_times_rate=False, needs=DECAYED),
         StepFault("decay_everywhere", "biases, norms and tables decay too", "updated", "decay-mask",
@@ -121,14 +121,14 @@ STEP_FAULTS: dict[str, StepFault] = {
         StepFault("missing_decay", "no weight decay", "updated", "weight-decay",
                   lambda r: {"weight_decay": 0.0}, needs=DECAYED),
         StepFault("epsilon_in_the_root", "the epsilon of Adam added inside the root", "updated",
-                  "epsilon-place", adam=Rule(root_of_sum=True)),
+                  "epsilon-place", adam=AdamRule(root_of_sum=True)),
         StepFault("larger_epsilon", "the epsilon of Adam a hundred times larger", "updated", "epsilon",
                   lambda r: {"adam_eps": 100 * r.adam_eps}),
         StepFault("missing_correction", "Adam without bias correction", "updated", "bias-correction",
-                  adam=Rule(corrected=False)),
+                  adam=AdamRule(corrected=False)),
         StepFault("late_correction", "Adam's bias correction one step ahead", "updated",
-                  "bias-correction", adam=Rule(late=1)),
+                  "bias-correction", adam=AdamRule(late=1)),
         StepFault("sign_update", "the sign of the first moment, as in Lion", "updated", None,
-                  adam=Rule(sign=True)),
+                  adam=AdamRule(sign=True)),
     )
 }  # fmt: skip

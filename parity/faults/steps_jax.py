@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from parity.faults.adam import Rule, adam
+from parity.faults.adam import AdamRule, adam
 from parity.faults.step_table import Clip, StepFault
 from parity.faults.twin_jax import JaxTwin
 from vit_jax import optim, step
@@ -59,7 +59,7 @@ def _clipping(clip: Clip) -> Callable[..., optax.GradientTransformation]:
     return clip_by_global_norm
 
 
-def _scale_by(rule: Rule) -> Callable[[float, float, float], optax.GradientTransformation]:
+def _scale_by(rule: AdamRule) -> Callable[[float, float, float], optax.GradientTransformation]:
     def scale_by_adam(b1: float, b2: float, eps: float) -> optax.GradientTransformation:
         def init(params: Any) -> optax.ScaleByAdamState:
             zeros = jax.tree.map(jnp.zeros_like, params)

@@ -10,7 +10,7 @@ from unittest import mock
 import torch
 from torch import nn
 
-from parity.faults.adam import Rule, adam
+from parity.faults.adam import AdamRule, adam
 from parity.faults.step_table import StepFault
 from parity.faults.twin_torch import TorchTwin
 from vit_torch import step
@@ -56,7 +56,7 @@ def _clipping(clip: Callable[..., list[torch.Tensor]]) -> Callable[..., torch.Te
 
 def _optimizer(kind: type, fault: StepFault) -> type:
     """Make an optimiser class of the same name with a wrong update."""
-    rule = fault.adam or Rule()
+    rule = fault.adam or AdamRule()
     coupled = kind.__name__ == "Adam"
 
     def zero_grad(self: torch.optim.Optimizer, set_to_none: bool = True) -> None:

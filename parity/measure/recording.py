@@ -45,7 +45,7 @@ class _Entry(NamedTuple):
     dtype: np.dtype
 
 
-class Held:
+class HeldRecording:
     """A recording that lives as long as this object; large ones lie on disk, so huge models fit."""
 
     def __init__(self) -> None:

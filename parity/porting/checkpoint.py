@@ -33,7 +33,7 @@ TEXT = "text."
 """Prefix of the text tower's fields among those that the user states."""
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """The location of a model in a file."""
 
     branch: str
@@ -54,7 +54,7 @@ class Checkpoint:
     config: ViTConfig
     origins: dict[str, str]
     """Source of each field of the schema, in words."""
-    place: Place
+    place: Location
     """Location of the model in the file."""
     tensors: dict[str, Stored]
     """The model's tensors in the file, by the dialect's names."""
@@ -225,7 +225,7 @@ def read_checkpoint(
         why=found.why,
         config=resolved.config,
         origins=resolved.origins,
-        place=Place(found.branch, found.tensors),
+        place=Location(found.branch, found.tensors),
         tensors={name: found.tensors[name] for name in matched.tensors},
         arrays=arrays,
         metadata=metadata.replace(license=license),

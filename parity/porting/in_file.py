@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from parity.porting.dialects import called, dialects
 from parity.porting.dialects.matching import Matched, match
-from parity.porting.dialects.recognise import Found, find
+from parity.porting.dialects.recognise import Model, find
 from parity.porting.opened import Opened
 from vit_config import WeightsError
 
 
-def find_model(opened: Opened, name: str | None, part: str | None) -> Found:
+def find_model(opened: Opened, name: str | None, part: str | None) -> Model:
     """Find the model in the file: by the user's dialect, else the header's, else by names and shapes."""
     if opened.header.dialect is not None and name is None:
         (dialect,) = called(opened.header.dialect)
@@ -23,12 +23,12 @@ def find_model(opened: Opened, name: str | None, part: str | None) -> Found:
         tensors = {n: each for n, each in opened.container.tensors.items() if n.startswith(inside)}
         skip = len(inside[0])
         names = {n[skip:].removeprefix(prefix): each for n, each in tensors.items()}
-        return Found(dialect, branch, dialect.within_body(names), "its header")
+        return Model(dialect, branch, dialect.within_body(names), "its header")
     found = find(opened, called(name) if name else dialects(), part=part, asked=name is not None)
     return found._replace(why=f"{found.why}, as asked", asked=True) if name else found
 
 
-def match_model(opened: Opened, found: Found) -> Matched:
+def match_model(opened: Opened, found: Model) -> Matched:
     """Match a model's tensors with parameters of the schema.
 
     Raises:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from parity.porting.dialects.dialect import Dialect
 from parity.porting.dialects.heads import classifiers
 from parity.porting.dialects.matching import Matched, some
-from parity.porting.dialects.recognise import Found
+from parity.porting.dialects.recognise import Model
 from parity.porting.dialects.resolve import SQUARE, SQUARE_PATCH, Resolved
 from parity.porting.opened import Opened
 
 
-def stripped(opened: Opened, found: Found) -> list[str]:
+def stripped(opened: Opened, found: Model) -> list[str]:
     """Return notes on changed names and on tensors outside the model."""
     notes = [opened.tower] if opened.tower else []
     relative = opened.sidecars.of_relative(found.dialect)[1] if found.asked else ""
@@ -60,7 +60,7 @@ def assumed(dialect: Dialect, resolved: Resolved) -> list[str]:
 
 
 def unheld(
-    opened: Opened, found: Found, matched: Matched, *, width: int, has_head: bool
+    opened: Opened, found: Model, matched: Matched, *, width: int, has_head: bool
 ) -> tuple[str, ...]:
     """Return the names of a trained classifier that is left out.
 

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from parity.porting.dialects.dialect import FALLBACK_FIELDS, NEUTRAL, Dialect
 from parity.porting.dialects.known import GIVEN, PRESET, SHAPES
-from parity.porting.dialects.recognise import Found
+from parity.porting.dialects.recognise import Model
 from parity.porting.dialects.resolve import Origins
 from parity.porting.dialects.sidecars import Sidecars
 from parity.porting.metadata import Metadata
@@ -35,7 +35,7 @@ RECORDS = "its training's records"
 
 def schema_origins(
     opened: Opened,
-    found: Found,
+    found: Model,
     like: str | None,
     given: Mapping[str, Any],
     override: Mapping[str, Any],

@@ -27,7 +27,7 @@ JSON_VERSION = 1
 
 
 @dataclass(frozen=True)
-class Part:
+class StateComparison:
     """The comparison of one part of the state: the parameters, a moment or the average."""
 
     distance: float
@@ -39,14 +39,14 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RunComparison:
     """The comparison of two runs."""
 
     folders: tuple[Path, Path]
     frameworks: tuple[Framework, Framework]
     step: int
     """Number of updates that both have done."""
-    parts: dict[str, Part]
+    parts: dict[str, StateComparison]
     unseen: int
     """Count of parameter values that the loss does not depend on."""
     unseen_difference: float
@@ -57,7 +57,7 @@ class Comparison:
         return [name for name, part in self.parts.items() if not part.distance <= limit]
 
 
-def compare_runs(a: Path, b: Path, step: int | None = None) -> Comparison:
+def compare_runs(a: Path, b: Path, step: int | None = None) -> RunComparison:
     """Compare two run folders of either framework; the folders are not changed.
 
     Args:
@@ -80,12 +80,12 @@ def compare_runs(a: Path, b: Path, step: int | None = None) -> Comparison:
         other = others[name]
         each = {tensor: distance(sight, {tensor: arrays[tensor]}, other) for tensor in arrays}
         worst = max(each, key=lambda tensor: each[tensor])
-        parts[name] = Part(distance(sight, arrays, other), len(arrays), worst, each[worst])
+        parts[name] = StateComparison(distance(sight, arrays, other), len(arrays), worst, each[worst])
     unseen = unseen_difference(sight, here.state, there.state)
-    return Comparison(folders, _both(_framework, *folders), step, parts, sight.count, unseen)
+    return RunComparison(folders, _both(_framework, *folders), step, parts, sight.count, unseen)
 
 
-def print_comparison(found: Comparison, limit: float | None, console: Console) -> None:
+def print_comparison(found: RunComparison, limit: float | None, console: Console) -> None:
     """Print the distances, and a verdict if there is a limit."""
     names = [
         f"{escape(str(f))} ({NAMES[w]})" for f, w in zip(found.folders, found.frameworks, strict=True)
@@ -126,7 +126,7 @@ def print_comparison(found: Comparison, limit: float | None, console: Console) -
         console.print(line, highlight=False)
 
 
-def to_dict(found: Comparison, limit: float | None) -> dict[str, Any]:
+def to_dict(found: RunComparison, limit: float | None) -> dict[str, Any]:
     """Return the comparison as JSON values; a distance that is not a finite number is null."""
     sides = zip(found.folders, found.frameworks, strict=True)
     return {

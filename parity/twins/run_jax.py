@@ -12,7 +12,7 @@ import numpy as np
 
 from parity.measure.device import Device, jax_on
 from parity.measure.precision import Precision, jax_at
-from parity.measure.recording import Held
+from parity.measure.recording import HeldRecording
 from parity.measure.redraw import Batch, Weights
 from parity.measure.site import Site, Where, output_site
 from parity.measure.traces.watch_jax import watch_nnx
@@ -69,13 +69,13 @@ class JaxTwin:
 
         self._step = jax.jit(jax.value_and_grad(loss_fn, has_aux=True) if gradients else forward)
 
-    def run(self, weights: Weights, batch: Batch, dtype: str) -> Held:
+    def run(self, weights: Weights, batch: Batch, dtype: str) -> HeldRecording:
         """Run forward and backward once, without dropout.
 
         Args:
             dtype: type of parameters, images and computation.
         """
-        recording = Held()
+        recording = HeldRecording()
         with jax.enable_x64(dtype == "float64"), jax_at(self._precision), jax_on(self._device):
             params = self._params(weights, jnp.dtype(dtype))
             for leaf in self._leaves:

@@ -12,7 +12,7 @@ from torch import nn
 
 from parity.measure.device import Device, torch_device
 from parity.measure.precision import Precision, torch_at
-from parity.measure.recording import Held
+from parity.measure.recording import HeldRecording
 from parity.measure.redraw import Batch, Weights
 from parity.measure.site import Site, Where, output_site
 from parity.measure.traces.watch_torch import watch
@@ -46,13 +46,13 @@ class TorchTwin:
         self._modules = modules
         self._gradients = gradients
 
-    def run(self, weights: Weights, batch: Batch, dtype: str) -> Held:
+    def run(self, weights: Weights, batch: Batch, dtype: str) -> HeldRecording:
         """Run forward and backward once, in evaluation mode.
 
         Args:
             dtype: type of parameters, images and computation.
         """
-        recording = Held()
+        recording = HeldRecording()
         numpy_dtype = to_numpy(torch.zeros(1, dtype=getattr(torch, dtype))).dtype
         build: Any = abstract_text if isinstance(self._cfg, TextConfig) else abstract_model
         model = build(self._cfg, kernel="reference").eval().requires_grad_(self._gradients)

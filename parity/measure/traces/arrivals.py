@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from parity.measure.site import Stage, Where
-from parity.measure.traces.pool import Part
+from parity.measure.traces.pool import Pooled
 from parity.measure.traces.stream import Kept
 
 
 @dataclass
-class Source:
+class Traced:
     """One traced value of a program."""
 
     stage: Stage
@@ -30,7 +30,7 @@ class Source:
     """Where the value is seen, each with its place in the order of tracing."""
     replayed: bool = False
     """Whether the backward pass computes the value again, as it was not kept."""
-    arrived: list[tuple[int, Kept | Part]] = field(default_factory=list)
+    arrived: list[tuple[int, Kept | Pooled]] = field(default_factory=list)
     """When the value arrived in the running step, and what arrived."""
 
 
@@ -44,7 +44,7 @@ class _Seen(NamedTuple):
     iteration: int
     order: int
     where: Where
-    source: Source
+    source: Traced
     clock: int
 
 
@@ -53,11 +53,11 @@ class Arrivals:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._sources: list[Source] = []
+        self._sources: list[Traced] = []
         self._clock = 0
         self._plan: _Plan | None = None
 
-    def add(self, source: Source, kept: Kept | Part) -> None:
+    def add(self, source: Traced, kept: Kept | Pooled) -> None:
         """Note that a value was computed."""
         with self._lock:
             if not source.arrived:
@@ -65,7 +65,7 @@ class Arrivals:
             source.arrived.append((self._clock, kept))
             self._clock += 1
 
-    def settle(self) -> Iterator[tuple[Stage, Where, Kept | Part]]:
+    def settle(self) -> Iterator[tuple[Stage, Where, Kept | Pooled]]:
         """Yield and forget what arrived, each stage in the order of the forward pass, calls numbered."""
         with self._lock:
             sources, self._sources, self._clock = self._sources, [], 0
@@ -78,33 +78,33 @@ class Arrivals:
             source.arrived = []
 
 
-_Row = tuple[Stage, Where, Source, int]
+_Row = tuple[Stage, Where, Traced, int]
 """Where a value was seen, its source, and when it arrived."""
 
 
 class _Plan:
     """The rows of one step, reused in the next step if each source has one value."""
 
-    def __init__(self, sources: Sequence[Source]) -> None:
+    def __init__(self, sources: Sequence[Traced]) -> None:
         self.rows = list(_settled(sources))
         self.once = _arrived_once(sources)
         self._sources = {id(source) for source in sources}
 
-    def fits(self, sources: Sequence[Source]) -> bool:
+    def fits(self, sources: Sequence[Traced]) -> bool:
         """Return whether the sources that have arrived now yield the same rows."""
         same = len(sources) == len(self._sources) and self.once and _arrived_once(sources)
         return same and self._sources.issuperset(map(id, sources))
 
 
-def _arrived_once(sources: Sequence[Source]) -> bool:
+def _arrived_once(sources: Sequence[Traced]) -> bool:
     """Return whether each source has one value, and each stage one run: no order has to be found."""
     runs = {(source.stage, source.run) for source in sources}
     alone = len(runs) == len({stage for stage, _ in runs})
     return alone and all(len(source.arrived) == 1 for source in sources)
 
 
-def _settled(sources: Sequence[Source]) -> Iterator[_Row]:
-    by_stage: dict[Stage, list[Source]] = defaultdict(list)
+def _settled(sources: Sequence[Traced]) -> Iterator[_Row]:
+    by_stage: dict[Stage, list[Traced]] = defaultdict(list)
     for source in sources:
         by_stage[source.stage].append(source)
     runs = {source.run for source in by_stage["backward"]}
@@ -122,10 +122,10 @@ def _settled(sources: Sequence[Source]) -> Iterator[_Row]:
 
 
 def _in_order(
-    sources: Iterable[Source], differentiated: set[int], loops: dict[tuple[int, int], int]
+    sources: Iterable[Traced], differentiated: set[int], loops: dict[tuple[int, int], int]
 ) -> list[tuple[int, _Seen]]:
     """Return the values of one stage in order, each with the run it was traced in."""
-    runs: dict[int, list[Source]] = defaultdict(list)
+    runs: dict[int, list[Traced]] = defaultdict(list)
     for source in sources:
         runs[source.run].append(source)
     seen = []
@@ -138,7 +138,7 @@ def _in_order(
         if not backward:
             _find_loops(run, members, arrived, loops)
         began: dict[int, int] = {}
-        rows: list[tuple[int, int, Where, int, Source, int]] = []
+        rows: list[tuple[int, int, Where, int, Traced, int]] = []
         for source, values in zip(members, arrived, strict=True):
             each = len(values) // executions
             for i, (clock, _) in enumerate(values):
@@ -156,8 +156,8 @@ def _in_order(
 
 def _find_loops(
     run: int,
-    members: list[Source],
-    arrived: list[list[tuple[int, Kept | Part]]],
+    members: list[Traced],
+    arrived: list[list[tuple[int, Kept | Pooled]]],
     loops: dict[tuple[int, int], int],
 ) -> None:
     """Note where the loop of each place begins: neighbours that arrived equally often share a loop."""
@@ -169,7 +169,7 @@ def _find_loops(
             loops[run, order] = start
 
 
-def _without_replays(source: Source, members: list[Source]) -> list[tuple[int, Kept | Part]]:
+def _without_replays(source: Traced, members: list[Traced]) -> list[tuple[int, Kept | Pooled]]:
     """Return only what arrived in the forward pass: the first half of each execution."""
     values = source.arrived
     if not source.replayed:

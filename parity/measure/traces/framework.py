@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from parity.measure.site import Stage
-from parity.measure.traces.pool import Part
+from parity.measure.traces.pool import Pooled
 from parity.measure.traces.sample import Sample
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Framework(Protocol):
         """Report to `recorder` whatever can be seen without the user's help."""
         ...
 
-    def named(self, stage: Stage, value: Any) -> Iterator[tuple[str, str, np.ndarray | Sample | Part]]:
+    def named(self, stage: Stage, value: Any) -> Iterator[tuple[str, str, np.ndarray | Sample | Pooled]]:
         """Yield the arrays in a value as (path, port, array), by common names in the common layout."""
         ...
 

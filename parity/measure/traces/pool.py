@@ -22,7 +22,7 @@ class Pool(Protocol):
         ...
 
 
-class Part(NamedTuple):
+class Pooled(NamedTuple):
     """A tensor, or its sample, in a pool."""
 
     pool: Pool
@@ -34,7 +34,7 @@ class Part(NamedTuple):
     """Spacing of the sample, as in `parity.measure.traces.sample.Sample`."""
 
 
-class Flat:
+class KeptNumbers:
     """Numbers that arrived together, never to be overwritten."""
 
     def __init__(self, numbers: np.ndarray) -> None:

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from parity.measure.traces.pool import SMALL, Part, memory
+from parity.measure.traces.pool import SMALL, Pooled, memory
 from parity.measure.traces.sample import Sample, sampled_shape, spacing
 
 NUMBERS = 2**20
@@ -73,12 +73,12 @@ class TensorRoom:
             )
         self.end = 0
 
-    def place(self, x: torch.Tensor, plan: _Plan) -> tuple[Part, torch.Tensor]:
+    def place(self, x: torch.Tensor, plan: _Plan) -> tuple[Pooled, torch.Tensor]:
         """Reserve a tensor's place; return it, and the memory to copy the tensor to."""
         begin = self.end
         self.end += plan.size
         target = self.numbers.as_strided(plan.shape, plan.target, begin)
-        return Part(self, begin, tuple(x.shape), plan.spacing), target
+        return Pooled(self, begin, tuple(x.shape), plan.spacing), target
 
     def taken(self) -> np.ndarray:
         """Return all numbers copied since the room was empty, (n,)."""
@@ -101,7 +101,7 @@ class TensorRooms:
         self._taken: Counter[str] = Counter()
         """Number of times each group came in this step."""
 
-    def take(self, x: torch.Tensor) -> Part | Sample:
+    def take(self, x: torch.Tensor) -> Pooled | Sample:
         """Return a tensor or its sample: copied to a room if it is small, or else where it lies."""
         x = _plain(x)
         plan = self._plan(x)
@@ -112,7 +112,7 @@ class TensorRooms:
         target.copy_(sampled)
         return part
 
-    def take_all(self, group: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, Part | Sample]:
+    def take_all(self, group: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, Pooled | Sample]:
         """Take tensors that come together in every step, such as all parameters, small ones in one call.
 
         Args:
@@ -162,7 +162,7 @@ class _Group:
         self, like: Sequence[Any], tensors: Mapping[str, torch.Tensor], plans: Mapping[str, _Plan]
     ) -> None:
         self.like = like
-        self._parts: dict[str, Part] = {}
+        self._parts: dict[str, Pooled] = {}
         self._targets: list[torch.Tensor] = []
         self._sources: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = []
         small = [name for name, plan in plans.items() if plan.size <= SMALL]
@@ -176,7 +176,7 @@ class _Group:
             self._targets.append(target)
             self._sources.append((name, plan.shape, plan.source))
 
-    def take(self, tensors: Mapping[str, torch.Tensor]) -> Mapping[str, Part]:
+    def take(self, tensors: Mapping[str, torch.Tensor]) -> Mapping[str, Pooled]:
         """Copy the small tensors, and return their places."""
         sources = [tensors[name].as_strided(shape, strides) for name, shape, strides in self._sources]
         if sources:

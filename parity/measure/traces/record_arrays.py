@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from parity.measure.site import Stage
-from parity.measure.traces.pool import Part
+from parity.measure.traces.pool import Pooled
 from parity.measure.traces.recorder import Recorder
 from parity.measure.traces.sample import Sample
 from vit_config import InputError
@@ -32,14 +32,14 @@ class Arrays:
         """Watch nothing: there is no model."""
         return nullcontext()
 
-    def named(self, stage: Stage, value: Any) -> Iterator[tuple[str, str, np.ndarray | Sample | Part]]:
+    def named(self, stage: Stage, value: Any) -> Iterator[tuple[str, str, np.ndarray | Sample | Pooled]]:
         """Yield the arrays in nested dictionaries, with names joined by dots."""
         if isinstance(value, Mapping):
             for name, part in value.items():
                 for below, port, array in self.named(stage, part):
                     yield ".".join(each for each in (str(name), below) if each), port, array
             return
-        if isinstance(value, Sample | Part):
+        if isinstance(value, Sample | Pooled):
             yield "", "", value
             return
         array = np.asarray(value)

@@ -17,7 +17,7 @@ from jax.core import Tracer
 from parity.measure.precision import jax_precision
 from parity.measure.site import Stage, Where
 from parity.measure.traces.common_jax import common_parameter
-from parity.measure.traces.pool import SMALL, Flat, Part
+from parity.measure.traces.pool import SMALL, KeptNumbers, Pooled
 from parity.measure.traces.record_arrays import Arrays
 from parity.measure.traces.recorder import OPTIMIZER, Recorder
 from parity.measure.traces.sample import Sample, sample
@@ -149,7 +149,7 @@ class Jax(Arrays):
         if self._tap is not None:
             self._tap.settle()
 
-    def named(self, stage: Stage, value: Any) -> Iterator[tuple[str, str, np.ndarray | Sample | Part]]:
+    def named(self, stage: Stage, value: Any) -> Iterator[tuple[str, str, np.ndarray | Sample | Pooled]]:
         """Yield the leaves of a tree; moments are found in any state of optax."""
         if isinstance(value, (nnx.Module, nnx.Optimizer)):
             value = nnx.state(value)
@@ -182,14 +182,14 @@ class Jax(Arrays):
 
     def _gather(
         self, leaves: Iterable[tuple[list[str], str, Any]]
-    ) -> Iterator[tuple[str, str, np.ndarray | Part]]:
+    ) -> Iterator[tuple[str, str, np.ndarray | Pooled]]:
         """Yield leaves by common names in the common layout; small ones leave the device together."""
         leaves = list(leaves)
         places: dict[Any, list[int]] = defaultdict(list)
         for i, (_, _, leaf) in enumerate(leaves):
             if is_array(leaf) and self._is_small(leaf):
                 places[frozenset(leaf.sharding.device_set)].append(i)
-        parts: dict[int, tuple[str, Part]] = {}
+        parts: dict[int, tuple[str, Pooled]] = {}
         for there in places.values():
             paths = tuple(tuple(leaves[i][0]) for i in there)
             parts.update(zip(there, self._sampled(paths, [leaves[i][2] for i in there]), strict=True))
@@ -205,15 +205,15 @@ class Jax(Arrays):
 
     def _sampled(
         self, paths: tuple[tuple[str, ...], ...], leaves: list[jax.Array]
-    ) -> list[tuple[str, Part]]:
+    ) -> list[tuple[str, Pooled]]:
         """Return the common name and sample of each leaf, by one program compiled for all of them."""
         key = paths, tuple((leaf.shape, leaf.dtype, leaf.sharding) for leaf in leaves)
         if key not in self._programs:
             self._programs[key] = self._program(paths, leaves)
         program, names, kept = self._programs[key]
-        flats = [Flat(np.asarray(numbers)) for numbers in program(leaves)]
+        flats = [KeptNumbers(np.asarray(numbers)) for numbers in program(leaves)]
         return [
-            (name, Part(flats[which], begin, shape, spacing))
+            (name, Pooled(flats[which], begin, shape, spacing))
             for name, (which, begin, shape, spacing) in zip(names, kept, strict=True)
         ]
 

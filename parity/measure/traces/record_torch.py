@@ -13,7 +13,7 @@ from torch import nn
 
 from parity.measure.precision import torch_precision
 from parity.measure.site import Stage, Where
-from parity.measure.traces.pool import Part
+from parity.measure.traces.pool import Pooled
 from parity.measure.traces.pool_torch import TensorRooms
 from parity.measure.traces.record_arrays import Arrays
 from parity.measure.traces.recorder import OPTIMIZER, Recorder
@@ -49,7 +49,7 @@ class Torch(Arrays):
         self._names = {id(p): name for name, p in model.named_parameters()}
         self._parameters: dict[str, nn.Parameter] = {}
         """Parameters at the start of the step; walking through all modules takes a millisecond."""
-        self._gradients: dict[str, Part | Sample] = {}
+        self._gradients: dict[str, Pooled | Sample] = {}
         self._arrived: dict[str, torch.Tensor] = {}
         """Parameters that the running backward pass has reached."""
         self._updated = False
@@ -74,7 +74,7 @@ class Torch(Arrays):
         """Return the attributes of a module, without buffers and parameters."""
         return vars(module)
 
-    def named(self, stage: Stage, value: Any) -> Iterator[tuple[str, str, np.ndarray | Sample | Part]]:
+    def named(self, stage: Stage, value: Any) -> Iterator[tuple[str, str, np.ndarray | Sample | Pooled]]:
         """Yield the tensors in a value, or its arrays as `Arrays` does."""
         if isinstance(value, torch.Tensor):
             yield "", "", self._rooms.take(value)
@@ -153,9 +153,9 @@ class Torch(Arrays):
         arrived, self._arrived = self._arrived, {}
         grads = {name: p.grad for name, p in arrived.items() if p.grad is not None}
         for name, kept in self._rooms.take_all("gradients", grads).items():
-            self._gradients[name] = kept if isinstance(kept, Part) else kept.copied()
+            self._gradients[name] = kept if isinstance(kept, Pooled) else kept.copied()
 
-    def _all_gradients(self) -> dict[str, Sample | Part]:
+    def _all_gradients(self) -> dict[str, Sample | Pooled]:
         """Return all gradients, zeros (as in JAX) where the loss does not reach; before backward,
         none."""
         if not self._gradients:
@@ -208,7 +208,10 @@ class RecordingTap:
     def __init__(self, recorder: Recorder, rooms: TensorRooms) -> None:
         self._recorder = recorder
         self._forward, self._backward = _Taking(recorder, rooms), _Taking(recorder, rooms)
-        self._seen: dict[Stage, list[tuple[Where, Kept | Part, int]]] = {"forward": [], "backward": []}
+        self._seen: dict[Stage, list[tuple[Where, Kept | Pooled, int]]] = {
+            "forward": [],
+            "backward": [],
+        }
 
     def begin(self, path: str, module: nn.Module) -> int:
         """Begin a call of a module; return its number, negative within a backward pass."""
@@ -251,13 +254,13 @@ class _Taking:
         self._recorder, self._rooms = recorder, rooms
         self._last: torch.Tensor | None = None
         self._version = 0
-        self._kept: Kept | Part | None = None
+        self._kept: Kept | Pooled | None = None
 
-    def take(self, x: torch.Tensor) -> Kept | Part:
+    def take(self, x: torch.Tensor) -> Kept | Pooled:
         """Keep a tensor; return where it is kept."""
         if x is not self._last or self._kept is None or x._version != self._version:
             taken = self._rooms.take(x)
-            self._kept = taken if isinstance(taken, Part) else self._recorder.store(taken)
+            self._kept = taken if isinstance(taken, Pooled) else self._recorder.store(taken)
             self.passed_on(x)
         return self._kept
 

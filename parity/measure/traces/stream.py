@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from xxhash import xxh3_128_digest
 
-from parity.measure.traces.pool import SMALL, Part, Pool, Rooms, memory
+from parity.measure.traces.pool import SMALL, Pool, Pooled, Rooms, memory
 from parity.measure.traces.sample import Sample, sample
 from vit_config import ConfigError
 from vit_config.files.atomic import atomic_file
@@ -61,7 +61,7 @@ class Stream:
         """One write for each file, in order."""
         self._thread = ThreadPoolExecutor(1, "trace")
 
-    def store(self, value: np.ndarray | Sample) -> Kept | Part:
+    def store(self, value: np.ndarray | Sample) -> Kept | Pooled:
         """Copy the kept elements of a tensor, and have them written; of equal large ones only one.
 
         Raises:
@@ -73,7 +73,7 @@ class Stream:
             array = array.astype(array.dtype.newbyteorder("="))
         _check(array.dtype)
         if array.size <= SMALL:
-            return Part(*self._rooms.put(array), kept_of.shape, kept_of.spacing)
+            return Pooled(*self._rooms.put(array), kept_of.shape, kept_of.spacing)
         # one module's output is the next one's input, and so are their gradients
         known = (array.dtype, kept_of.shape, kept_of.spacing, xxh3_128_digest(array_bytes(array)))
         with self._lock:

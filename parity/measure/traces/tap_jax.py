@@ -12,9 +12,9 @@ import numpy as np
 from jax.extend.core import get_opaque_trace_state
 
 from parity.measure.site import Stage, Where
-from parity.measure.traces.arrivals import Arrivals, Source
+from parity.measure.traces.arrivals import Arrivals, Traced
 from parity.measure.traces.gradients_jax import is_differentiated, link_gradients, watch_gradient
-from parity.measure.traces.pool import SMALL, Flat, Part
+from parity.measure.traces.pool import SMALL, KeptNumbers, Pooled
 from parity.measure.traces.recorder import Recorder
 from parity.measure.traces.sample import Sample
 from parity.measure.traces.watch_jax import report, side_by_side
@@ -29,11 +29,11 @@ class _Waiting:
     """Small values that leave the program together: a callback takes a tenth of a millisecond, whatever
     it hands over."""
 
-    def __init__(self, arrived: Callable[[Source, Part], None]) -> None:
+    def __init__(self, arrived: Callable[[Traced, Pooled], None]) -> None:
         self._arrived = arrived
-        self._values: list[tuple[Source, Sample]] = []
+        self._values: list[tuple[Traced, Sample]] = []
 
-    def add(self, source: Source, kept: Sample) -> None:
+    def add(self, source: Traced, kept: Sample) -> None:
         """Queue a value, to be handed over with others."""
         self._values.append((source, kept))
         if len(self._values) >= TOGETHER:
@@ -49,13 +49,13 @@ class _Waiting:
 
     def _seen(
         self,
-        known: list[tuple[Source, tuple[int, ...], tuple[int, ...] | None]],
+        known: list[tuple[Traced, tuple[int, ...], tuple[int, ...] | None]],
         begins: list[int],
         numbers: np.ndarray,
     ) -> None:
-        flat = Flat(numbers.copy())
+        flat = KeptNumbers(numbers.copy())
         for (source, shape, spacing), begin in zip(known, begins, strict=True):
-            self._arrived(source, Part(flat, begin, shape, spacing))
+            self._arrived(source, Pooled(flat, begin, shape, spacing))
 
 
 class RecordingTap:
@@ -66,7 +66,7 @@ class RecordingTap:
         self._arrivals = Arrivals()
         self._runs = 0
         self._error: Exception | None = None
-        self._last: tuple[jax.Array, Source] | None = None
+        self._last: tuple[jax.Array, Traced] | None = None
         self._state: Any = None
         """State of JAX in which the running model is traced; inside a loop or a branch it is another."""
         self._values = self._gradients = _Waiting(self.arrived)
@@ -125,7 +125,7 @@ class RecordingTap:
     def _waits(self, kept: Sample) -> bool:
         return kept.values.size <= SMALL and get_opaque_trace_state(convention="flax") == self._state
 
-    def report(self, source: Source, kept: Sample, *, waits: bool = False) -> None:
+    def report(self, source: Traced, kept: Sample, *, waits: bool = False) -> None:
         """Hand over the kept elements of a value when it is computed.
 
         Args:
@@ -137,16 +137,16 @@ class RecordingTap:
             known = kept._replace(values=None)  # a compiled program must not keep traced values
             report(kept.values, lambda x: self.arrived(source, known._replace(values=x)))
 
-    def source(self, stage: Stage, where: Where, order: int, value: jax.Array) -> Source:
+    def source(self, stage: Stage, where: Where, order: int, value: jax.Array) -> Traced:
         """Return the source of a value that is about to be reported."""
-        return Source(stage, self._runs, [(where, order)], _is_replayed(value))
+        return Traced(stage, self._runs, [(where, order)], _is_replayed(value))
 
-    def arrived(self, source: Source, value: np.ndarray | Sample | Part) -> None:
+    def arrived(self, source: Traced, value: np.ndarray | Sample | Pooled) -> None:
         """Keep a computed value; errors are raised where the step ends, not in compiled code."""
         if not self._recorder.running or self._error is not None:
             return
         try:
-            kept = value if isinstance(value, Part) else self._recorder.store(value)
+            kept = value if isinstance(value, Pooled) else self._recorder.store(value)
             self._arrivals.add(source, kept)
         except Exception as error:
             self._error = error

@@ -15,7 +15,7 @@ import numpy as np
 
 from parity.porting.dialects.known import comparable
 from parity.porting.dialects.questions import Question
-from parity.porting.dialects.recognise import PATCHES, Found
+from parity.porting.dialects.recognise import PATCHES, Model
 from parity.porting.dialects.resolve import OpenAxes, Origins
 from parity.porting.dialects.table import Bound
 from parity.porting.dialects.transfer import changed
@@ -31,7 +31,7 @@ OPEN_CLIP = "open_clip_model.safetensors"
 """File name that OpenCLIP alone writes, from PyTorch and without a format."""
 
 
-def one_frame(found: Found, bound: list[Bound], origins: Origins) -> tuple[Found, tuple[str, ...]]:
+def one_frame(found: Model, bound: list[Bound], origins: Origins) -> tuple[Model, tuple[str, ...]]:
     """Take the axis of time out of a patch projection (D, C, 1, h, w): it is a convolution of images.
 
     Returns:
@@ -65,8 +65,8 @@ def one_frame(found: Found, bound: list[Bound], origins: Origins) -> tuple[Found
 
 
 def channels_first(
-    found: Found, bound: list[Bound], container: Container, origins: Origins
-) -> tuple[Found, tuple[str, ...], OpenAxes | None]:
+    found: Model, bound: list[Bound], container: Container, origins: Origins
+) -> tuple[Model, tuple[str, ...], OpenAxes | None]:
     """Move the channels of a model's patch projection to the second axis if they are last.
 
     Args:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from parity.porting.dialects.dialect import Dialect
-from parity.porting.dialects.recognise import Found
+from parity.porting.dialects.recognise import Model
 from parity.porting.dialects.table import REST, Bound, Table, bind_ours, bind_theirs
 from parity.porting.formats.base import Stored
 from vit_config import ConfigError, ViTConfig, WeightsError
@@ -40,7 +40,7 @@ def bind(dialect: Dialect, cfg: ViTConfig, names: Iterable[str]) -> list[Bound]:
     return bound
 
 
-def match(found: Found) -> Matched:
+def match(found: Model) -> Matched:
     """Match every tensor of a model with a row of its dialect's table.
 
     Raises:
@@ -60,7 +60,7 @@ def match(found: Found) -> Matched:
     return Matched(bound, tensors, tuple(ignored))
 
 
-def _bind(found: Found) -> tuple[list[Bound], list[str]]:
+def _bind(found: Model) -> tuple[list[Bound], list[str]]:
     """Match tensors with the table that leaves the fewest over; return rows and names left over."""
     shapes = {name: stored.shape for name, stored in found.tensors.items()}
 

@@ -35,7 +35,7 @@ MOST_MODELS = 64
 """Maximum number of prefixes in one file that are searched."""
 
 
-class Found(NamedTuple):
+class Model(NamedTuple):
     """A model found in a file."""
 
     dialect: Dialect
@@ -57,7 +57,7 @@ def find(
     *,
     part: str | None = None,
     asked: bool = False,
-) -> Found:
+) -> Model:
     """Find the model in a file.
 
     Args:
@@ -98,7 +98,7 @@ def find(
 
 def _models(
     tensors: Mapping[str, Stored], opened: Opened, dialects: Sequence[Dialect], asked: bool
-) -> list[Found]:
+) -> list[Model]:
     """Find every model among a file's tensors that is not inside another."""
     every = list(_outermost(_marked(tensors, opened, dialects)))
     return every or (list(_outermost(_projecting(tensors, dialects))) if asked else [])
@@ -149,7 +149,7 @@ def _is_there(mark: str, tensors: Mapping[str, Stored]) -> bool:
 
 def _marked(
     tensors: Mapping[str, Stored], opened: Opened, dialects: Sequence[Dialect]
-) -> Iterator[Found]:
+) -> Iterator[Model]:
     """Yield the models that have all marks of a dialect.
 
     Of several dialects, one that a config file names is preferred, then the first.
@@ -162,13 +162,13 @@ def _marked(
                 own = each.within_body(inside)
                 if marked(each, own, told=each in told):
                     why = "its config file and " if each in told else ""
-                    yield Found(
+                    yield Model(
                         each, prefix[:-1], own, f"{why}the tensors {', '.join(_names(each)[:2])}"
                     )
                     break
 
 
-def _projecting(tensors: Mapping[str, Stored], dialects: Sequence[Dialect]) -> Iterator[Found]:
+def _projecting(tensors: Mapping[str, Stored], dialects: Sequence[Dialect]) -> Iterator[Model]:
     """Yield the models that have at least a patch projection by a dialect's names."""
     anchors = {
         each.name: [
@@ -185,7 +185,7 @@ def _projecting(tensors: Mapping[str, Stored], dialects: Sequence[Dialect]) -> I
             shapes = {name: stored.shape for name, stored in own.items()}
             bound = [one for table in each.tables for one in bind_theirs(table, shapes)[0]]
             if names := [name for one in bound if PATCHES in one.ours for name in one.theirs]:
-                yield Found(each, prefix[:-1], own, f"the tensor {names[0]}")
+                yield Model(each, prefix[:-1], own, f"the tensor {names[0]}")
                 break
 
 
@@ -237,7 +237,7 @@ def _is_of_optimizer(prefix: str, names: Iterable[str]) -> bool:
     )
 
 
-def _outermost(found: Iterable[Found]) -> Iterator[Found]:
+def _outermost(found: Iterable[Model]) -> Iterator[Model]:
     """Yield the models that are not inside another."""
     taken: list[str] = []
     for each in found:
@@ -282,13 +282,13 @@ def _nearest(tensors: Mapping[str, Stored], dialects: Sequence[Dialect]) -> str:
     return ""
 
 
-def _listed(found: Sequence[Found]) -> str:
+def _listed(found: Sequence[Model]) -> str:
     said = [f"{each.branch or 'the names as they are'} ({each.dialect.name})" for each in found]
     return ", ".join(sorted(said))
 
 
 def _refusal(
-    opened: Opened, dialects: Sequence[Dialect], part: str | None, every: Sequence[Found]
+    opened: Opened, dialects: Sequence[Dialect], part: str | None, every: Sequence[Model]
 ) -> str:
     """Say why no model was found, as precisely as possible."""
     if not opened.container.tensors:

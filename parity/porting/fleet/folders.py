@@ -34,7 +34,7 @@ COMPANIONS = (
 """Files that trainers keep beside the weights, as shell patterns."""
 
 
-class Place(NamedTuple):
+class CheckpointPath(NamedTuple):
     """A checkpoint's path."""
 
     path: Path
@@ -46,7 +46,7 @@ class Place(NamedTuple):
 class Walk:
     """The checkpoints below a folder, and counts of what was left out."""
 
-    places: list[Place] = field(default_factory=list)
+    places: list[CheckpointPath] = field(default_factory=list)
     """Checkpoints in the order of their paths."""
     others: int = 0
     """Number of files without a checkpoint's suffix."""
@@ -66,7 +66,7 @@ def walk(root: Path) -> Walk:
     found = Walk()
 
     def unreadable(error: OSError) -> None:
-        found.places.append(Place(Path(error.filename), f"cannot be read ({error.strerror})"))
+        found.places.append(CheckpointPath(Path(error.filename), f"cannot be read ({error.strerror})"))
 
     for name, folders, files in os.walk(root, onerror=unreadable):
         folder = Path(name)
@@ -77,7 +77,7 @@ def walk(root: Path) -> Walk:
             found.outputs += 1
             folders.clear()
         elif _is_orbax(folder, files) or is_tensorstore(folder):
-            found.places.append(Place(folder))
+            found.places.append(CheckpointPath(folder))
             folders.clear()
         else:
             names = [each for each in sorted(files) if not each.startswith(".")]
@@ -106,7 +106,9 @@ def _sort(folder: Path, names: Sequence[str], root: Path, found: Walk) -> None:
     def take(path: Path, files: Iterable[str]) -> None:
         files = [name for name in files if left.pop(name, name) is None]
         out = [name for name in files if not _inside(folder / name, root)]
-        found.places.append(Place(path, f"{out[0]} is a link out of the folder" if out else None))
+        found.places.append(
+            CheckpointPath(path, f"{out[0]} is a link out of the folder" if out else None)
+        )
 
     shards = {name: _shards(folder, name, names) for name in names if name.endswith(INDICES)}
     if left.keys() & set(WEIGHTS) and left.keys() & set(SIDECARS):
@@ -124,7 +126,7 @@ def _sort(folder: Path, names: Sequence[str], root: Path, found: Walk) -> None:
         elif path.is_symlink() and (not _inside(path, root) or _found_anyway(path, root)):
             found.links += 1
         else:
-            found.places.append(Place(path))
+            found.places.append(CheckpointPath(path))
 
 
 def _inside(path: Path, root: Path) -> bool:

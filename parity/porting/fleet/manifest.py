@@ -20,7 +20,7 @@ Status = Literal["ready", "ask", "refused", "other", "broken"]
 or no schema can express it; is of another kind of model; or cannot be read."""
 
 
-class Found(Schema, frozen=True):
+class CheckpointFacts(Schema, frozen=True):
     """Facts that were found in a checkpoint."""
 
     container: str
@@ -50,7 +50,7 @@ class Job(Schema, frozen=True):
     status: Status
     said: str | None = None
     """The question to answer, or why the checkpoint cannot be converted."""
-    found: Found | None = None
+    found: CheckpointFacts | None = None
     """Facts that were found, for the statuses ``ready`` and ``ask``; else None."""
 
     set: dict[str, Any] = Field(default={})

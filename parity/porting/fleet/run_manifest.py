@@ -17,7 +17,7 @@ from parity.porting.fleet.names import output_names, suffix_of, sweep
 from parity.porting.fleet.pool import Told, run_tasks
 from parity.porting.fleet.screen import Screen, print_summary
 from parity.porting.fleet.shard import Shard, shard_ledgers
-from parity.porting.fleet.work import STARTED, Outcome, Result, Task, convert_one
+from parity.porting.fleet.work import STARTED, Conversion, Outcome, Result, convert_one
 from vit_config import ConfigError, MissingFileError
 from vit_config.screen import screen
 
@@ -81,7 +81,7 @@ def run_manifest(
             console.print(f"{out / own}: its last line was cut off; that checkpoint is converted again")
         sweep(out, names)
         tasks = [
-            Task(
+            Conversion(
                 row=job.path,
                 path=root / job.path,
                 out=out / names[job.path],
@@ -126,7 +126,9 @@ def _make_folder(out: Path) -> None:
     out.mkdir(exist_ok=True)
 
 
-def _convert_all(tasks: Sequence[Task], jobs: int, ledger: Ledger, rows: Screen) -> Iterator[Result]:
+def _convert_all(
+    tasks: Sequence[Conversion], jobs: int, ledger: Ledger, rows: Screen
+) -> Iterator[Result]:
     """Yield the result of each task, after its line was written to the ledger."""
     starts: dict[str, float] = {}
     with closing(run_tasks(tasks, convert_one, jobs)) as events:
@@ -146,7 +148,7 @@ def _convert_all(tasks: Sequence[Task], jobs: int, ledger: Ledger, rows: Screen)
             yield Result(task.row, outcome.status, task.out.name, outcome.seconds, outcome.error)
 
 
-def _entry(task: Task, status: Any, outcome: Outcome | None = None) -> Entry:
+def _entry(task: Conversion, status: Any, outcome: Outcome | None = None) -> Entry:
     entry = Entry(
         row=task.row, target=task.to, options=task.options, status=status, output=task.out.name
     )

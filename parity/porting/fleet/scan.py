@@ -10,9 +10,9 @@ from typing import NamedTuple
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.dialects import dialects
 from parity.porting.dialects.recognise import find
-from parity.porting.fleet.folders import Place, Walk, walk
+from parity.porting.fleet.folders import CheckpointPath, Walk, walk
 from parity.porting.fleet.lines import line_about, printable
-from parity.porting.fleet.manifest import Found, Job, Manifest, folder_for
+from parity.porting.fleet.manifest import CheckpointFacts, Job, Manifest, folder_for
 from parity.porting.opened import Opened, open_checkpoint
 from vit_config import ConfigError, MissingFileError
 from vit_config.errors import USER_ERRORS, OtherModelError, UnstatedError
@@ -55,7 +55,7 @@ def scan(
     return Scan(Manifest(folder=name, checkpoints=tuple(jobs)), seen)
 
 
-def _job(place: Place, folder: Path) -> Job:
+def _job(place: CheckpointPath, folder: Path) -> Job:
     relative = place.path.relative_to(folder).as_posix()
     name = printable(relative)
     if name != relative:
@@ -77,8 +77,8 @@ def _job(place: Place, folder: Path) -> Job:
         return Job(path=name, status="broken", said=line_about(place.path, error))
 
 
-def _found(source: Checkpoint) -> Found:
-    return Found(
+def _found(source: Checkpoint) -> CheckpointFacts:
+    return CheckpointFacts(
         container=source.container.kind,
         dialect=source.dialect.name,
         why=source.why,
@@ -91,7 +91,7 @@ def _found(source: Checkpoint) -> Found:
     )
 
 
-def _guess(opened: Opened) -> Found:
+def _guess(opened: Opened) -> CheckpointFacts:
     """Return the facts known about a checkpoint that leaves fields open."""
     container = opened.container
     tensors, dialect, why = container.tensors, None, None
@@ -100,7 +100,7 @@ def _guess(opened: Opened) -> Found:
         tensors, dialect, why = found.tensors, found.dialect.name, found.why
     except UnstatedError:
         pass  # several models: all tensors count
-    return Found(
+    return CheckpointFacts(
         container=container.kind,
         dialect=dialect,
         why=why,

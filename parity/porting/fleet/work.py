@@ -22,7 +22,7 @@ STARTED = "started"
 
 
 @dataclass(frozen=True)
-class Task:
+class Conversion:
     """One checkpoint to convert."""
 
     row: str
@@ -83,7 +83,7 @@ class Result:
         return self.status not in ("asked", "failed")
 
 
-def convert_one(task: Task, tell: Tell) -> Outcome:
+def convert_one(task: Conversion, tell: Tell) -> Outcome:
     """Convert one checkpoint, unless nothing has changed since its last conversion; raises nothing."""
     start = time.monotonic()
 
@@ -114,7 +114,7 @@ def convert_one(task: Task, tell: Tell) -> Outcome:
         return ended("failed", error=line_about(task.path, error))
 
 
-def _is_unchanged(task: Task, before: Entry, source: Checkpoint) -> bool:
+def _is_unchanged(task: Conversion, before: Entry, source: Checkpoint) -> bool:
     if before.options != task.options or (task.verify and not before.verified):
         return False
     if before.output != task.out.name or not task.out.exists():

@@ -30,7 +30,7 @@ BATCH = 2
 
 
 @dataclass(frozen=True)
-class Row:
+class Compared:
     """One run, compared with the reference."""
 
     what: str
@@ -53,7 +53,7 @@ class Row:
 class Verification:
     """The results of a verification."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[Compared, ...]
     reference: str
     """Description of the run that the others are compared with."""
     not_run: tuple[str, ...]
@@ -101,7 +101,9 @@ def verify(converted: Converted, path: Path | None = None, *, runs: Runs | None 
     rows, not_run = [], []
     for name in twins:
         logits = runs.twin(name, written.config, written.arrays, "written")
-        rows.append(Row("written", f"{NAMES[name]} twin", relative_error(logits, reference), FLOAT64))
+        rows.append(
+            Compared("written", f"{NAMES[name]} twin", relative_error(logits, reference), FLOAT64)
+        )
     rows += _texts_compared(converted, written, twins)
     limit = FLOAT64
     if converted.target.unchanged and converted.target.state.said:
@@ -110,12 +112,12 @@ def verify(converted: Converted, path: Path | None = None, *, runs: Runs | None 
             own = runs.twin(twins[0], source.config, source.arrays, "source", wide=False)
             limit = max(FLOAT64, relative_error(own, original))
         error = relative_error(original, reference)
-        rows.append(Row("source", f"{NAMES[twins[0]]} twin", error, limit))
+        rows.append(Compared("source", f"{NAMES[twins[0]]} twin", error, limit))
     sides = [("written", written), *([("source", source)] if converted.target.unchanged else [])]
     for what, checkpoint in sides:
         least = limit if what == "source" else FLOAT64
         row = _run_library(what, checkpoint, runs, reference, least)
-        if isinstance(row, Row):
+        if isinstance(row, Compared):
             rows.append(row)
         else:
             not_run.append(f"{what}: {row}")
@@ -128,7 +130,9 @@ def sample(cfg: ViTConfig, count: int = BATCH) -> np.ndarray:
     return random_batch(cfg, count, seed=0).images
 
 
-def _texts_compared(converted: Converted, written: Checkpoint, twins: Sequence[str]) -> Iterator[Row]:
+def _texts_compared(
+    converted: Converted, written: Checkpoint, twins: Sequence[str]
+) -> Iterator[Compared]:
     """Compare the written text tower, if there is one, with the source's, on the same random texts."""
     if (text := converted.target.text) is None:
         return
@@ -136,7 +140,7 @@ def _texts_compared(converted: Converted, written: Checkpoint, twins: Sequence[s
     reference = likeness(twins[0], text.config, text.arrays)
     for name in twins:
         error = relative_error(likeness(name, read.config, read.arrays), reference)
-        yield Row("written, texts", f"{NAMES[name]} twin", error, FLOAT64)
+        yield Compared("written, texts", f"{NAMES[name]} twin", error, FLOAT64)
 
 
 def _pixels_apart(converted: Converted) -> Iterator[str]:
@@ -157,7 +161,7 @@ def _pixels_apart(converted: Converted) -> Iterator[str]:
 
 def _run_library(
     what: str, checkpoint: Checkpoint, runs: Runs, reference: np.ndarray, least: float
-) -> Row | str:
+) -> Compared | str:
     """Run a checkpoint in its own library, and return the comparison, or in words why it was not run."""
     try:
         found = library_of(checkpoint)
@@ -172,13 +176,13 @@ def _run_library(
     except RefusedError as error:
         if what == "source":  # the twins loaded it, so the difference may not matter
             return str(error)
-        return Row(what, found.name, None, limit, str(error))
+        return Compared(what, found.name, None, limit, str(error))
     except Exception as error:  # libraries raise errors of any kind
         said = (" ".join(str(error).split()) or "no message")[:300]
         return f"{found.name} failed with {type(error).__name__}: {said}"
     if logits.shape != reference.shape:
         return f"{found.name} gives {logits.shape}, the twins {reference.shape}: not the same output"
-    return Row(what, found.name, relative_error(logits, reference), limit)
+    return Compared(what, found.name, relative_error(logits, reference), limit)
 
 
 def write_verification(verification: Verification, out: Path) -> Path:
@@ -207,7 +211,7 @@ def print_verification(verification: Verification, console: Console) -> None:
         console.print(f"[dim]not run - {escape(said)}[/]")
 
 
-def _problem(row: Row) -> str:
+def _problem(row: Compared) -> str:
     if row.error is None:
         return f"{row.what} run in {row.ran_in}: {row.why}"
     return f"{row.what} run in {row.ran_in}: off by {row.error:.1e}, limit {row.limit:.0e}"

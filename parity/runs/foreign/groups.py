@@ -21,7 +21,7 @@ _TOKENS = ("pos_embed", "cls_token", "dist_token")
 _NORM = re.compile(r"norm\w*\.")
 
 
-class Rule(NamedTuple):
+class DecayRule(NamedTuple):
     """A way to split a model's parameters in two groups."""
 
     said: str
@@ -44,11 +44,13 @@ def _older_timm(name: str, shape: tuple[int, ...]) -> bool:
 
 
 RULES = (
-    Rule("timm's rule", spared_by_timm),
-    Rule("timm's rule before it had registers", _older_timm),
-    Rule("the Trainer's rule", spared_by_trainer),
-    Rule("vectors apart", lambda name, shape: len(shape) < 2),
-    Rule("all but matrices apart", lambda name, shape: len(shape) < 2 or not name.endswith("weight")),
+    DecayRule("timm's rule", spared_by_timm),
+    DecayRule("timm's rule before it had registers", _older_timm),
+    DecayRule("the Trainer's rule", spared_by_trainer),
+    DecayRule("vectors apart", lambda name, shape: len(shape) < 2),
+    DecayRule(
+        "all but matrices apart", lambda name, shape: len(shape) < 2 or not name.endswith("weight")
+    ),
 )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from parity.porting.checkpoint import Checkpoint
 from parity.porting.dialects.matching import match
-from parity.porting.dialects.recognise import Found
+from parity.porting.dialects.recognise import Model
 from parity.porting.dialects.table import Bound
 from parity.porting.dialects.transfer import read
 from parity.porting.formats.base import Stored
@@ -32,7 +32,7 @@ def rows_of(checkpoint: Checkpoint) -> list[Bound]:
     Raises:
         CheckpointError: a row drops zeros that the twins do not have.
     """
-    bound = match(Found(checkpoint.dialect, "", checkpoint.tensors, "")).bound
+    bound = match(Model(checkpoint.dialect, "", checkpoint.tensors, "")).bound
     for one in bound:
         if None in one.ours:
             raise CheckpointError(

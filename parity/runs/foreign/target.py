@@ -33,7 +33,7 @@ Named = dict[str, np.ndarray]
 """Arrays by the library's names."""
 
 
-class Part(NamedTuple):
+class ParameterGroup(NamedTuple):
     """A parameter group of the optimiser."""
 
     names: tuple[str, ...]
@@ -51,7 +51,7 @@ class Target:
     buffers: Named
     moments: dict[str, Named]
     ema: Named | None
-    groups: tuple[Part, ...]
+    groups: tuple[ParameterGroup, ...]
     """Parameter groups in the order of the optimiser."""
     like: Training | None
 
@@ -160,7 +160,7 @@ def _in_file_order(like: Training | None, order: list[str]) -> list[str]:
 
 def _groups(
     run: Run, kind: str, bound: list[Bound], params: Named, like: Training | None
-) -> tuple[Part, ...]:
+) -> tuple[ParameterGroup, ...]:
     """Return the parameter groups: those of `like`, or those that the library makes.
 
     Raises:
@@ -184,8 +184,8 @@ def _groups(
                     f"{name} {word} in the recipe, but not in the groups that {kind} makes; give"
                     " like_file, a file of a script that makes them as the recipe says"
                 )
-    last = Part(tuple(name for name in params if name in spared), decays=False)
-    rest = Part(tuple(name for name in params if name not in spared), decays=strong)
+    last = ParameterGroup(tuple(name for name in params if name in spared), decays=False)
+    rest = ParameterGroup(tuple(name for name in params if name not in spared), decays=strong)
     if kind == "hf":  # the Trainer makes both groups, even empty ones
         return rest, last
     return tuple(part for part in ((last, rest) if kind == "timm" else (rest, last)) if part.names)
@@ -203,7 +203,7 @@ def _decays(run: Run, bound: list[Bound]) -> dict[str, bool]:
     return found
 
 
-def _as_there(like: Training, decays: Mapping[str, bool]) -> tuple[Part, ...]:
+def _as_there(like: Training, decays: Mapping[str, bool]) -> tuple[ParameterGroup, ...]:
     found = []
     for group in like.optimizer.groups:
         names = tuple(like.names[index] for index in group.indices)
@@ -212,5 +212,5 @@ def _as_there(like: Training, decays: Mapping[str, bool]) -> tuple[Part, ...]:
                 f"{odd[0]} and {names[0]} are in one group of like_file, but only one of them decays by"
                 " the recipe"
             )
-        found.append(Part(names, bool(names) and decays[names[0]]))
+        found.append(ParameterGroup(names, bool(names) and decays[names[0]]))
     return tuple(found)

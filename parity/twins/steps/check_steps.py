@@ -16,7 +16,7 @@ from parity.measure.digest import digest
 from parity.measure.environment import environment, uncertified
 from parity.measure.precision import Precision
 from parity.measure.tolerance import DType
-from parity.twins.steps.plan import Plan, make_plan
+from parity.twins.steps.plan import StepPlan, make_plan
 from parity.twins.steps.stability import Stability, stability
 from parity.twins.steps.train_both import Walk, walk
 from vit_config import ConfigError, Recipe, ViTConfig
@@ -125,7 +125,7 @@ def check_steps(
 
 
 @contextmanager
-def _mistaken(fault: str | None, plan: Plan, recipe: Recipe) -> Iterator[Mapping[str, Recipe]]:
+def _mistaken(fault: str | None, plan: StepPlan, recipe: Recipe) -> Iterator[Mapping[str, Recipe]]:
     """Yield the recipe of each twin, with `fault`, if given, injected into one of them."""
     from parity.faults import FAULTS, inject
     from parity.faults.steps import inject_step

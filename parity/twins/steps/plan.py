@@ -21,7 +21,7 @@ DIFFERENT = 4
 
 
 @dataclass(frozen=True)
-class Plan:
+class StepPlan:
     """Training runs that are to be compared."""
 
     subject: str
@@ -38,7 +38,7 @@ class Plan:
     """Fields of the schema that were set to 0."""
 
 
-def make_plan(subject: str, job: Job, steps: int, *, data_dir: Path) -> Plan:
+def make_plan(subject: str, job: Job, steps: int, *, data_dir: Path) -> StepPlan:
     """Plan `steps` steps of a job; its data may be `RANDOM`.
 
     Raises:
@@ -78,7 +78,7 @@ def make_plan(subject: str, job: Job, steps: int, *, data_dir: Path) -> Plan:
         per_epoch = -(-steps // recipe.epochs)  # so that the steps cover the schedule
         size = "x".join(map(str, (*cfg.image_size, cfg.in_channels)))
         words = f"{DIFFERENT} random batches of {recipe.batch_size} images of {size}, over and over"
-        return Plan(
+        return StepPlan(
             subject, cfg, recipe, steps, per_epoch, words, lambda: _random(cfg, recipe, steps), dropped
         )
     from vit_train.balance import weighed
@@ -103,7 +103,7 @@ def make_plan(subject: str, job: Job, steps: int, *, data_dir: Path) -> Plan:
             yield from islice(source, steps)
 
     words = f"{job.data} in batches of {recipe.batch_size}"
-    return Plan(subject, cfg, recipe, steps, per_epoch, words, read, dropped)
+    return StepPlan(subject, cfg, recipe, steps, per_epoch, words, read, dropped)
 
 
 def _random(cfg: ViTConfig, recipe: Recipe, steps: int) -> Iterator[Batch]:

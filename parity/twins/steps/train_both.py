@@ -22,7 +22,7 @@ from parity.runs.distance import distances, unseen_difference
 from parity.runs.state import TrainingState
 from parity.twins.steps.judge import judge_float64, judge_narrow
 from parity.twins.steps.outcome import Outcome
-from parity.twins.steps.plan import Plan
+from parity.twins.steps.plan import StepPlan
 from parity.twins.steps.trainer import Batch, Session, Taken
 from parity.twins.steps.trainer_jax import JaxSession, JaxTrainer
 from parity.twins.steps.trainer_torch import TorchTrainer
@@ -84,7 +84,7 @@ class Walk:
 
 
 def walk(
-    plan: Plan,
+    plan: StepPlan,
     recipes: Mapping[str, Recipe],
     *,
     precision: Precision = "highest",
@@ -141,7 +141,7 @@ class _Twins:
     """Both trainers of one type, with a run of each for single steps."""
 
     def __init__(
-        self, plan: Plan, recipes: Mapping[str, Recipe], precision: Precision, device: Device
+        self, plan: StepPlan, recipes: Mapping[str, Recipe], precision: Precision, device: Device
     ) -> None:
         cfg, spe = plan.config, plan.steps_per_epoch
         self.jax = JaxTrainer(cfg, recipes["jax"], spe, precision=precision, device=device)

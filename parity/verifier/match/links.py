@@ -20,7 +20,7 @@ place``: the numbers do not decide (all zeros, or found several times), but the 
 candidate."""
 
 
-class Part(NamedTuple):
+class Slices(NamedTuple):
     """Slices of a leaf along one axis."""
 
     axis: int
@@ -127,10 +127,10 @@ class Link(NamedTuple):
     """A statement that one part of a leaf of A is one part of a leaf of B."""
 
     a: str
-    part_a: Part | None
+    part_a: Slices | None
     """None: the whole leaf."""
     b: str
-    part_b: Part | None
+    part_b: Slices | None
     kind: np.dtype
     """Type in which the two are equal."""
     arrangement: Arrangement
@@ -170,9 +170,9 @@ class Matched:
     """Leaves of A with several candidates in B, each with its candidates."""
     ambiguous_b: Mapping[str, tuple[str, ...]]
     """The same for leaves of B."""
-    filled_a: Mapping[str, tuple[tuple[Part, float], ...]] = field(default_factory=dict)
+    filled_a: Mapping[str, tuple[tuple[Slices, float], ...]] = field(default_factory=dict)
     """Stretches of leaves of A without a partner that hold one value throughout, each with its value."""
-    filled_b: Mapping[str, tuple[tuple[Part, float], ...]] = field(default_factory=dict)
+    filled_b: Mapping[str, tuple[tuple[Slices, float], ...]] = field(default_factory=dict)
     """The same for leaves of B."""
     sums: tuple[Sum, ...] = ()
     """Leaves that are sums of two tensors of the other side."""

@@ -11,9 +11,9 @@ import numpy as np
 from parity.porting.formats.base import Stored
 from parity.verifier.match.arrange import arrange
 from parity.verifier.match.leaves import Leaves
-from parity.verifier.match.links import Grade, Link, Matched, Part, Sum
+from parity.verifier.match.links import Grade, Link, Matched, Slices, Sum
 from parity.verifier.match.place import place
-from parity.verifier.match.search import Found, search
+from parity.verifier.match.search import Equal, search
 from parity.verifier.match.sums import sums
 
 
@@ -32,7 +32,7 @@ def match(a: Mapping[str, Stored | np.ndarray], b: Mapping[str, Stored | np.ndar
     theirs.read(ours.types.values())
     known = search(ours, theirs)
     placed = place(ours, theirs, known)
-    graded: list[tuple[Found, Grade, str]] = [(each, "by value", "") for each in known]
+    graded: list[tuple[Equal, Grade, str]] = [(each, "by value", "") for each in known]
     for each, why in placed.found:
         graded.append((each, "by place", why))
     # links to one leaf of B stay together, so that it is read once
@@ -60,7 +60,7 @@ def _sums(a: Leaves, b: Leaves, matched: Matched) -> tuple[Sum, ...]:
     return (*sums("b", b, rest_b, a, rest_a, part_a), *sums("a", a, rest_a, b, rest_b, part_b))
 
 
-def _link(a: Leaves, b: Leaves, found: Found, grade: Grade, why: str) -> Link:
+def _link(a: Leaves, b: Leaves, found: Equal, grade: Grade, why: str) -> Link:
     left, right = a.load(found.a), b.load(found.b)
     left = found.part_a.take(left) if found.part_a else left
     right = found.part_b.take(right) if found.part_b else right
@@ -69,11 +69,11 @@ def _link(a: Leaves, b: Leaves, found: Found, grade: Grade, why: str) -> Link:
 
 
 def _filled(
-    leaves: Leaves, taken: list[tuple[str, Part | None]]
-) -> dict[str, tuple[tuple[Part, float], ...]]:
+    leaves: Leaves, taken: list[tuple[str, Slices | None]]
+) -> dict[str, tuple[tuple[Slices, float], ...]]:
     """Return the unmatched stretches of partly matched leaves, if each holds one value throughout."""
-    found: dict[str, tuple[tuple[Part, float], ...]] = {}
-    parts: dict[str, list[Part]] = {}
+    found: dict[str, tuple[tuple[Slices, float], ...]] = {}
+    parts: dict[str, list[Slices]] = {}
     for name, part in taken:
         if part is not None:
             parts.setdefault(name, []).append(part)
@@ -86,7 +86,7 @@ def _filled(
         gaps = zip(
             [0, *(stop for _, stop in ends)], [*(start for start, _ in ends), length], strict=True
         )
-        stretches = [Part(axis, start, stop, length) for start, stop in gaps if start < stop]
+        stretches = [Slices(axis, start, stop, length) for start, stop in gaps if start < stop]
         values = [each.take(leaves.load(name)) for each in stretches]
         if all((each == each.reshape(-1)[0]).all() for each in values):
             firsts = [float(each.reshape(-1)[0]) for each in values]

@@ -14,7 +14,7 @@ from rich.table import Table
 from parity.measure.tables import show_table
 from parity.verifier.match.families import Family, families, show, skeleton, template
 from parity.verifier.match.families import block as block_of
-from parity.verifier.match.links import Link, Matched, Part, Shape
+from parity.verifier.match.links import Link, Matched, Shape, Slices
 
 JSON_VERSION = 1
 COLOURS = {"by value": "green", "by place": "yellow"}
@@ -183,11 +183,11 @@ def _in_sums(matched: Matched) -> set[str]:
     return {name for each in names for name in each if not matched.of(name)}
 
 
-def _shape(shape: Shape, part: Part | None) -> Shape:
+def _shape(shape: Shape, part: Slices | None) -> Shape:
     return part.shape(shape) if part else shape
 
 
-def _with_part(shape: Shape, part: Part | None, slices: str | None = None) -> str:
+def _with_part(shape: Shape, part: Slices | None, slices: str | None = None) -> str:
     return _shape_text(shape) + (f" {slices or part.text(shape)}" if part else "")
 
 

@@ -14,22 +14,22 @@ import numpy as np
 
 from parity.verifier.match.fingerprint import common_type
 from parity.verifier.match.leaves import Leaves, modules_above
-from parity.verifier.match.links import Part
-from parity.verifier.match.search import Found, Key, keys
+from parity.verifier.match.links import Slices
+from parity.verifier.match.search import Equal, Key, keys
 
 
 class Placed(NamedTuple):
     """Partners found by place, and leaves that remain ambiguous."""
 
-    found: list[tuple[Found, str]]
+    found: list[tuple[Equal, str]]
     """Partners, each with the evidence."""
     ambiguous: dict[str, tuple[str, ...]]
     ambiguous_b: dict[str, tuple[str, ...]]
 
 
-def place(a: Leaves, b: Leaves, known: list[Found]) -> Placed:
+def place(a: Leaves, b: Leaves, known: list[Equal]) -> Placed:
     """Find the partners of leaves for which the modules around leave one candidate."""
-    found: list[tuple[Found, str]] = []
+    found: list[tuple[Equal, str]] = []
     while True:
         links = [*known, *(each for each, _ in found)]
         new = _beside(a, b, links) or [*_alone(a, b, links)]
@@ -40,11 +40,11 @@ def place(a: Leaves, b: Leaves, known: list[Found]) -> Placed:
     return Placed(found, ambiguous, ambiguous_b)
 
 
-def _beside(a: Leaves, b: Leaves, links: list[Found]) -> list[tuple[Found, str]]:
+def _beside(a: Leaves, b: Leaves, links: list[Equal]) -> list[tuple[Equal, str]]:
     """Find partners beside known ones: the bias of a weight that was joined, split or stacked."""
     ours = _Beside(a, [(x.a, x.part_a) for x in links])
     theirs = _Beside(b, [(x.b, x.part_b) for x in links])
-    proposed: dict[tuple[str, Part | None, str, Part | None], tuple[Found, str]] = {}
+    proposed: dict[tuple[str, Slices | None, str, Slices | None], tuple[Equal, str]] = {}
     for link in links:
         left = ours.stretches(link.a, link.part_a)
         right = theirs.stretches(link.b, link.part_b)
@@ -59,7 +59,7 @@ def _beside(a: Leaves, b: Leaves, links: list[Found]) -> list[tuple[Found, str]]
                 y, part_b = partners[0]
                 kind = common_type(a.types[x], b.types[y])
                 assert kind is not None
-                found = Found(x, part_a, y, part_b, kind)
+                found = Equal(x, part_a, y, part_b, kind)
                 proposed[x, part_a, y, part_b] = found, f"beside {link.a} and {link.b}"
     once_a = Counter(each[:2] for each in proposed)
     once_b = Counter(each[2:] for each in proposed)
@@ -69,9 +69,9 @@ def _beside(a: Leaves, b: Leaves, links: list[Found]) -> list[tuple[Found, str]]
 class _Beside:
     """The free stretches of one side, by the leaves beside them."""
 
-    def __init__(self, leaves: Leaves, taken: list[tuple[str, Part | None]]) -> None:
+    def __init__(self, leaves: Leaves, taken: list[tuple[str, Slices | None]]) -> None:
         self._leaves = leaves
-        self._taken: dict[str, list[Part | None]] = defaultdict(list)
+        self._taken: dict[str, list[Slices | None]] = defaultdict(list)
         for name, part in taken:
             self._taken[name].append(part)
         self._by_parent: dict[str, list[str]] = defaultdict(list)
@@ -82,7 +82,7 @@ class _Beside:
             ):
                 self._by_parent[above].append(name)
 
-    def stretches(self, name: str, part: Part | None) -> list[tuple[str, Part | None, int, float]]:
+    def stretches(self, name: str, part: Slices | None) -> list[tuple[str, Slices | None, int, float]]:
         """Return the free leaves beside a leaf (for a part of it, the same share of each) that hold one
         value, each with size and value."""
         found = []
@@ -100,7 +100,7 @@ class _Beside:
                 found.append((beside, own, array.size, value))
         return found
 
-    def _is_taken(self, name: str, part: Part | None) -> bool:
+    def _is_taken(self, name: str, part: Slices | None) -> bool:
         parts = self._taken.get(name, [])
         if part is None:
             return bool(parts)
@@ -112,7 +112,7 @@ class _Beside:
         )
 
 
-def _alone(a: Leaves, b: Leaves, links: list[Found]) -> Iterable[tuple[Found, str]]:
+def _alone(a: Leaves, b: Leaves, links: list[Equal]) -> Iterable[tuple[Equal, str]]:
     """Find a leaf that alone has its values, or its values and name, in modules that correspond."""
     for (_, address), (ours, theirs) in _classes(a, b, links).items():
         short = {name.removeprefix(address[1]): name for name in theirs}
@@ -120,18 +120,18 @@ def _alone(a: Leaves, b: Leaves, links: list[Found]) -> Iterable[tuple[Found, st
             y = short.get(x.removeprefix(address[0]))
             kind = common_type(a.types[x], b.types[y]) if y else None
             if y and kind is not None:
-                yield Found(x, None, y, None, kind), "of the same name, and the values agree"
+                yield Equal(x, None, y, None, kind), "of the same name, and the values agree"
                 return
         if len(ours) == len(theirs) == 1:
             kind = common_type(a.types[ours[0]], b.types[theirs[0]])
             if kind is not None:
                 where = " and ".join(address) if any(address) else "the model"
-                yield Found(ours[0], None, theirs[0], None, kind), f"the only one so in {where}"
+                yield Equal(ours[0], None, theirs[0], None, kind), f"the only one so in {where}"
                 return  # this partner may settle others in inner modules
 
 
 def _candidates(
-    a: Leaves, b: Leaves, links: list[Found]
+    a: Leaves, b: Leaves, links: list[Equal]
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
     """Return the leaves of both sides with several candidates: those in corresponding modules, or
     anywhere if these have none."""
@@ -147,7 +147,7 @@ def _candidates(
 
 
 def _classes(
-    a: Leaves, b: Leaves, links: list[Found], *, everywhere: bool = False
+    a: Leaves, b: Leaves, links: list[Equal], *, everywhere: bool = False
 ) -> dict[tuple[Key, tuple[str, str]], tuple[list[str], list[str]]]:
     """Group the open leaves of both sides by values and innermost pair of corresponding modules."""
     pairs = {} if everywhere else _pairs(links)
@@ -165,7 +165,7 @@ def _classes(
     return found
 
 
-def _pairs(links: list[Found]) -> dict[str, str]:
+def _pairs(links: list[Equal]) -> dict[str, str]:
     """Return the modules of A that hold the same leaves as a module of B, each with that module."""
     there = _innermost((link.a, link.b) for link in links)
     back = _innermost((link.b, link.a) for link in links)
@@ -192,7 +192,7 @@ def _parent(name: str) -> str:
     return next(iter(modules_above(name)[::-1]), "")
 
 
-def _part_of(part: Part, shape: tuple[int, ...], own: tuple[int, ...]) -> Part | None:
+def _part_of(part: Slices, shape: tuple[int, ...], own: tuple[int, ...]) -> Slices | None:
     """Return the same stretch of a neighbour: along an axis of the same length, or the first axis that
     can be divided alike; None if there is none."""
     if part.axis < len(own) and own[part.axis] == shape[part.axis]:
@@ -206,4 +206,4 @@ def _part_of(part: Part, shape: tuple[int, ...], own: tuple[int, ...]) -> Part |
         return None
     width = own[axis] // times
     first = part.start // (part.stop - part.start) * width
-    return Part(axis, first, first + width, own[axis])
+    return Slices(axis, first, first + width, own[axis])

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldOperation:
     """An operation that must stay in float32."""
 
     operation: str
@@ -38,7 +38,7 @@ class Held:
     """Error if all the others stay in float32 and this one does not."""
 
 
-def _times(same: Sequence[Held]) -> str:
+def _times(same: Sequence[HeldOperation]) -> str:
     """Describe all runs of one operation of one line."""
     first = same[0]
     modules = list(dict.fromkeys(each.module for each in same if each.module))
@@ -65,7 +65,7 @@ class Bisection:
     """Error of the framework's own run in the smaller type; for TF32, of its run in float32."""
     error: float
     """Error with the operations in `held` in float32."""
-    held: tuple[Held, ...]
+    held: tuple[HeldOperation, ...]
     operations: int
     """Number of operations that lose digits to the smaller type."""
     runs: int
@@ -99,7 +99,7 @@ class Bisection:
             f"{count} of {self.operations} operations must stay in float32; then it is {self.error:.2g}"
         )
         lines: list[str] = []
-        by_line: dict[tuple[str, int], dict[str, list[Held]]] = {}
+        by_line: dict[tuple[str, int], dict[str, list[HeldOperation]]] = {}
         for each in self.held:
             by_line.setdefault((each.file, each.line), {}).setdefault(each.operation, []).append(each)
         for (file, line), operations in by_line.items():
@@ -152,10 +152,10 @@ def bisect_precision(side: Any, dtype: Low = "bfloat16", *, bound: float) -> Bis
                      tuple(program.notes))  # fmt: skip
 
 
-def _held(op: Operation, without: float) -> Held:
+def _held(op: Operation, without: float) -> HeldOperation:
     source = op.source
     file, line, text = (source.file, source.line, source.text) if source else ("", 0, "")
-    return Held(op.scope or op.name, file, line, text, op.module, op.shape, without)
+    return HeldOperation(op.scope or op.name, file, line, text, op.module, op.shape, without)
 
 
 def _smallest(

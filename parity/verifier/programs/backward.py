@@ -63,7 +63,7 @@ def _of_torch(weights: Weights, function: Any) -> Callable[..., Any]:
     import torch
 
     from parity.verifier.programs.aten.context import named_tensors
-    from parity.verifier.programs.aten.held import Held
+    from parity.verifier.programs.aten.held import HeldByTorch
 
     def floating(tree: Any) -> dict[str, torch.Tensor]:
         return {path: each for path, each in named_tensors(tree) if each.is_floating_point()}
@@ -73,7 +73,7 @@ def _of_torch(weights: Weights, function: Any) -> Callable[..., Any]:
             model.eval()
             leaves = floating(dict(model.named_parameters()))
         else:
-            leaves = floating(trees) | floating(Held(function).tensors())
+            leaves = floating(trees) | floating(HeldByTorch(function).tensors())
         for position, each in enumerate(args, 2):
             found = named_tensors(each, f"argument {position}")
             leaves |= {path: tensor for path, tensor in found if tensor.is_floating_point()}

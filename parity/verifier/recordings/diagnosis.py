@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from parity.measure.site import Stage
 from parity.measure.verdict import Verdict as Said
 from parity.verifier.recordings.difference import Difference
-from parity.verifier.recordings.search import Place, Search
+from parity.verifier.recordings.search import PlaceKind, Search
 from parity.verifier.recordings.small_updates import with_small_updates
 from parity.verifier.recordings.steps.names import CONVENTIONS
 from parity.verifier.recordings.verdict import Cause
@@ -19,7 +19,7 @@ class Diagnosis:
     """Result of `diagnose`: a difference, and the causes of its places."""
 
     difference: Difference
-    places: tuple[Place, ...]
+    places: tuple[PlaceKind, ...]
     """Kinds of places in order; empty if nothing differs."""
     follows: frozenset[tuple[int, Stage]] = frozenset()
     """Steps and stages that differ only by what the causes of places before them do."""

@@ -15,7 +15,7 @@ from parity.measure.site import Stage
 from parity.measure.tables import show_table
 from parity.measure.tolerance import ASSUMED, FACTOR
 from parity.verifier.recordings.difference import Difference
-from parity.verifier.recordings.judge import Comparison, Divergence
+from parity.verifier.recordings.judge import Divergence, StageComparison
 
 JSON_VERSION = 2
 
@@ -96,7 +96,7 @@ def _table(difference: Difference, follows: Collection[tuple[int, Stage]]) -> Ta
     return table
 
 
-def _cells(each: Comparison, differs: str) -> list[str]:
+def _cells(each: StageComparison, differs: str) -> list[str]:
     worst = each.worst
     verdict = "[green]ok[/]" if each.passed else f"[bold red]{differs}[/]"
     if worst is None:

@@ -15,8 +15,8 @@ from parity.verifier.recordings.accumulated import by_updates
 from parity.verifier.recordings.align import Alignment, How, align
 from parity.verifier.recordings.counterparts import counterparts
 from parity.verifier.recordings.judge import (
-    Comparison,
     Divergence,
+    StageComparison,
     compare,
     parameters_apart,
 )
@@ -34,7 +34,7 @@ class Difference:
     name_a: str
     name_b: str
     alignment: Alignment
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[StageComparison, ...]
     """Every stage of every step, in order."""
     traces: Traces
     uncertified: tuple[str, ...]
@@ -136,7 +136,7 @@ def compare_sides(
     )
 
 
-def _comparisons(traces: Traces, alignment: Alignment) -> Iterator[Comparison]:
+def _comparisons(traces: Traces, alignment: Alignment) -> Iterator[StageComparison]:
     for index, (step_a, step_b) in enumerate(zip(traces.a.steps, traces.b.steps, strict=False)):
         stages = set(stages_of(traces.b, step_b))
         apart = parameters_apart(traces, alignment, index)

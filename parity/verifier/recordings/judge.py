@@ -43,7 +43,7 @@ class Divergence:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class StageComparison:
     """All pairs of one stage of one step."""
 
     stage: Stage
@@ -79,7 +79,7 @@ def compare(
     step_a: int,
     step_b: int,
     apart: Mapping[str, float] | None = None,
-) -> Comparison:
+) -> StageComparison:
     """Judge one stage of one step; `apart` is the result of `parameters_apart`."""
     pairs = list(pairs_of(traces, alignment, stage, step_a, step_b))
     scales = _scales(traces.a, pairs)
@@ -103,7 +103,7 @@ def compare(
     missing = missing_gradients(traces, alignment, step_a, step_b) if stage == "gradients" else ()
     absent = tuple(_absent(each, step_a, step_b) for each in missing)
     judged = (*(each.judged for each in absent), *judged)
-    return Comparison(stage, step_a, judged, (*absent, *divergences), factor)
+    return StageComparison(stage, step_a, judged, (*absent, *divergences), factor)
 
 
 def _absent(missing: Missing, step_a: int, step_b: int) -> Divergence:

@@ -8,7 +8,7 @@ from parity.verifier.recordings.diagnosis_report import to_dict
 from parity.verifier.recordings.difference import Difference
 from parity.verifier.recordings.judge import Divergence
 from parity.verifier.recordings.verdict import Cause
-from parity.verifier.report.comparison import Part
+from parity.verifier.report.comparison import PlaceSide
 from parity.verifier.report.report import Finding, Level, Report, Table
 
 
@@ -35,7 +35,7 @@ def _rule(first: Divergence) -> str:
 
 def _report(diagnosis: Diagnosis, findings: list[Finding]) -> Report:
     difference = diagnosis.difference
-    nothing = Part("", ())
+    nothing = PlaceSide("", ())
     for line in (*difference.left_out, *difference.b_alone):
         stage, _, rest = line.partition(": ")
         said = f"not compared: {stage}"
@@ -63,8 +63,8 @@ def _finding(
         rule=rule,
         level=level,
         message=(f"{cause.name}: " if cause else "") + f"{first} ({first.stage})",
-        a=Part(cause.a if cause else "", (), first.where),
-        b=Part(cause.b if cause else "", (), first.where_b),
+        a=PlaceSide(cause.a if cause else "", (), first.where),
+        b=PlaceSide(cause.b if cause else "", (), first.where_b),
         error=first.judged.error,
         limit=first.judged.limit,
         details=details,

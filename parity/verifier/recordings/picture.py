@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from parity.verifier.recordings.difference import Difference
-from parity.verifier.recordings.judge import Comparison
+from parity.verifier.recordings.judge import StageComparison
 from vit_config import ConfigError
 from vit_config.files.atomic import write_atomically
 
@@ -46,7 +46,7 @@ def draw(difference: Difference, path: Path) -> None:
     write_atomically(path, drawn.getvalue())
 
 
-def _draw(axis, each: Comparison) -> None:
+def _draw(axis, each: StageComparison) -> None:
     errors = np.maximum([judged.error for judged in each.judged], FLOOR)
     places = np.arange(len(errors))
     axis.plot(places, errors, ".", color="tab:blue", label="error")
@@ -56,7 +56,7 @@ def _draw(axis, each: Comparison) -> None:
     axis.plot(failed, errors[failed], "o", mfc="none", color="tab:red", ms=6)
 
 
-def _name_blocks(axis, each: Comparison) -> None:
+def _name_blocks(axis, each: StageComparison) -> None:
     """Set a tick where the first two parts of the path change, as they do where a block begins."""
     names = [".".join(judged.site.path.split(".")[:2]) for judged in each.judged]
     starts = [i for i, name in enumerate(names) if i == 0 or name != names[i - 1]]

@@ -13,7 +13,7 @@ from parity.measure.site import AVERAGE, Stage
 from parity.measure.tolerance import ASSUMED
 from parity.verifier.recordings.calls import read_pair
 from parity.verifier.recordings.difference import Difference
-from parity.verifier.recordings.judge import Comparison, Divergence
+from parity.verifier.recordings.judge import Divergence, StageComparison
 from parity.verifier.recordings.pairs import pairs_of
 from parity.verifier.recordings.steps.average import explain_average
 from parity.verifier.recordings.steps.explain import explain_step
@@ -35,7 +35,7 @@ MOST_PLACES = 8
 
 
 @dataclass(frozen=True)
-class Place:
+class PlaceKind:
     """One kind of place that differs, and its cause."""
 
     divergences: tuple[Divergence, ...]
@@ -54,7 +54,7 @@ class Search:
 
     def __init__(self, difference: Difference) -> None:
         self.difference = difference
-        self.places: list[Place] = []
+        self.places: list[PlaceKind] = []
         self.follows: set[tuple[int, Stage]] = set()
         """Steps, by A's number, and stages that differ only by what was explained before them."""
         self.checked = True
@@ -65,13 +65,15 @@ class Search:
                 self.checked = False
                 break
 
-    def _go_on(self, comparison: Comparison) -> bool:
+    def _go_on(self, comparison: StageComparison) -> bool:
         """Look at a stage that differs; return whether what comes after it can still be judged."""
         assert comparison.divergence is not None
         first = not self.places
         if first and comparison.stage == "parameters":
-            self.places += [Place(group, Verdict()) for group in self.difference.places[:MOST_PLACES]]
-            self.places[0] = Place(self.places[0].divergences, Verdict(unknown=NO_OPERATIONS))
+            self.places += [
+                PlaceKind(group, Verdict()) for group in self.difference.places[:MOST_PLACES]
+            ]
+            self.places[0] = PlaceKind(self.places[0].divergences, Verdict(unknown=NO_OPERATIONS))
             return False
         if not first and self._is_carried(comparison):
             self.follows.add((comparison.step, comparison.stage))
@@ -83,12 +85,12 @@ class Search:
         if verdict.unknown and comparison.stage in UNRULED and self._gradients_part:
             self.checked = False  # the same mistake, in another step
         elif first or new or (verdict.unknown and not verdict.same):
-            self.places.append(Place((comparison.divergence,), replace(verdict, causes=new)))
+            self.places.append(PlaceKind((comparison.divergence,), replace(verdict, causes=new)))
             return bool(new) and self._is_covered(comparison)
         self.follows.add((comparison.step, comparison.stage))
         return self._is_covered(comparison)
 
-    def _is_covered(self, comparison: Comparison) -> bool:
+    def _is_covered(self, comparison: StageComparison) -> bool:
         """Return whether all tensors that differ are among those that the rules recompute; if not, name
         the first: a sample, or a moving average that follows no rule."""
         if comparison.stage not in ("clipped", "moments", "updated") or comparison.divergence is None:
@@ -104,9 +106,9 @@ class Search:
             )
             if mine.port == AVERAGE and (found := explain_average(self.difference.traces, mine, theirs)):
                 if found.causes and found.causes[0].name not in self._named:
-                    self.places.append(Place((each,), found))
+                    self.places.append(PlaceKind((each,), found))
             elif (not known or (mine.port and not port)) and mine.path not in self._frozen:
-                self.places.append(Place((each,), Verdict(unknown=f"{comparison.stage}: {NO_RULE}")))
+                self.places.append(PlaceKind((each,), Verdict(unknown=f"{comparison.stage}: {NO_RULE}")))
                 return False
         return True
 
@@ -167,7 +169,7 @@ class Search:
         verdict = explain_step(*step_segments(self.difference, found.divergence), carried)
         return verdict if {cause.name for cause in verdict.causes} & MULTIPLES else None
 
-    def _is_carried(self, comparison: Comparison) -> bool:
+    def _is_carried(self, comparison: StageComparison) -> bool:
         """Return whether a stage of the model parts no further than what was explained lets it."""
         if comparison.stage not in UNRULED:
             return False
@@ -186,7 +188,7 @@ class Search:
             return max((x.error for x in before.judged if not x.site.port), default=0.0)
         return max(self._distances(index), default=0.0)
 
-    def _at(self, step: int, stage: Stage) -> Comparison | None:
+    def _at(self, step: int, stage: Stage) -> StageComparison | None:
         found = (
             each for each in self.difference.comparisons if (each.step, each.stage) == (step, stage)
         )

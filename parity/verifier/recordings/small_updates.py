@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from parity.measure.tolerance import epsilon
 from parity.verifier.recordings.difference import Difference
-from parity.verifier.recordings.judge import Comparison, divergence_of
+from parity.verifier.recordings.judge import StageComparison, divergence_of
 from parity.verifier.recordings.steps.explain import explain_step
 from parity.verifier.recordings.steps.names import CONVENTIONS
 from parity.verifier.recordings.steps.segments import step_segments
@@ -36,7 +36,7 @@ def with_small_updates(difference: Difference) -> Difference:
     return difference
 
 
-def _telling(difference: Difference, comparison: Comparison) -> Comparison | None:
+def _telling(difference: Difference, comparison: StageComparison) -> StageComparison | None:
     """Return the comparison of an update with the limit `TELLING`; None if no parameter is beyond it."""
     if comparison.stage != "updated":
         return None

@@ -34,7 +34,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Part:
+class PlaceSide:
     """One side of a place."""
 
     formula: str
@@ -56,8 +56,8 @@ class Place:
     """Where two programs part, up to where they meet again."""
 
     kind: Kind
-    a: Part
-    b: Part
+    a: PlaceSide
+    b: PlaceSide
     error: float
     """||a - b|| / ||a|| of the value at its end; `UNCOMPARED` where there is none."""
     limit: float

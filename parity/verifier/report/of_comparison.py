@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parity.verifier.report.compared import Compared
-from parity.verifier.report.comparison import KINDS, Part, Place
+from parity.verifier.report.comparison import KINDS, Place, PlaceSide
 from parity.verifier.report.report import Finding, Level, Report, Table
 
 
@@ -31,7 +31,7 @@ def report_of(found: Compared) -> Report:
     )  # fmt: skip
 
 
-_NOTHING = Part("", ())
+_NOTHING = PlaceSide("", ())
 
 
 def _finding(place: Place, level: Level) -> Finding:

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 
 from parity.measure.shown import number
-from parity.verifier.report.comparison import Line, Part
+from parity.verifier.report.comparison import Line, PlaceSide
 from parity.verifier.report.report import Finding, Report, Table
 
 _STYLE = """
@@ -94,11 +94,11 @@ def _finding(index: int, each: Finding) -> Iterator[str]:
     yield "</section>"
 
 
-def _says(part: Part) -> bool:
+def _says(part: PlaceSide) -> bool:
     return bool(part.formula or part.lines or part.module)
 
 
-def _head(part: Part) -> str:
+def _head(part: PlaceSide) -> str:
     where = escape(part.where)
     file = escape(part.lines[0].file) if part.lines else ""
     module = f' <span class="dim">{escape(part.module)}</span>' if part.module else ""

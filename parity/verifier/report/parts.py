@@ -8,7 +8,7 @@ from parity.verifier.programs.fingerprint import LEAST, MOST
 from parity.verifier.programs.operation import Operation, Source
 from parity.verifier.programs.program import Program
 from parity.verifier.programs.sources import outside_of_frameworks
-from parity.verifier.report.comparison import Line, Part
+from parity.verifier.report.comparison import Line, PlaceSide
 from parity.verifier.report.formula import Letters, formula, lines
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Found, Region
@@ -22,7 +22,7 @@ def part_of(
     read: bool = False,
     masks: bool = False,
     built: bool = False,
-) -> Part:
+) -> PlaceSide:
     """Describe a region as one side of a place.
 
     Args:
@@ -59,7 +59,7 @@ def part_of(
                    if program.operations[i].module), "")  # fmt: skip
     line = program.built.get(module) if built else None
     sources += [line] if line is not None and line not in sources else []
-    return Part(text, tuple(_line(each) for each in dict.fromkeys(sources)), module)
+    return PlaceSide(text, tuple(_line(each) for each in dict.fromkeys(sources)), module)
 
 
 def _matters(program: Program, index: int) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from parity.measure.verdict import Verdict
-from parity.verifier.report.comparison import Part
+from parity.verifier.report.comparison import PlaceSide
 
 SCHEMA = "parity.report/1"
 """Version of the JSON; within a version fields are added, never renamed or removed."""
@@ -23,8 +23,8 @@ class Finding:
     level: Level
     message: str
     """One sentence."""
-    a: Part
-    b: Part
+    a: PlaceSide
+    b: PlaceSide
     """Formula, lines of source and module of both sides; each may be empty."""
     error: float | None = None
     """Relative error, in the norm; None if nothing was measured."""
@@ -82,5 +82,5 @@ def _finding(each: Finding) -> dict[str, Any]:
     return found | {"a": _part(each.a), "b": _part(each.b), "details": list(each.details)}
 
 
-def _part(part: Part) -> dict[str, Any]:
+def _part(part: PlaceSide) -> dict[str, Any]:
     return asdict(part) | {"lines": [asdict(line) for line in part.lines]}

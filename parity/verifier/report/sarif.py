@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from parity.porting.provenance import versions
-from parity.verifier.report.comparison import Line, Part
+from parity.verifier.report.comparison import Line, PlaceSide
 from parity.verifier.report.report import Finding, Report
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -89,7 +89,7 @@ def _result(each: Finding, report: Report, rules: list[str], root: Path) -> dict
     return found | ({"relatedLocations": related} if related else {})
 
 
-def _locations(part: Part, side: str, root: Path) -> list[dict[str, Any]]:
+def _locations(part: PlaceSide, side: str, root: Path) -> list[dict[str, Any]]:
     module = part.module or side
     logical = [{"fullyQualifiedName": module, "kind": "module"}]
     found = [

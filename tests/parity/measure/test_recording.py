@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from parity.measure import recording
-from parity.measure.recording import Held
+from parity.measure.recording import HeldRecording
 from parity.measure.site import Site
 
 
@@ -15,7 +15,7 @@ from parity.measure.site import Site
 def test_arrays_come_back_bit_for_bit_and_in_order(monkeypatch, limit):
     monkeypatch.setattr(recording, "_room", lambda: limit)
     stream = np.random.default_rng(0)
-    kept = Held()
+    kept = HeldRecording()
     given = {}
     for i, dtype in enumerate([np.float64, ml_dtypes.bfloat16, np.float32, np.float16, np.int64] * 2):
         site = Site(0, "forward", f"blocks.{i}", "out")
@@ -31,7 +31,7 @@ def test_arrays_come_back_bit_for_bit_and_in_order(monkeypatch, limit):
 
 
 def test_a_module_that_is_called_again_is_another_call():
-    kept = Held()
+    kept = HeldRecording()
     for value in range(3):
         kept.add(Site(0, "forward", "drop", "out"), np.array([value]))
     assert [str(site) for site in kept.sites()] == ["drop out", "drop out (call 2)", "drop out (call 3)"]
@@ -40,7 +40,7 @@ def test_a_module_that_is_called_again_is_another_call():
 
 def test_what_has_no_room_lies_on_disk_until_the_recording_goes(monkeypatch):
     monkeypatch.setattr(recording, "_room", lambda: 80)
-    kept = Held()
+    kept = HeldRecording()
     for i in range(4):
         kept.add(Site(0, "forward", f"{i}", "out"), np.full(5, i, np.float64))  # 40 bytes each
     where = [entry.where for entry in kept._entries.values()]

@@ -16,7 +16,7 @@ Leaf = tuple[Kind, str, torch.Tensor, float]
 """Kind, path, tensor, rounding of the type that it came in."""
 
 
-class Held:
+class HeldByTorch:
     """The torch modules and the tensors that a function holds."""
 
     def __init__(self, function: Any) -> None:

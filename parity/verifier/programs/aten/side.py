@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from parity.verifier.programs.aten.copies import copied
-from parity.verifier.programs.aten.held import Held, Leaf, all_modules
+from parity.verifier.programs.aten.held import HeldByTorch, Leaf, all_modules
 from parity.verifier.programs.aten.record import in_float64, named_tensors, record_torch, returns_draws
 from parity.verifier.programs.callables import argument_names, is_a, kinds_of, map_arrays
 from parity.verifier.programs.jaxprs.values import rounding_of
@@ -39,7 +39,7 @@ def record_side(
         gradients: whether the function runs backward.
         dtype: type to which the program is rounded, and in which it runs; None for float64 throughout.
     """
-    held = Held(function)
+    held = HeldByTorch(function)
     modules = [function, *held.modules.values()]
     training = any(getattr(each, "training", False) for each in modules)
     arguments = bound, name, gradients, dtype
@@ -63,7 +63,7 @@ def record_side(
 
 def _recorded(
     function: Any,
-    held: Held,
+    held: HeldByTorch,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     bound: int,

@@ -13,7 +13,7 @@ MODES = ("deterministic", "use_running_average")
 """Attributes that tell a layer of NNX whether it trains."""
 
 
-class Held:
+class HeldByJax:
     """The Flax modules and the arrays that a function holds."""
 
     def __init__(self, function: Any) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from parity.verifier.programs.callables import argument_names, is_a, kinds_of
 from parity.verifier.programs.held import is_module
-from parity.verifier.programs.jaxprs.held import Held
+from parity.verifier.programs.jaxprs.held import HeldByJax
 from parity.verifier.programs.jaxprs.opened import closed, opened
 from parity.verifier.programs.jaxprs.record import record_jax
 from parity.verifier.programs.operation import Kind
@@ -58,7 +58,7 @@ def record_side(
         named = {key: closed(static[key](given[len(args) + i])) for i, key in enumerate(kwargs)}
         return only_arrays(inner(*own, *positional, **named))
 
-    held = Held(function)
+    held = HeldByJax(function)
     with held.evaluating() as trained:
         program = record_jax(call, trees, name, dtype, held.labels())
     if trained:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parity.verifier.recordings.steps.fitting import Flat, chosen, slope, snap, text
+from parity.verifier.recordings.steps.fitting import JoinedLeaves, chosen, slope, snap, text
 from parity.verifier.recordings.steps.noise import TINY, noise
 from parity.verifier.recordings.steps.segment import Hypothesis
 from parity.verifier.recordings.steps.sides import Side
@@ -19,7 +19,7 @@ def hypotheses(side: Side) -> Iterator[Hypothesis]:
     """Yield no clipping, and clipping by the global norm, by each leaf's norm (both with and without a
     constant added), and by value."""
     segment = side.segment
-    flat = Flat(segment.result)
+    flat = JoinedLeaves(segment.result)
     given, made = flat.join(segment.gradients), flat.join(segment.result)
     if given is None or made is None:
         return

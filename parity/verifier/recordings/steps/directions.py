@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parity.verifier.recordings.steps.fitting import Flat, text, two_slopes
+from parity.verifier.recordings.steps.fitting import JoinedLeaves, text, two_slopes
 from parity.verifier.recordings.steps.moments import BUFFER, FIRST, SECOND, betas
 from parity.verifier.recordings.steps.noise import noise
 from parity.verifier.recordings.steps.sides import Side
@@ -35,7 +35,7 @@ class Denominator(NamedTuple):
     """Function that returns the direction (N,) with a given epsilon."""
 
 
-def directions(side: Side, flat: Flat) -> Iterator[Direction]:
+def directions(side: Side, flat: JoinedLeaves) -> Iterator[Direction]:
     """Yield the directions of Adam with the usual epsilons, or those of SGD."""
     for each in denominators(side, flat):
         for epsilon in epsilons(side):
@@ -50,7 +50,7 @@ def epsilons(side: Side) -> list[float]:
     return list(dict.fromkeys([*([float(own)] if isinstance(own, (int, float)) else []), *EPSILONS]))
 
 
-def denominators(side: Side, flat: Flat) -> Iterator[Denominator]:
+def denominators(side: Side, flat: JoinedLeaves) -> Iterator[Denominator]:
     """Yield Adam's directions (arXiv 1412.6980) in every variant of bias correction and place of
     epsilon, and AMSGrad's (openreview ryQu7f-RZ)."""
     m = flat.join(side.segment.moments, FIRST)
@@ -90,7 +90,7 @@ def denominators(side: Side, flat: Flat) -> Iterator[Denominator]:
 
 
 def _squares(
-    side: Side, flat: Flat, v: np.ndarray, now: float, then: float
+    side: Side, flat: JoinedLeaves, v: np.ndarray, now: float, then: float
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the corrected second moment: as it is, or the largest so far. If that was not recorded, the
     larger of the last two is used, which is exact at the first step at which an element shrinks."""
@@ -115,7 +115,7 @@ def _betas(side: Side) -> list[tuple[float, float]]:
     return list(dict.fromkeys([*found, BETAS]))
 
 
-def _descent(side: Side, flat: Flat) -> Iterator[Direction]:
+def _descent(side: Side, flat: JoinedLeaves) -> Iterator[Direction]:
     """Yield SGD's directions: gradient, momentum, or both by Nesterov's method (torch.optim.SGD)."""
     segment = side.segment
     plain, clipped = flat.join(segment.gradients), flat.join(segment.clipped)
@@ -136,7 +136,7 @@ def _descent(side: Side, flat: Flat) -> Iterator[Direction]:
         yield Direction({"momentum": f"Nesterov's, {text(momentum)}"}, given + momentum * buffer)
 
 
-def _momenta(side: Side, flat: Flat, given: np.ndarray, buffer: np.ndarray) -> list[float]:
+def _momenta(side: Side, flat: JoinedLeaves, given: np.ndarray, buffer: np.ndarray) -> list[float]:
     found = [own] if isinstance(own := _fact(side, "momentum"), float) and own else []
     before = flat.join(side.segment.moments_before, BUFFER)
     if before is not None:

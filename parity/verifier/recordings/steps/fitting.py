@@ -11,7 +11,7 @@ CHOSEN = 4
 """Most significant digits that a number chosen by a person has: 0.9989, 1e-06, 0.01001."""
 
 
-class Flat:
+class JoinedLeaves:
     """Leaves joined into one vector, so that a rule is computed for all of them at once."""
 
     def __init__(self, leaves: Mapping[str, np.ndarray]) -> None:
@@ -114,7 +114,9 @@ class Shared(NamedTuple):
     """(leaves,): whether that can be told for a leaf."""
 
 
-def shared(flat: Flat, rest: np.ndarray, along: np.ndarray, noise: np.ndarray, eps: float) -> Shared:
+def shared(
+    flat: JoinedLeaves, rest: np.ndarray, along: np.ndarray, noise: np.ndarray, eps: float
+) -> Shared:
     """Fit the one multiple of `along` that explains `rest` on the leaves where rounding does not."""
     off = flat.rms(rest / noise)
     unexplained = off > 1

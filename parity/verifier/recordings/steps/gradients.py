@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parity.verifier.recordings.steps.fitting import Flat, shared, slope, snap, text
+from parity.verifier.recordings.steps.fitting import JoinedLeaves, shared, slope, snap, text
 from parity.verifier.recordings.steps.noise import noise
 from parity.verifier.recordings.steps.segment import Hypothesis
 from parity.verifier.recordings.steps.sides import Side
@@ -25,7 +25,7 @@ def relations(a: Side, b: Side) -> Iterator[Pair]:
 def _relations(one: Side, other: Side) -> Iterator[Pair]:
     """Yield the ways in which `other` may have changed gradients that were those of `one`."""
     names = {k: v for k, v in other.segment.result.items() if k in one.segment.result}
-    flat = Flat(names)
+    flat = JoinedLeaves(names)
     g, made = flat.join(one.segment.result), flat.join(other.segment.result)
     bound = flat.join(noise(other))
     if g is None or made is None or bound is None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from parity.verifier.recordings.steps.clipped import TORCH
 from parity.verifier.recordings.steps.fitting import (
-    Flat,
+    JoinedLeaves,
     chosen,
     digits,
     shared,
@@ -35,7 +35,7 @@ CLIPPING = ("gradient", "added to the norm")
 class Given(NamedTuple):
     """Inputs and results of the moments' update."""
 
-    flat: Flat
+    flat: JoinedLeaves
     before: dict[str, np.ndarray]
     """Moments before the step, by kind, each (N,)."""
     after: dict[str, np.ndarray]
@@ -44,7 +44,7 @@ class Given(NamedTuple):
     eps: float
 
 
-class Rule(NamedTuple):
+class MomentRule(NamedTuple):
     """One moment, recomputed under a rule."""
 
     choices: dict[str, str]
@@ -58,10 +58,10 @@ def kinds(side: Side) -> list[str]:
     return sorted({key.rpartition(" ")[2] for key in side.segment.moments})
 
 
-def leaves(side: Side, kind: str) -> Flat:
+def leaves(side: Side, kind: str) -> JoinedLeaves:
     """Return the parameters that have a kind of moment."""
     found = {k.rpartition(" ")[0]: v for k, v in side.segment.moments.items() if k.endswith(f" {kind}")}
-    return Flat(found)
+    return JoinedLeaves(found)
 
 
 def hypotheses(side: Side) -> Iterator[Hypothesis]:
@@ -135,42 +135,44 @@ def _reproduces(side: Side, hypothesis: Hypothesis) -> bool:
     )
 
 
-class Source(NamedTuple):
+class GivenGradient(NamedTuple):
     """A gradient that the optimiser may have been given."""
 
     choices: dict[str, str]
     gradient: np.ndarray
 
 
-def _sources(side: Side, given: Given) -> Iterator[Source]:
+def _sources(side: Side, given: Given) -> Iterator[GivenGradient]:
     """Yield the gradients that the optimiser may have been given, clipped or not."""
     segment, flat = side.segment, given.flat
     plain, clipped = flat.join(segment.gradients), flat.join(segment.clipped)
     if clipped is not None and segment.clipped_by_both:
-        yield Source({"gradient": "as the optimiser was given it"}, clipped)
+        yield GivenGradient({"gradient": "as the optimiser was given it"}, clipped)
         if plain is not None and not np.array_equal(plain, clipped):
-            yield Source({"gradient": "before clipping"}, plain)
+            yield GivenGradient({"gradient": "before clipping"}, plain)
         return
     if clipped is not None:
         if plain is None or np.array_equal(plain, clipped):
-            yield Source({"gradient": "not clipped"}, clipped)
+            yield GivenGradient({"gradient": "not clipped"}, clipped)
             return
         scale = float(plain @ clipped) / float(plain @ plain)
         named = [choices for choices, _ in _norms(side, scale)]
         norm = snap(scale * side.norm, SEEN * scale * side.norm)
         for choices in named or [{"gradient": f"clipped to norm {text(norm)}"}]:
-            yield Source(choices, clipped)
-        yield Source({"gradient": "not clipped"}, plain)
+            yield GivenGradient(choices, clipped)
+        yield GivenGradient({"gradient": "not clipped"}, plain)
         return
     if plain is None:
         return
-    yield Source({"gradient": "not clipped"}, plain)
+    yield GivenGradient({"gradient": "not clipped"}, plain)
     for scale in _scales(given, plain):
         if 0 < scale < 1:
             for choices, exactly in _norms(side, scale):
-                yield Source(choices, plain * exactly)
+                yield GivenGradient(choices, plain * exactly)
     for most in _limits(given, plain):
-        yield Source({"gradient": f"each value clipped to {text(most)}"}, np.clip(plain, -most, most))
+        yield GivenGradient(
+            {"gradient": f"each value clipped to {text(most)}"}, np.clip(plain, -most, most)
+        )
 
 
 def _norms(side: Side, scale: float) -> Iterator[tuple[dict[str, str], float]]:
@@ -228,7 +230,7 @@ def _averages(
             yield first.choices | second.choices, {FIRST: first.value, SECOND: second.value}
 
 
-def _first(given: Given, gradient: np.ndarray) -> Iterator[Rule]:
+def _first(given: Given, gradient: np.ndarray) -> Iterator[MomentRule]:
     """Yield the rules of the first moment, with decay in the gradient of the leaves that need it."""
     flat, bound = given.flat, given.bounds[FIRST]
     before, after = given.before[FIRST], given.after[FIRST]
@@ -251,18 +253,20 @@ def _first(given: Given, gradient: np.ndarray) -> Iterator[Rule]:
             choices["beta1"] = text(beta)
         if strength and not (decay.on | ~decay.sure).all():
             choices["decayed leaves"] = _names(flat, decay.on & decay.sure)
-        yield Rule(choices, beta * before + weight * whole, whole)
+        yield MomentRule(choices, beta * before + weight * whole, whole)
 
 
-def _average(given: Given, kind: str, value: np.ndarray, name: str, aspect: str) -> Iterator[Rule]:
+def _average(given: Given, kind: str, value: np.ndarray, name: str, aspect: str) -> Iterator[MomentRule]:
     before, after, bound = given.before[kind], given.after[kind], given.bounds[kind]
     beta = slope(before - value, after - value, bound, given.eps)
     if beta is not None and 0 <= beta < 1 and chosen(beta):
-        yield Rule({aspect: "average", name: text(beta)}, beta * before + (1 - beta) * value, value)
+        yield MomentRule(
+            {aspect: "average", name: text(beta)}, beta * before + (1 - beta) * value, value
+        )
     beta = slope(before, after - value, bound, given.eps) or 0.0
     choices = {aspect: "sum"} | ({name: text(beta)} if before.any() else {})
     if 0 <= beta <= 1 and chosen(beta):
-        yield Rule(choices, beta * before + value, value)
+        yield MomentRule(choices, beta * before + value, value)
 
 
 def _sums(given: Given, gradient: np.ndarray) -> Iterator[tuple[dict[str, str], dict[str, np.ndarray]]]:
@@ -294,5 +298,5 @@ def _sums(given: Given, gradient: np.ndarray) -> Iterator[tuple[dict[str, str], 
     yield choices, {BUFFER: momentum * before + weight * whole}
 
 
-def _names(flat: Flat, on: np.ndarray) -> str:
+def _names(flat: JoinedLeaves, on: np.ndarray) -> str:
     return ", ".join(name for name, yes in sorted(zip(flat.names, on, strict=True)) if yes)

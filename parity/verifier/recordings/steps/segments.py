@@ -18,7 +18,7 @@ from parity.verifier.recordings.judge import Divergence
 from parity.verifier.recordings.steps.segment import StepSegment
 
 
-class Held(NamedTuple):
+class HeldLeaf(NamedTuple):
     """Where the numbers of a leaf are: in one event as it is, or at an index of several."""
 
     events: tuple[Event, ...]
@@ -44,7 +44,7 @@ NO_NAMES = Names({}, {})
 class Leaves(Mapping[str, np.ndarray]):
     """Arrays of a trace by name, as float64, each read on demand."""
 
-    def __init__(self, trace: Trace, events: Mapping[str, Held]) -> None:
+    def __init__(self, trace: Trace, events: Mapping[str, HeldLeaf]) -> None:
         self._trace = trace
         self._events = dict(events)
 
@@ -152,9 +152,9 @@ def step_segment(
     )
 
 
-def _leaves(trace: Trace, stage: Stage, step: int, names: Names) -> dict[str, Held]:
+def _leaves(trace: Trace, stage: Stage, step: int, names: Names) -> dict[str, HeldLeaf]:
     """Return where whole arrays are held; for moments, those of parameters, as ``NAME kind``."""
-    found: dict[str, Held] = {}
+    found: dict[str, HeldLeaf] = {}
     elsewhere = {name for each, _ in names.counterparts.values() for name in each.names}
     by_port: dict[str, dict[str, Event]] = {}
     for event in trace.of(stage, step):
@@ -166,12 +166,12 @@ def _leaves(trace: Trace, stage: Stage, step: int, names: Names) -> dict[str, He
             by_port.setdefault(event.port, {}).setdefault(event.path, event)
             continue
         name = names.names.get(event.path, event.path)
-        found.setdefault(_key(stage, name, event.port), Held((event,)))
+        found.setdefault(_key(stage, name, event.port), HeldLeaf((event,)))
     for port, events in by_port.items():
         for name, (each, shape) in names.counterparts.items():
             if all(other in events for other in each.names):
                 there = tuple(events[other] for other in each.names)
-                found[_key(stage, name, port)] = Held(there, each.index, shape)
+                found[_key(stage, name, port)] = HeldLeaf(there, each.index, shape)
     return found
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from parity.verifier.recordings.steps.directions import Direction, denominators, directions
-from parity.verifier.recordings.steps.fitting import Flat, chosen, shared, slope, snap, text
+from parity.verifier.recordings.steps.fitting import JoinedLeaves, chosen, shared, slope, snap, text
 from parity.verifier.recordings.steps.noise import noise
 from parity.verifier.recordings.steps.segment import Hypothesis
 from parity.verifier.recordings.steps.sides import Side
@@ -19,7 +19,7 @@ AT_ONCE, AFTER = "of the parameters before the update", "of the parameters after
 class Step(NamedTuple):
     """Parameters and their change in a step, as vectors (N,)."""
 
-    flat: Flat
+    flat: JoinedLeaves
     start: np.ndarray
     change: np.ndarray
     """Parameters before minus parameters after."""
@@ -65,7 +65,7 @@ def _is_rounded(rate: float, recorded: float) -> bool:
 
 
 def _step(side: Side) -> Step | None:
-    flat = Flat(side.segment.result)
+    flat = JoinedLeaves(side.segment.result)
     start, after = flat.join(side.segment.parameters), flat.join(side.segment.result)
     bound = flat.join(noise(side))
     if start is None or after is None or bound is None:

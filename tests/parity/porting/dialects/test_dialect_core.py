@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from parity.porting.dialects.dialect import Dialect
 from parity.porting.dialects.matching import bind, match, some
-from parity.porting.dialects.recognise import Found
+from parity.porting.dialects.recognise import Model
 from parity.porting.dialects.shapes import fields_of
 from parity.porting.dialects.table import (
     REST,
@@ -187,10 +187,10 @@ def test_a_model_names_six_parameters_without_a_place():
 
 def test_ignored_tensors_are_not_the_models():
     dialect = Dialect("d", "D", "d", (row("a", "a"),), (), ignored=("b.*",))
-    matched = match(Found(dialect, "", stored({"a": draw(2), "b.c": draw(3)}), ""))
+    matched = match(Model(dialect, "", stored({"a": draw(2), "b.c": draw(3)}), ""))
     assert (*matched.tensors, matched.ignored) == ("a", ("b.c",))
     with pytest.raises(WeightsError, match="1 tensors are unknown to d: e"):
-        match(Found(dialect, "", stored({"a": draw(2), "e": draw(3)}), ""))
+        match(Model(dialect, "", stored({"a": draw(2), "e": draw(3)}), ""))
 
 
 def test_six_names_stand_for_more():

@@ -13,7 +13,7 @@ from parity.cli import run
 from parity.verifier.compare import compare
 from parity.verifier.recordings.of_difference import report_of_diagnosis
 from parity.verifier.report import Finding, Report, Table
-from parity.verifier.report.comparison import Line, Part
+from parity.verifier.report.comparison import Line, PlaceSide
 from parity.verifier.report.of_comparison import report_of
 from parity.verifier.report.page import to_html
 from parity.verifier.report.sarif import to_sarif
@@ -119,10 +119,10 @@ def test_the_page_is_well_formed_loads_nothing_and_escapes(report):
 
 def test_a_report_of_anything_has_all_three_forms():
     """Findings without lines, numbers that are not finite, tables."""
-    part = Part("", (), "blocks.0")
-    far = Part("x < 1", (Line("/no/such file.py", 3, "f", "x = 1 < 2"),))
+    part = PlaceSide("", (), "blocks.0")
+    far = PlaceSide("x < 1", (Line("/no/such file.py", 3, "f", "x = 1 < 2"),))
     findings = (
-        Finding("not-compared", "warning", "nothing to compare", Part("", ()), Part("", ())),
+        Finding("not-compared", "warning", "nothing to compare", PlaceSide("", ()), PlaceSide("", ())),
         Finding(
             "forward-differs", "error", "blocks.0 differs", part, far, float("inf"), 1e-14, ("why",), 3
         ),
