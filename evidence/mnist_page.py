@@ -106,8 +106,8 @@ no decay              jax       accuracy 0.924
 no decay              torch     accuracy 0.915
 ```
 
-So it is the decay, in the original's code as in the twins (each draws its own dropout), not the learning rate;
-the paper decays so in runs over millions of images, in batches of 4,096.
+So it is the decay, in the original's code as in the twins (each draws its own dropout), not the learning
+rate; the paper decays so in runs over millions of images, in batches of 4,096.
 
 ## What they learned
 
