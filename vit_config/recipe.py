@@ -20,10 +20,10 @@ from vit_config.errors import ConfigError, InputError
 from vit_config.recipe_rules import contradictions
 from vit_config.schema import ViTConfig
 
-ONLY_JAX = {"kernel": "reference", "reduce_dtype": "auto"}
+ONLY_JAX = {"kernel": "reference", "reduce_dtype": "auto", "device_side": None}
 """Fields that only JAX's trainer has, with the one value that PyTorch's, on one device, can do."""
 
-LATER = ("warmup_fraction", "eval_crop", "labels", "class_weights", "sampling")
+LATER = ("warmup_fraction", "eval_crop", "labels", "class_weights", "sampling", "device_side")
 """Fields whose defaults runs of format 1 did not have at first."""
 
 
@@ -143,6 +143,9 @@ class Recipe(Schema, frozen=True):
     """Random changes to training images."""
     mix: Mix = Mix()
     """Mixing of the images and labels of a batch."""
+    device_side: PositiveInt | None = None
+    """Make `augment` and `mix` on the devices, in JAX: images are sent there in 8 bits, on squares of so
+    many pixels a side, and larger ones are reduced before; null changes them on the host."""
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
     """Type that the model computes in; parameters are float64 for float64, else float32."""
     reduce_dtype: Literal["auto", "bfloat16", "float32", "float64"] = "auto"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ def contradictions(recipe: Recipe) -> Iterator[str]:
     yield from _idle(recipe)
     yield from _types(recipe)
     yield from _classes(recipe)
+    yield from _on_devices(recipe)
 
 
 def _schedule(recipe: Recipe) -> Iterator[str]:
@@ -123,6 +125,29 @@ def _classes(recipe: Recipe) -> Iterator[str]:
         )
     if recipe.class_weights != "balanced" and any(each <= 0 for each in recipe.class_weights):
         yield f"class_weights = {list(recipe.class_weights)}: each must be greater than 0"
+
+
+def _on_devices(recipe: Recipe) -> Iterator[str]:
+    if recipe.device_side is None:
+        return
+    for name, usual in ON_DEVICES.items():
+        if (found := attrgetter(name)(recipe)) != usual:
+            yield (
+                f"device_side = {recipe.device_side} with {name} = {json.dumps(found)}: the devices make"
+                f" torchvision's crops, flips, jitter, erasing and mixing; set {name} ="
+                f" {json.dumps(usual)}, or leave device_side out"
+            )
+
+
+ON_DEVICES = {
+    "distill": "none",
+    "augment.crop": "torchvision",
+    "augment.shift": 0.0,
+    "augment.rotate": 0.0,
+    "augment.scale": 0.0,
+    "augment.policy": "none",
+}
+"""The one value of fields that changes on the devices go with."""
 
 
 def _holds(found: Any, values: tuple[Any, ...]) -> bool:

@@ -19,8 +19,8 @@ from vit_config.errors import DataError
 from vit_config.images.preprocess import Preprocess
 from vit_config.recipe import Recipe
 from vit_train.augmentation.erase import erase
-from vit_train.augmentation.mixing import mixed, mixed_with
-from vit_train.augmentation.views import Views
+from vit_train.augmentation.mixing import draw_mixing, mixed_images, mixed_labels, mixed_with
+from vit_train.augmentation.views import Views, lay_out
 from vit_train.balance import BalancedOrder
 from vit_train.dataset import ImageDataset
 from vit_train.images import fit_image
@@ -40,6 +40,8 @@ __all__ = [
 ]
 
 NUM_THREADS = min(16, os.cpu_count() or 1)
+Draw = tuple[int, int, int]
+"""Epoch, record and view: with the seed they fix how an image is changed."""
 
 
 class TrainBatch(TypedDict):
@@ -91,7 +93,8 @@ def train_batches(
     own for each (seed, epoch, record, view), mixup and cutmix from one for each (seed, step).
 
     Args:
-        image_size: (H, W) of the model's input, in pixels.
+        image_size: (H, W) of the model's input, in pixels. Where the recipe has a `device_side`, batches
+            are what `vit_jax.train.augment` changes.
         start_step: skips the first batches without reading them; the rest are the same, bit for bit.
         num_threads: number of threads that prepare one batch each; 0 prepares a batch when it is
             asked for.
@@ -172,7 +175,8 @@ class _TrainBatches:
         self._preprocess = preprocess.replace(crop_fraction=1.0)
         self._steps = steps_per_epoch(len(records), recipe.batch_size)
         self._augments = recipe.augment != Augment()
-        self._views = Views(recipe.augment, image_size, self._preprocess)
+        on_devices = recipe.device_side is not None
+        self._views = Views(recipe.augment, image_size, self._preprocess, on_devices)
         keys = np.random.SeedSequence(recipe.seed).generate_state(6, np.uint64)
         self._order_key, self._augment_key, self._mix_key = keys[:2], keys[2:4], keys[4:]
         balanced = recipe.sampling == "balanced"
@@ -192,37 +196,65 @@ class _TrainBatches:
 
     def __getitem__(self, index: int) -> TrainBatch:
         epoch, position = divmod(index, self._steps)
-        start, recipe = position * self._recipe.batch_size, self._recipe
-        changed, labels, streams = [], [], []
-        for place in (start + self._read).tolist():
-            turn, view = divmod(place, recipe.augment.repeats)  # views of an image are neighbours
-            chosen = int(self._order(epoch)[turn])
-            record = self._records[chosen]
-            streams.append(self._stream(epoch, chosen, view) if self._augments else None)
-            changed.append(self._views.changed(record["image"], streams[-1]))
-            labels.append(record["label"])
-        images = self._preprocess.normalise(np.stack(changed))  # (B, H, W, C)
-        if recipe.augment.erase:
-            for image, stream in zip(images, streams, strict=True):
-                erase(image, recipe.augment.erase, stream)
+        recipe, size = self._recipe, self._recipe.batch_size
+        # views of an image are neighbours
+        places = (position * size + self._read).tolist()
+        turns = [divmod(place, recipe.augment.repeats) for place in places]
+        draws = [(epoch, int(self._order(epoch)[turn]), view) for turn, view in turns]
+        records = [self._records[record] for _, record, _ in draws]
+        images = [record["image"] for record in records]
+        side = recipe.device_side
+        batch = self._changed(images, draws) if side is None else self._on_squares(images, draws, side)
+        batch["label"] = self._records.targets([record["label"] for record in records])
         if not recipe.mix.mixes:
-            return {"image": images, "label": self._records.targets(labels)}
+            return batch
         bits = np.random.Philox(key=self._mix_key, counter=[0, 0, 0, index])
-        draws = np.random.Generator(bits)
-        # rows that this process does not need stay empty
-        batch = np.zeros((recipe.batch_size, *images.shape[1:]), images.dtype)
-        targets = self._records.targets(labels)
-        of_batch = np.zeros((recipe.batch_size, *targets.shape[1:]), targets.dtype)
-        batch[self._read], of_batch[self._read] = images, targets
-        images, shares = mixed(batch, of_batch, recipe.mix, self._records.num_classes, draws)
-        return {"image": images[self._rows], "label": shares[self._rows]}
+        mixing = draw_mixing(recipe.mix, size, self._size, np.random.Generator(bits))
+        labels = self._whole(batch["label"])
+        batch["label"] = mixed_labels(labels, mixing, self._records.num_classes, np.float32)[self._rows]
+        if side is None:
+            batch["image"] = mixed_images(self._whole(batch["image"]), mixing)[self._rows]
+            return batch
+        needed = np.searchsorted(self._read, self._rows)
+        batch |= {name: batch[name][needed] for name in ("image", "size", "draw")}
+        return batch | {name: x[self._rows] for name, x in mixing.in_32_bits().items()}
+
+    def _changed(self, images: list[np.ndarray], draws: list[Draw]) -> Any:
+        """Change images, and normalise them."""
+        streams: list[Any] = [self._stream(draw) if self._augments else None for draw in draws]
+        pairs = zip(images, streams, strict=True)
+        changed = np.stack([self._views.changed(image, stream) for image, stream in pairs])
+        changed = self._preprocess.normalise(changed)  # (B, H, W, C)
+        if self._recipe.augment.erase:
+            for image, stream in zip(changed, streams, strict=True):
+                erase(image, self._recipe.augment.erase, stream)
+        return {"image": changed}
+
+    def _on_squares(self, images: list[np.ndarray], draws: list[Draw], side: int) -> Any:
+        """Lay out images for `vit_jax.train.augment`: ``image`` (B, S, S, C) uint8, ``size`` (B, 2) and
+        ``draw`` (B, 3) int32; a mixed batch also has the fields of `Mixing`."""
+        squares = np.zeros((len(images), side, side, images[0].shape[2]), np.uint8)
+        filter, pairs = self._recipe.augment.crop_filter, zip(images, squares, strict=True)
+        sizes = [lay_out(image, square, filter) for image, square in pairs]
+        return {
+            "image": squares,
+            "size": np.array(sizes, np.int32),
+            "draw": np.array(draws, np.int32),
+        }
+
+    def _whole(self, rows: np.ndarray) -> np.ndarray:
+        """Return a whole batch; rows that this process does not need stay empty."""
+        batch = np.zeros((self._recipe.batch_size, *rows.shape[1:]), rows.dtype)
+        batch[self._read] = rows
+        return batch
 
     def _draw_order(self, epoch: int) -> np.ndarray:
         """Draw a permutation of the records; numpy promises raw bits, not `permutation`, for ever."""
         bits = np.random.Philox(key=self._order_key, counter=[0, 0, 0, epoch])
         return np.argsort(bits.random_raw(len(self._records)), kind="stable")
 
-    def _stream(self, epoch: int, record: int, view: int) -> np.random.Generator:
+    def _stream(self, draw: Draw) -> np.random.Generator:
+        epoch, record, view = draw
         bits = np.random.Philox(key=self._augment_key, counter=[0, view, record, epoch])
         return np.random.Generator(bits)
 

@@ -7,7 +7,9 @@ JPEGs of 500x375 (smooth colours under noise, quality 90) from a folder, decoded
 come out. Everything runs in this one thread and is measured by its processor time; rounds are
 interleaved and the best of each is taken. "draft" is the plain loop with PIL's `Image.draft`, which lets
 libjpeg decode at half the size where the crop allows it: other pixels. Then photographs of 2000x1500,
-whole and with `decode_side`. "decoding alone" is simplejpeg and nothing else: the bound of them all.
+whole and with `decode_side`, and a set of 341x256. With `device_side` the devices crop and flip what
+comes out, squares of 8 bits; that is not in these times. "decoding alone" is simplejpeg and nothing
+else: the bound of them all.
 """
 
 from __future__ import annotations
@@ -58,9 +60,14 @@ def write(folder: Path, count: int, size: tuple[int, int] = (375, 500)) -> None:
         Image.fromarray(pixels).save(folder / "val" / name / "0.jpg")
 
 
-def ours(folder: Path, augment: Augment = AUGMENT, decoder: Any = jpeg.simplejpeg) -> Run:
+def ours(
+    folder: Path,
+    augment: Augment = AUGMENT,
+    decoder: Any = jpeg.simplejpeg,
+    device_side: int | None = None,
+) -> Run:
     dataset = open_dataset(f"folder:{folder}", folder)
-    recipe = Recipe(epochs=1, batch_size=BATCH, augment=augment)
+    recipe = Recipe(epochs=1, batch_size=BATCH, augment=augment, device_side=device_side)
     preprocess = Preprocess(mean=IMAGENET_MEAN, std=IMAGENET_STD)
     size = (SIDE, SIDE)
 
@@ -148,6 +155,7 @@ def main(count: int, rounds: int) -> None:
         loaders = {
             "decoding alone": decoding(folder),
             "vit_train": ours(folder),
+            "vit_train, device_side = 512": ours(folder, device_side=512),
             "vit_train without simplejpeg": ours(folder, decoder=None),
             f"torchvision {torchvision.__version__}": of_torchvision(folder),
             f"timm {timm.__version__}": of_timm(folder),
@@ -161,11 +169,22 @@ def main(count: int, rounds: int) -> None:
         write(large, BATCH, (1500, 2000))
         reduced = AUGMENT.replace(decode_side=448)
         print(f"{BATCH} JPEGs of 2000x1500")
-        show(
-            measured(
-                {"vit_train": ours(large), "vit_train, decode_side = 448": ours(large, reduced)}, rounds
-            )
-        )
+        small = folder / "small"
+        write(small, count, (256, 341))
+        kinds = {
+            "vit_train": ours(large),
+            "vit_train, decode_side = 448": ours(large, reduced),
+            "the same, device_side = 512": ours(large, reduced, device_side=512),
+        }
+        show(measured(kinds, rounds))
+        print(f"{count} JPEGs of 341x256")
+        kinds = {
+            "decoding alone": decoding(small),
+            "vit_train": ours(small),
+            "vit_train, device_side = 352": ours(small, device_side=352),
+            f"timm {timm.__version__}": of_timm(small),
+        }
+        show(measured(kinds, rounds))
 
 
 def measured(loaders: dict[str, Run], rounds: int) -> dict[str, float]:

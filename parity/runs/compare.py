@@ -20,7 +20,6 @@ from parity.runs.folder import NAMES, Framework, framework_of, read_manifest, re
 from parity.runs.folder_manifest import read_job
 from vit_config import CheckpointError, MissingFileError
 from vit_config.job import flatten
-from vit_config.recipe import ONLY_JAX
 from vit_train.manifest import OPEN
 
 T = TypeVar("T")
@@ -153,8 +152,8 @@ def to_dict(found: RunComparison, limit: float | None) -> dict[str, Any]:
 def _check_same(a: Path, b: Path) -> None:
     """Refuse runs of different jobs.
 
-    The attention kernel and the type in which devices sum gradients may differ: they are the only fields
-    of a recipe that a run may have to change when it moves to another framework.
+    The attention kernel and the type in which devices sum gradients may differ: a run may have to change
+    them when it moves to another framework, and they leave its function as it is.
     """
 
     def job(folder: Path) -> dict[str, Any]:
@@ -163,7 +162,7 @@ def _check_same(a: Path, b: Path) -> None:
         what = read_job(folder, manifest)
         parts = {"model": json.loads(what.config.to_json()), "recipe": json.loads(what.recipe.to_json())}
         parts["recipe"] = {**OPEN, **parts["recipe"]}
-        for field in ONLY_JAX:
+        for field in ("kernel", "reduce_dtype"):
             del parts["recipe"][field]
         further = {name: manifest[name] for name in ("data", "freeze", "lora") if name in manifest}
         return flatten({**parts, **further})

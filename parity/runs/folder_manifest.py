@@ -91,7 +91,8 @@ def move(
     recipe, notes = run.recipe, []
     for field, usual in ONLY_JAX.items() if framework == "torch" else ():
         if (there := getattr(recipe, field)) != usual:
-            notes.append(f'{field} = "{there}" is one of JAX; the run goes on with "{usual}"')
+            here = json.dumps(usual)
+            notes.append(f"{field} = {json.dumps(there)} is one of JAX; the run goes on with {here}")
             recipe = recipe.replace(**{field: usual})
     said = {"model": json.loads(run.config.to_json()), "recipe": json.loads(recipe.to_json())}
     before = flatten({part: manifest[part] for part in said})

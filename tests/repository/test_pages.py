@@ -29,6 +29,7 @@ NOT_COMPARED = {
     "parity.md": "hours of checks",
     "reports.md": "its command prints what that of operations.md prints",
     "scaling.md": "measurements of one machine",
+    "mnist.md": "trainings of minutes each",
     "training.md": "measurements of one machine",
     "training_parity.md": "a hundred steps; `make steps` runs them",
     "twins.md": "nothing of what they print is shown",

@@ -171,6 +171,7 @@ RECIPE_FLIPS = {
     "eval_crop": RecipeFlip(0.5, "preprocess"),
     "augment": RecipeFlip(Augment(flip=True), "batches"),
     "mix": RecipeFlip(Mix(mixup=0.8), "batches"),
+    "device_side": RecipeFlip(48, "batches", {"augment": Augment(crop="torchvision")}),
     "dtype": RecipeFlip("bfloat16", "gradients", SINGLE),
     "kernel": RecipeFlip("xla", "gradients", SINGLE),
     "reduce_dtype": RecipeFlip("bfloat16", "sums", SINGLE),

@@ -223,6 +223,11 @@ def test_a_bad_config_file_is_one_line(capsys, tmp_path, content, message):
         ("--framework torch --parallel pmap", "--parallel pmap goes with --framework jax, not"),
         ("--framework torch --sharding full", "--sharding full goes with --framework jax, not"),
         ("--framework torch --recipe.kernel xla", 'kernel = "xla", which only JAX has; add --recipe'),
+        (
+            "--framework torch --recipe.device-side 96 --recipe.augment.crop torchvision"
+            " --recipe.augment.shift 0 --recipe.augment.rotate 0 --recipe.augment.scale 0",
+            "device_side = 96, which only JAX has; add --recipe.device-side None",
+        ),
         ("--framework torch --recipe.reduce-dtype float32", "add --recipe.reduce-dtype auto"),
         ("--recipe.reduce-dtype float32", "over 8 devices needs a mesh or pmap; add --mesh data=-1"),
         ("--recipe.reduce-dtype float64", 'with dtype = "float32": float64 goes with float64 alone'),

@@ -22,6 +22,7 @@ from vit_jax.leaves import leaves
 from vit_jax.scanned import UNROLLED, Remat, Scan, account, choose_loop
 from vit_jax.step import Metrics, TrainState
 from vit_jax.teacher import make_teacher
+from vit_jax.train.augment import make_changes
 from vit_jax.train.checkpoint import Checkpoints
 from vit_jax.train.hosts import make_hosts
 from vit_jax.train.program import Device, Program
@@ -106,7 +107,7 @@ def make_trainer(
     said = () if loop == UNROLLED else (account(abstract_model(job.model).blocks, loop),)
     return Trainer(
         framework="jax",
-        program=_without_transfers(program),
+        program=_without_transfers(_with_changes(program, task)),
         with_arrays=partial(with_arrays, job),
         open_checkpoints=lambda folder, manifest, keep: Checkpoints(
             folder, run_id=manifest.run_id, keep=keep
@@ -142,6 +143,15 @@ def with_arrays(job: Job, state: TrainState, arrays: Mapping[str, np.ndarray]) -
     params = {**state.params, **given}
     ema = None if state.ema is None else {name: value.copy() for name, value in params.items()}
     return state._replace(params=params, ema=ema)
+
+
+def _with_changes(program: Program, task: Task) -> Program:
+    """Change the images of each batch once they are on the devices, if the recipe says so."""
+    job = task.job
+    if job.recipe.device_side is None:
+        return program
+    changes = make_changes(job.recipe, task.preprocess, job.model.image_size)
+    return replace(program, place_batch=lambda batch: changes(program.place_batch(batch)))
 
 
 def _without_transfers(program: Program) -> Program:

@@ -7,6 +7,7 @@ from PIL import Image
 
 from vit_config.augmentation import Augment
 from vit_config.errors import DataError
+from vit_config.images.pixels import through_pil
 from vit_config.images.preprocess import Preprocess
 from vit_train.augmentation import rand_augment_tensorflow
 from vit_train.augmentation.affine import Move, draw_moves, moved
@@ -21,11 +22,17 @@ class Views:
     """A recipe's changes to images, for a model's size.
 
     Raises:
-        DataError: colours change, but the images are not RGB; or a crop computes in 8 bits, but they
-            have more.
+        DataError: colours change, but the images are not RGB; or a crop or the devices compute in 8
+            bits, but they have more.
     """
 
-    def __init__(self, changes: Augment, size: tuple[int, int], preprocess: Preprocess) -> None:
+    def __init__(
+        self,
+        changes: Augment,
+        size: tuple[int, int],
+        preprocess: Preprocess,
+        on_devices: bool = False,
+    ) -> None:
         self._changes, self._size, self._preprocess = changes, size, preprocess
         channels = len(preprocess.mean)
         coloured = channels == 3 and preprocess.pixel_type == "uint8"
@@ -41,6 +48,11 @@ class Views:
             raise DataError(
                 f'augment.crop = "{changes.crop}" is for 8 bits, but pixels are {preprocess.pixel_type};'
                 ' use "torchvision"'
+            )
+        if preprocess.pixel_type != "uint8" and on_devices:
+            raise DataError(
+                f"device_side sends images of 8 bits, but pixels are {preprocess.pixel_type}; leave it"
+                " out"
             )
         fill = tuple(min(255, round(255 * mean)) for mean in preprocess.mean)
         self._canvas = Canvas(fill, Image.Resampling.BICUBIC)
@@ -105,6 +117,26 @@ class Views:
         elif changes.policy == "three":
             image = three_augment(image, rng)
         return color_jitter(image, changes.color_jitter, rng) if changes.color_jitter else image
+
+
+def lay_out(image: np.ndarray, square: np.ndarray, filter: str) -> tuple[int, int]:
+    """Copy an image into the upper left corner of a square; one that is larger is reduced first.
+
+    Args:
+        image: (h, w, C) uint8.
+        square: (S, S, C) uint8, changed in place.
+        filter: PIL's filter that reduces the image.
+
+    Returns:
+        The height and width of the image on the square.
+    """
+    height, width = image.shape[:2]
+    if (longer := max(height, width)) > (side := len(square)):
+        height, width = (max(round(each * side / longer), 1) for each in (height, width))
+        resample = Image.Resampling[filter.upper()]
+        image = through_pil(image, lambda plane: plane.resize((width, height), resample))
+    square[:height, :width] = image
+    return height, width
 
 
 def _cut(image: np.ndarray, box: Box) -> np.ndarray:

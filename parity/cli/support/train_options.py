@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import typing
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -287,6 +288,6 @@ def _check_framework(options: Options, recipe: Recipe) -> None:
     for field, usual in ONLY_JAX.items():
         if (there := getattr(recipe, field)) != usual:
             raise ConfigError(
-                f'--framework {options.framework} with {field} = "{there}", which only JAX has; add'
-                f" --recipe.{field.replace('_', '-')} {usual}"
+                f"--framework {options.framework} with {field} = {json.dumps(there)}, which only JAX"
+                f" has; add --recipe.{field.replace('_', '-')} {usual}"
             )

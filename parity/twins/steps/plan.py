@@ -58,6 +58,11 @@ def make_plan(subject: str, job: Job, steps: int, *, data_dir: Path) -> StepPlan
             f'distill = "{recipe.distill}" needs a teacher\'s logits, which these batches lack; set'
             ' distill = "none"'
         )
+    if recipe.device_side is not None:
+        raise ConfigError(
+            f"device_side = {recipe.device_side} changes images on the devices, in JAX only, and both"
+            " twins must see the same; leave it out"
+        )
     dropped = tuple(
         name
         for name in cfg.fields()
