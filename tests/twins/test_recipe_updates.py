@@ -152,6 +152,7 @@ def test_a_listed_name_that_no_parameter_has_is_refused(x64):
 
 
 def test_a_layer_scale_is_decayed_by_hugging_faces_trainer_alone():
+    import_timm()  # torchvision, which the trainer imports, does not load everywhere without it
     from transformers import Trainer
 
     from tests.support.hf_models import MLP, SQUARE, build
