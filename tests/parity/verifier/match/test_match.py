@@ -83,6 +83,11 @@ def test_every_dialect_is_found_under_scrambled_names(dialect):
         np.testing.assert_array_equal(rebuilt(matched, name, scrambled), each.load(), err_msg=name)
 
 
+def first_apart(table):
+    """Whether the first block has rows of its own, as where its names alone have no number."""
+    return any("blocks.0." in name for each in table for name in each.ours if name)
+
+
 @pytest.mark.parametrize("dialect", [d for d in WRITTEN if d.name != NAFLEX], ids=lambda each: each.name)
 def test_the_table_that_is_written_reads_and_writes_the_dialect(dialect, tmp_path, monkeypatch):
     cfg = sample(dialect)
@@ -93,7 +98,7 @@ def test_the_table_that_is_written_reads_and_writes_the_dialect(dialect, tmp_pat
     monkeypatch.syspath_prepend(tmp_path)
     table = importlib.import_module(module).TABLE
 
-    assert not any("blocks.0." in name for each in table for name in each.ours if name)
+    assert first_apart(table) == any(map(first_apart, dialect.tables))
     rows, left = bind_theirs(table, {name: array.shape for name, array in theirs.items()})
     assert not left
     assert_same(
