@@ -70,7 +70,9 @@ UNSTATED = (
     Indistinct(ENTRY, " config.json: pretrained_cfg", r"preprocess\..*", PIXELS),
     Indistinct(ENTRY, " config.json: (id2label|label_names)", "preprocess.class_names", NAMES),
     Indistinct(ENTRY, r"config.json: (vision_config\.)?hidden_act", "config.act", FUNCTION),
-    Indistinct(ENTRY, r"config.json: (vision_config\.)?layer_norm_eps", "config.norm_eps", FUNCTION),
+    Indistinct(
+        ENTRY, r"config.json: (vision_config\.)?(layer_norm|rms_norm)_eps", "config.norm_eps", FUNCTION
+    ),
     Indistinct(ENTRY, "config.json: .*num_attention_heads", "config.num_heads", FUNCTION),
     Indistinct(ENTRY, " config.json: (architecture|model_args)", r"config\..*", FUNCTION),
     Indistinct(ENTRY, r"config.json: .*\bimage_size", ".*image_size", FUNCTION),

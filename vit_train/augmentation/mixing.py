@@ -50,7 +50,7 @@ def mixed(
     Returns:
         The mixed images, and the shares of the classes in the images' type.
     """
-    mixing = draw_mixing(mix, len(images), (images.shape[1], images.shape[2]), rng)
+    mixing = draw_mixing(mix, len(images), (images.shape[1], images.shape[2]), rng, images.dtype)
     return mixed_images(images, mixing), mixed_labels(labels, mixing, num_classes, images.dtype)
 
 
@@ -82,7 +82,13 @@ def mixed_with(rows: np.ndarray, mix: Mix, batch_size: int) -> np.ndarray:
     return np.union1d(rows, _partners(mix, batch_size)[rows])
 
 
-def draw_mixing(mix: Mix, batch_size: int, size: tuple[int, int], rng: np.random.Generator) -> Mixing:
+def draw_mixing(
+    mix: Mix,
+    batch_size: int,
+    size: tuple[int, int],
+    rng: np.random.Generator,
+    dtype: np.dtype | type = np.float32,
+) -> Mixing:
     """Draw how the images (H, W) of a batch are mixed: by one draw for all of them, as timm's
     `Mixup(mode="batch")` and Big Vision's `get_mixup` (there each device by one for its share of the
     batch); or by one for each image, or for each pair i, B - 1 - i, as timm's other modes."""
@@ -90,8 +96,8 @@ def draw_mixing(mix: Mix, batch_size: int, size: tuple[int, int], rng: np.random
     partner = _partners(mix, batch_size)
     if mix.style == "big_vision":
         drawn = rng.beta(mix.mixup, mix.mixup)
-        part = np.full(batch_size, max(drawn, 1.0 - drawn), np.float32)
-        return Mixing(partner, part, np.float32(1) - part, box)
+        part = np.full(batch_size, max(drawn, 1.0 - drawn), dtype)  # there in the images' type
+        return Mixing(partner, part, np.ones_like(part) - part, box)
     if mix.mode == "batch":
         share = 1.0
         if rng.random() < mix.probability:
