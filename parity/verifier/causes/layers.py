@@ -153,7 +153,8 @@ def _lists(program: Program, readers: Sequence[Sequence[int]]) -> Iterator[tuple
             if len(column) == count > 1
             and len({program.operations[i].shape for i in column.values()}) == 1
         }
-        if whole:
+        parts = count == 2 and name[-1:].isalpha()  # norm1 and norm2 are no two layers
+        if whole and not parts:
             yield name.rstrip("._"), whole
 
 
