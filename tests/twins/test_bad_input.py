@@ -75,7 +75,7 @@ def test_images_of_the_other_framework_are_refused():
     with pytest.raises(InputError, match=r"images are of numpy, the model is of torch; give torch\.f"):
         vit_torch.from_arrays(SMALL, arrays)(np.zeros((1, 3, 21, 15)))
     with pytest.raises(InputError, match=r"images are of torch, the model is of jax; give images\.nu"):
-        vit_jax.from_arrays(SMALL, arrays)(torch.zeros(1, 21, 15, 3))  # type: ignore[arg-type]
+        vit_jax.from_arrays(SMALL, arrays)(torch.zeros(1, 21, 15, 3))
 
 
 def test_under_autocast_images_need_no_cast():
