@@ -28,7 +28,7 @@ from vit_train.progress import TrainingBar
 from vit_train.saving import Due
 from vit_train.stopping import Stopping, stop_signals
 from vit_train.task import Task, make_task
-from vit_train.trainer import Checkpoints, OnDevices, Params, Stored, Trainer
+from vit_train.trainer import CheckpointStore, OnDevices, Params, Stored, Trainer
 
 __all__ = ["CHECKPOINTS", "Trained", "check_framework", "conduct", "make_task"]
 
@@ -183,7 +183,7 @@ def _restore_best(
     best: Best,
     step: int,
     trainer: Trainer[OnDevices, Stored, Params],
-    checkpoints: Checkpoints[Stored],
+    checkpoints: CheckpointStore[Stored],
     state: OnDevices,
     console: Console,
 ) -> OnDevices:
@@ -208,7 +208,7 @@ def _hooks(
     trainer: Trainer[OnDevices, Stored, Params],
     log: RunLog | NoLog,
     bar: TrainingBar,
-    checkpoints: Checkpoints[Stored],
+    checkpoints: CheckpointStore[Stored],
     best: Best | None,
     profile: Profile,
     due: Due,
@@ -262,7 +262,7 @@ def _of_leader(hosts: Hosts, late: bool) -> bool:
 def _start(
     task: Task,
     trainer: Trainer[OnDevices, Stored, Params],
-    checkpoints: Checkpoints[Stored],
+    checkpoints: CheckpointStore[Stored],
     console: Console,
 ) -> tuple[int, OnDevices]:
     """Return the newest undamaged checkpoint, or the initial state, saved if no step is to follow."""

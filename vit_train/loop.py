@@ -13,7 +13,7 @@ import numpy as np
 from vit_config import Recipe, TrainingError
 from vit_config.scoring import Score
 from vit_train.profiling import Profile
-from vit_train.trainer import OnDevices, Params, Program, Stored
+from vit_train.trainer import OnDevices, Params, Stored, TrainingProgram
 
 IN_FLIGHT = 2
 """Most steps handed to the devices at once: the one that they compute, and the next one. A run that
@@ -62,7 +62,7 @@ class Hooks(NamedTuple, Generic[Stored, Params]):
 
 
 def run_steps(
-    program: Program[OnDevices, Stored, Params],
+    program: TrainingProgram[OnDevices, Stored, Params],
     recipe: Recipe,
     state: OnDevices,
     batches: Iterator[Mapping[str, Any]],
@@ -178,7 +178,7 @@ def _means(metrics: list[dict[str, float]]) -> dict[str, float]:
 
 
 def evaluate(
-    program: Program[Any, Any, Params],
+    program: TrainingProgram[Any, Any, Params],
     params: Params,
     batches: Iterable[Mapping[str, Any]],
     left: Callable[[], bool] = lambda: False,

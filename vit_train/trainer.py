@@ -35,7 +35,7 @@ class State(Protocol[Params_co]):
 OnDevices = TypeVar("OnDevices", bound=State[Any])
 
 
-class Program(Protocol[OnDevices, Stored, Params]):
+class TrainingProgram(Protocol[OnDevices, Stored, Params]):
     """The functions of one training run, compiled for some devices.
 
     A batch is a mapping of numpy arrays, ``image`` (B, H, W, C) and ``label`` (B,), until `place_batch`
@@ -91,7 +91,7 @@ class Program(Protocol[OnDevices, Stored, Params]):
         ...
 
 
-class Checkpoints(Protocol[Stored]):
+class CheckpointStore(Protocol[Stored]):
     """The checkpoints of one run: the newest, and one that is kept however old it is."""
 
     pinned: int | None
@@ -130,10 +130,10 @@ class Trainer(Generic[OnDevices, Stored, Params]):
     """One framework's part in a run; made by `vit_jax.train.run` and `vit_torch.train.run`."""
 
     framework: Framework
-    program: Program[OnDevices, Stored, Params]
+    program: TrainingProgram[OnDevices, Stored, Params]
     with_arrays: Callable[[Stored, Mapping[str, np.ndarray]], Stored]
     """Replaces parameters in a state before the first update, by common name in PyTorch's layout."""
-    open_checkpoints: Callable[[Path, Manifest, int], AbstractContextManager[Checkpoints[Stored]]]
+    open_checkpoints: Callable[[Path, Manifest, int], AbstractContextManager[CheckpointStore[Stored]]]
     """Given their folder, the run they belong to, and the number of newest ones to keep."""
     trace: Callable[[Path], AbstractContextManager[None]]
     """Runs the framework's profiler for the duration; writes into the given folder."""

@@ -46,7 +46,7 @@ ORIGINALS = {
 }
 
 
-class Row(NamedTuple):
+class CheckedTwin(NamedTuple):
     """One twin compared with the original."""
 
     recipe: str
@@ -68,7 +68,7 @@ class Row(NamedTuple):
         return max(self.loss, self.params) <= LARGEST and "differ" not in self.pixels
 
 
-def check_recipe(name: str, job: Job, seed: int = 0) -> list[Row]:
+def check_recipe(name: str, job: Job, seed: int = 0) -> list[CheckedTwin]:
     """Run a recipe in both twins and as its original, and compare them.
 
     Args:
@@ -93,7 +93,9 @@ def check_recipe(name: str, job: Job, seed: int = 0) -> list[Row]:
             }
             worst = max(errors, key=lambda each: errors[each])
             wrong = max(abs(a - b) / abs(b) for a, b in zip(ours, losses, strict=True))
-            rows.append(Row(name, twin, original.source, wrong, errors[worst], worst, moved, pixels))
+            rows.append(
+                CheckedTwin(name, twin, original.source, wrong, errors[worst], worst, moved, pixels)
+            )
         return rows
 
 

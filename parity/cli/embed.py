@@ -18,7 +18,7 @@ from vit_train.frameworks import Framework
 
 
 @dataclass(frozen=True)
-class Arguments:
+class Embed:
     """Write the features of images, (images, D) float32: what the head sees; of a CLIP or a SigLIP, what
     is compared with texts. A file that is no image, or damaged, is named and passed over; exit status:
     0, 1 if that happened, 2 if no image could be used or for other bad input.
@@ -48,7 +48,7 @@ def main(argv: list[str], prog: str = "parity embed") -> int:
     Returns:
         0; 1 if some images could not be used, 2 if none could.
     """
-    arguments = parse(Arguments, runs_here(argv), prog=prog)
+    arguments = parse(Embed, runs_here(argv), prog=prog)
 
     from parity.porting.files import load
 

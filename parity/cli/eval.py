@@ -32,7 +32,7 @@ SHOWN = 20
 
 
 @dataclass(frozen=True)
-class Arguments:
+class Eval:
     """Score a checkpoint on the test split of a data set: accuracy, classes, calibration."""
 
     source: Annotated[str, tyro.conf.Positional, shown_as("RUN|CHECKPOINT")]
@@ -59,7 +59,7 @@ class Arguments:
 
 def main(argv: list[str], prog: str = "parity eval") -> int:
     """Run the command, which the user calls `prog`; return 0."""
-    arguments = parse(Arguments, runs_here(argv), prog=prog)
+    arguments = parse(Eval, runs_here(argv), prog=prog)
 
     from parity.porting.files import load
     from vit_config.files.atomic import write_atomically

@@ -16,7 +16,7 @@ from vit_config.terminal import complain, say
 
 
 @dataclass(frozen=True)
-class Arguments:
+class Export:
     """Write a model as a program of another format, for any batch size. The program is read again in a
     process that cannot import this project, and compared with both twins. Exit status: 0 written, 1 not
     the same function, so that nothing is written, 2 refused, 70 a fault of this program.
@@ -55,7 +55,7 @@ class Arguments:
 
 def main(argv: list[str], prog: str = "parity export") -> int:
     """Run the command, which the user calls `prog`."""
-    arguments = parse(Arguments, runs_here(argv), prog=prog)
+    arguments = parse(Export, runs_here(argv), prog=prog)
 
     from parity.cli.predict import labels_of
     from parity.exporting.export import DifferentError, export

@@ -40,7 +40,7 @@ class ListModels:
 
 
 @dataclass(frozen=True)
-class Row:
+class ListedPreset:
     """One preset."""
 
     name: str
@@ -113,13 +113,13 @@ def _closest(pattern: str) -> str:
     return max(sorted(PRESETS, reverse=True), key=likeness)
 
 
-def _row(name: str) -> Row:
+def _row(name: str) -> ListedPreset:
     from vit_config import PRESETS, preset_tags
     from vit_config.presets import from_timm
     from vit_config.presets.costs import costs
 
     cfg, cost = PRESETS[name], costs(name)
-    return Row(
+    return ListedPreset(
         name=name,
         parameters=cost.parameters,
         flops=cost.flops,
@@ -130,7 +130,7 @@ def _row(name: str) -> Row:
     )
 
 
-def _print(rows: Sequence[Row]) -> None:
+def _print(rows: Sequence[ListedPreset]) -> None:
     from rich.table import Table
 
     from parity.measure.tables import show_table

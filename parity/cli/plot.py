@@ -34,7 +34,7 @@ BATCH = 64
 
 
 @dataclass(frozen=True)
-class Arguments:
+class Plot:
     """Draw a training run, as PNG files in its folder: curves.png with loss, accuracy and learning rate,
     positions.png with the position table beside the fixed sine-cosine one, position_similarity.png with
     the cosine similarity of each patch's position with every other, confusion.png with the class that
@@ -59,7 +59,7 @@ def main(argv: list[str], prog: str = "parity plot") -> int:
         ConfigError: the arguments are wrong.
         MissingFileError: no such folder or image, or no log in the folder.
     """
-    arguments = parse(Arguments, runs_here(argv), prog=prog)
+    arguments = parse(Plot, runs_here(argv), prog=prog)
     if "--image" in argv and not arguments.image:
         raise ConfigError("--image names no file; give one or more behind it")
     framework = arguments.framework or installed()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Arguments:
+class Predict:
     """Print the most probable classes of images. A file that is no image, or damaged, is named and
     passed over; exit status: 0, 1 if that happened, 2 if no image could be used or for other bad input.
     """
@@ -66,7 +66,7 @@ def main(argv: list[str], prog: str = "parity predict") -> int:
     Returns:
         0; 1 if some images could not be used, 2 if none could.
     """
-    arguments = parse(Arguments, runs_here(argv), prog=prog)
+    arguments = parse(Predict, runs_here(argv), prog=prog)
 
     from parity.porting.files import load
     from parity.porting.loaded import ranked

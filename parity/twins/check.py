@@ -21,7 +21,7 @@ from parity.measure.redraw import Batch, branch_norms, random_batch, redraw
 from parity.measure.tolerance import DEFAULT_DTYPES, DType
 from parity.porting.checkpoint import read_checkpoint
 from parity.twins.judge import Divergence, compare
-from parity.twins.task import TEXTS, Task, run_both, text_task
+from parity.twins.task import TEXTS, TwinTask, run_both, text_task
 from vit_config import ConfigError, InputError, ViTConfig, preset
 from vit_config.init import Kind
 from vit_config.inputs import check_image
@@ -161,7 +161,7 @@ def check_config(
     offset = f", positions N({token_offset:g}, 2^2) in float64 alone" if token_offset else ""
     wrongly = ", ".join(f"PyTorch: {name} = {value}" for name, value in (wrong or {}).items())
     return _report(
-        Task(cfg, weights, "float64", batch, fault=fault, wrong=wrong or {}),
+        TwinTask(cfg, weights, "float64", batch, fault=fault, wrong=wrong or {}),
         dtypes,
         precision,
         device,
@@ -209,7 +209,7 @@ def check_weights(
         check_image(cfg, *images.shape[1:])
         batch = Batch(images.astype(np.float64), batch.labels)
     return _report(
-        Task(cfg, lambda name, kind, shape: arrays[name], dtype, batch, fault=fault),
+        TwinTask(cfg, lambda name, kind, shape: arrays[name], dtype, batch, fault=fault),
         dtypes or DEFAULT_DTYPES,
         precision,
         device,
@@ -225,12 +225,12 @@ def check_weights(
 
 
 def _report(
-    task: Task,
+    task: TwinTask,
     dtypes: Sequence[DType],
     precision: Precision,
     device: Device,
     *,
-    text: Task | None = None,
+    text: TwinTask | None = None,
     told: Stage,
     **about: Any,
 ) -> Report:

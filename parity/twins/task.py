@@ -35,7 +35,7 @@ TEXTS = 4
 
 
 @dataclass(frozen=True)
-class Task:
+class TwinTask:
     """The inputs of both twins' runs."""
 
     config: ViTConfig | TextConfig
@@ -47,7 +47,7 @@ class Task:
     wrong: Mapping[str, Any] = field(default_factory=dict)
 
 
-def text_task(stored: Checkpoint, seed: int) -> tuple[Task | None, str]:
+def text_task(stored: Checkpoint, seed: int) -> tuple[TwinTask | None, str]:
     """Return the runs of the text tower beside a model, if there is one, or why it is not run."""
     if has_text(stored) is None:
         return None, ""
@@ -62,11 +62,11 @@ def text_task(stored: Checkpoint, seed: int) -> tuple[Task | None, str]:
         ids[np.arange(TEXTS), stream.integers(0, cfg.context_length, TEXTS)] = cfg.eos_id
     images = stream.standard_normal((TEXTS, cfg.projection_dim or cfg.hidden_size))
     dtype = next(iter(arrays.values())).dtype.name
-    return Task(cfg, lambda name, kind, shape: arrays[name], dtype, Batch(images, ids), None), ""
+    return TwinTask(cfg, lambda name, kind, shape: arrays[name], dtype, Batch(images, ids), None), ""
 
 
 def run_both(
-    task: Task, dtypes: Sequence[DType], precision: Precision, device: Device, told: Stage = nobody
+    task: TwinTask, dtypes: Sequence[DType], precision: Precision, device: Device, told: Stage = nobody
 ) -> Generator[Runs]:
     """Yield both twins' recordings in each type, with those in float64 of the same numbers.
 
@@ -107,7 +107,7 @@ def run_both(
             yield Runs(dtype, *own, *exact)
 
 
-def _seconds(task: Task, dtypes: Sequence[DType]) -> dict[str, float]:
+def _seconds(task: TwinTask, dtypes: Sequence[DType]) -> dict[str, float]:
     """Estimate how long each run, forward and backward, takes on one core."""
     if isinstance(cfg := task.config, TextConfig):
         return {}

@@ -21,7 +21,7 @@ KEEP_BYTES = 256 * 2**20
 """Most bytes of values that a program keeps; the other values are recomputed when asked for."""
 
 
-class Plan(NamedTuple):
+class RunPlan(NamedTuple):
     """How the values of some operations are computed."""
 
     kept: tuple[int, ...]
@@ -104,7 +104,7 @@ class Program:
 
     def plan(
         self, wanted: Iterable[int], given: Collection[int], edges: Collection[tuple[int, int]]
-    ) -> Plan:
+    ) -> RunPlan:
         """Return how operations are computed from kept values and those that will be patched."""
         changed = self.behind(given, edges) if given or edges else set()
         final, read = set(wanted), set()
@@ -127,11 +127,11 @@ class Program:
             last = [i for i in dict.fromkeys(self.operations[index].inputs) if i not in spared]
             spared.update(last)
             steps.append((index, last))
-        return Plan(tuple(read), tuple(reversed(steps)))
+        return RunPlan(tuple(read), tuple(reversed(steps)))
 
     def run(
         self,
-        plan: Plan,
+        plan: RunPlan,
         wanted: Iterable[int],
         given: Mapping[int, Any],
         edges: Mapping[tuple[int, int], Any],

@@ -10,7 +10,7 @@ import numpy as np
 
 from parity.verifier.programs.fingerprint import fingerprint
 from parity.verifier.programs.operation import Operation
-from parity.verifier.programs.program import Plan, Program
+from parity.verifier.programs.program import Program, RunPlan
 from parity.verifier.search.constants import constants_of
 from parity.verifier.search.ends import ends_of, spread, window_of
 from parity.verifier.search.frontier import apart
@@ -74,7 +74,7 @@ class Round:
         self._follow: dict[int, tuple[set[int], set[int]]] = {}
         self._before: dict[int, set[int]] = {}
         self._plans: dict[
-            tuple[tuple[int, ...], tuple[int, ...]], list[tuple[list[tuple[int, int]], Plan]]
+            tuple[tuple[int, ...], tuple[int, ...]], list[tuple[list[tuple[int, int]], RunPlan]]
         ] = {}
         """How the outputs downstream of a trial's places are computed: the nearest, and the others."""
         self._downstream: dict[tuple[int, bool], set[int]] = {}
