@@ -29,6 +29,8 @@ os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count=8 {quickly()}
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest-xdist runs one process per core
 os.environ["JAX_PLATFORMS"] = "cpu"
 ROOT = Path(__file__).parent.parent
+ENOUGH = 1.5
+"""GiB of memory of one worker beyond which it forgets what JAX compiled, between two files."""
 CACHE = ROOT / ".cache" if os.access(ROOT, os.W_OK) else Path(tempfile.gettempdir()) / "vit-parity-tests"
 # one folder of compiled programs for all workers, all commands and the next run
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE / "jax"))
@@ -95,12 +97,22 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(20_000, 20, 20)
 
 
+def resident() -> float:
+    """GiB of memory that this process holds; infinite where nothing says how much that is."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except FileNotFoundError:
+        return float("inf")
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**30
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """What JAX compiled for a file is of little use to the next, and of all files it takes gigabytes."""
-    if nextitem is None or nextitem.path != item.path:
+    if nextitem is not None and nextitem.path != item.path and resident() > ENOUGH:
         jax.clear_caches()
         gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -84,7 +84,7 @@ def _expanded(folder: Path, count: int = 40, of: str = "t") -> Path:
     return _torch(folder, body, **{"data/0": bytes(4)})
 
 
-def _shards(folder: Path) -> Path:
+def _thin_shards(folder: Path) -> Path:
     """Each within the least that a file may make."""
     for number in range(9):
         _expanded(folder, 1, f"s{number}.").rename(folder / f"{number}.bin")
@@ -235,7 +235,7 @@ def _hdf5_group(folder: Path) -> Path:
 
 FILES: dict[str, Callable[[Path], Path]] = {
     "tensors of one number each": _expanded,
-    "shards of one such tensor each": _shards,
+    "shards of one such tensor each": _thin_shards,
     "400,000 members of no bytes": _members,
     "a tensor of holes": _holes,
     "two configs of a million entries": _entries,

@@ -6,6 +6,7 @@ itself. Parameters decide the type of the computation.
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import flax.linen as nn
@@ -135,9 +136,7 @@ class LinenViT(nn.Module):
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Every parameter's shape by its flat name."""
-        image = jnp.zeros((1, *self.cfg.image_size, self.cfg.in_channels))
-        tree = jax.eval_shape(self.init, jax.random.key(0), image)["params"]
-        return {name: leaf.shape for name, leaf in traverse_util.flatten_dict(tree, sep="/").items()}
+        return _shapes(self)
 
     def drawn(self, seed: int = 0) -> dict[str, np.ndarray]:
         """Parameters in float64, none at a value that hides a fault."""
@@ -152,8 +151,15 @@ class LinenViT(nn.Module):
         assert {name: each.shape for name, each in parameters.items()} == self.shapes()
         with jax.enable_x64(True):
             tree = traverse_util.unflatten_dict(parameters, sep="/")
-            out = self.apply({"params": tree}, jnp.asarray(images.transpose(0, 2, 3, 1)))
+            out = jax.jit(self.apply)({"params": tree}, jnp.asarray(images.transpose(0, 2, 3, 1)))
         return np.asarray(out)
+
+
+@cache  # Flax traces the model for them
+def _shapes(model: LinenViT) -> dict[str, tuple[int, ...]]:
+    image = jnp.zeros((1, *model.cfg.image_size, model.cfg.in_channels))
+    tree = jax.eval_shape(model.init, jax.random.key(0), image)["params"]
+    return {name: leaf.shape for name, leaf in traverse_util.flatten_dict(tree, sep="/").items()}
 
 
 def loaded(path: Path) -> dict[str, np.ndarray]:

@@ -23,6 +23,7 @@ from vit_torch.step import make_train_step as make_torch_step
 
 pytestmark = pytest.mark.versions
 
+CFG = TINY.replace(depth=2)
 STEPS_PER_EPOCH = 4
 RECIPE = Recipe(
     epochs=5,
@@ -52,7 +53,7 @@ def _start(cfg, recipe):
 def _batches(count):
     stream = np.random.default_rng(1)
     for _ in range(count):
-        yield stream.standard_normal((6, *TINY.image_size, 3)), stream.integers(0, 11, 6)
+        yield stream.standard_normal((6, *CFG.image_size, 3)), stream.integers(0, 11, 6)
 
 
 PLAIN = {"clip_norm": None, "schedule": "constant", "final_learning_rate": 0.0, "label_smoothing": 0.0}
@@ -87,12 +88,12 @@ SPREAD = {
 )
 def test_twenty_steps_agree_in_float64(name, x64):
     recipe = Recipe.from_json(RECIPE.to_json()).replace(**SPREAD[name])
-    state, model = _start(TINY, recipe)
-    step = jax.jit(make_train_step(TINY, recipe, STEPS_PER_EPOCH))
+    state, model = _start(CFG, recipe)
+    step = jax.jit(make_train_step(CFG, recipe, STEPS_PER_EPOCH))
     ema = init_ema(recipe, model)
     optimizer = make_optimizer(model, recipe)
     torch_step = make_torch_step(model, recipe, optimizer, STEPS_PER_EPOCH, ema)
-    merge = make_merge(TINY)
+    merge = make_merge(CFG)
     largest = 0.0
     for number, (images, labels) in enumerate(_batches(20)):
         state, ours = step(state, {"image": images, "label": labels})
@@ -113,7 +114,7 @@ def test_twenty_steps_agree_in_float64(name, x64):
 
 
 def _assert_agree(ours, theirs, noise):
-    D = TINY.hidden_size
+    D = CFG.hidden_size
     assert ours.keys() == theirs.keys()
     for name, value in ours.items():
         other = theirs[name]
@@ -127,18 +128,18 @@ def _gradients_of_both(recipe, dtype):
     """Gradients by both twins, by common name in PyTorch's layout, of parameters that float32 holds."""
     arrays = {
         leaf.name: redraw(leaf.name, leaf.kind, leaf.shape, 0).astype(np.float32).astype(dtype)
-        for leaf in leaves(vit_jax.weights.abstract_model(TINY))
+        for leaf in leaves(vit_jax.weights.abstract_model(CFG))
     }
     images, labels = next(_batches(1))
     images = images.astype(np.float32).astype(dtype)
-    params = get_params(vit_jax.from_arrays(TINY, arrays))
+    params = get_params(vit_jax.from_arrays(CFG, arrays))
     batch = {"image": jnp.asarray(images), "label": jnp.asarray(labels)}
-    grads, _ = jax.jit(make_gradients(TINY, recipe))(params, batch, jnp.int32(0))
-    model = vit_torch.from_arrays(TINY, arrays)
+    grads, _ = jax.jit(make_gradients(CFG, recipe))(params, batch, jnp.int32(0))
+    model = vit_torch.from_arrays(CFG, arrays)
     images = torch.from_numpy(images).permute(0, 3, 1, 2)
     make_torch_gradients(model, recipe)(0, {"image": images, "label": torch.from_numpy(labels)})
     theirs = {leaf.name: leaf.variable.grad for leaf in vit_torch.leaves.leaves(model)}
-    return vit_jax.to_arrays(make_merge(TINY)(grads)), theirs
+    return vit_jax.to_arrays(make_merge(CFG)(grads)), theirs
 
 
 @pytest.mark.slow
@@ -169,9 +170,9 @@ def test_bfloat16_computes_in_a_copy():
     recipe = RECIPE.replace(dtype="bfloat16", learning_rate=1e-5, final_learning_rate=0.0, ema=0.9)
     arrays = {
         leaf.name: redraw(leaf.name, leaf.kind, leaf.shape, 0).astype(np.float32)
-        for leaf in leaves(vit_jax.weights.abstract_model(TINY))
+        for leaf in leaves(vit_jax.weights.abstract_model(CFG))
     }
-    model = vit_torch.from_arrays(TINY, arrays)
+    model = vit_torch.from_arrays(CFG, arrays)
     optimizer, ema = make_optimizer(model, recipe), init_ema(recipe, model)
     step = make_torch_step(model, recipe, optimizer, STEPS_PER_EPOCH, ema)
     images, labels = next(_batches(1))
@@ -183,9 +184,9 @@ def test_bfloat16_computes_in_a_copy():
     held = [*model.parameters(), *ema.values()]
     held += [state["exp_avg"] for state in optimizer.state.values()]
     assert {value.dtype for value in held} == {torch.float32}
-    state = jax.eval_shape(lambda: init_state(TINY, recipe, STEPS_PER_EPOCH))
+    state = jax.eval_shape(lambda: init_state(CFG, recipe, STEPS_PER_EPOCH))
     batch = {"image": images.astype(np.float32), "label": labels}
-    after, _ = jax.eval_shape(make_train_step(TINY, recipe, STEPS_PER_EPOCH), state, batch)
+    after, _ = jax.eval_shape(make_train_step(CFG, recipe, STEPS_PER_EPOCH), state, batch)
     floats = [leaf for leaf in jax.tree.leaves(after) if jnp.issubdtype(leaf.dtype, jnp.floating)]
     assert {leaf.dtype for leaf in floats} == {jnp.dtype("float32")}
 
@@ -193,12 +194,12 @@ def test_bfloat16_computes_in_a_copy():
 @pytest.mark.parametrize(("dtype", "largest"), [("float32", 1e-5), ("bfloat16", 2e-2)])
 def test_evaluation_counts_only_what_the_mask_keeps(dtype, largest):
     recipe = RECIPE.replace(dtype=dtype)
-    state = init_state(TINY, recipe, STEPS_PER_EPOCH)
+    state = init_state(CFG, recipe, STEPS_PER_EPOCH)
     images, labels = next(_batches(1))
     mask = np.array([1, 1, 1, 1, 0, 0], np.float32)
     batch = {"image": images.astype(np.float32), "label": labels, "mask": mask}
-    ours = jax.jit(make_eval_step(TINY, recipe))(state.params, batch)
-    model = vit_torch.from_arrays(TINY, vit_jax.to_arrays(make_merge(TINY)(state.params)))
+    ours = jax.jit(make_eval_step(CFG, recipe))(state.params, batch)
+    model = vit_torch.from_arrays(CFG, vit_jax.to_arrays(make_merge(CFG)(state.params)))
     tensors = {name: torch.from_numpy(value) for name, value in batch.items()}
     tensors["image"] = tensors["image"].permute(0, 3, 1, 2)
     theirs = make_torch_eval_step(model, recipe)(tensors)

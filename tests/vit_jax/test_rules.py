@@ -109,9 +109,9 @@ def test_a_step_grows_no_faster_than_the_depth():
         compiled = jax.jit(make_train_step(cfg, recipe, 10)).lower(state, batch).compile()
         return compiled.as_text().count(" = ")
 
-    counts = [operations(depth) for depth in (2, 4, 6)]
+    counts = [operations(depth) for depth in (2, 3, 4)]
     first, second = counts[1] - counts[0], counts[2] - counts[1]
-    assert 0 < second < 1.05 * first  # 1.67 where it grows with the square
+    assert 0 < second < 1.05 * first  # 1.4 where it grows with the square
 
 
 def attention_inputs(dtype=jnp.float64):
@@ -126,14 +126,19 @@ def orders(f, at, along):
     """A function of two arguments, and its derivatives of first and second order."""
     total = lambda *at: (f(*at) ** 2).sum()  # noqa: E731
     slope = jax.grad(total, (0, 1))
-    products = lambda *at: sum((a * b).sum() for a, b in zip(slope(*at), along, strict=True))  # noqa: E731
-    return {
-        "value": [f(*at)],
-        "forward mode": [jax.jvp(f, at, along)[1]],
-        "gradient": slope(*at),
-        "forward over reverse": jax.jvp(slope, at, along)[1],
-        "reverse over reverse": jax.grad(products, (0, 1))(*at),
-    }
+
+    @jax.jit  # one program to compile
+    def all_orders(at, along):
+        products = lambda *at: sum((a * b).sum() for a, b in zip(slope(*at), along, strict=True))  # noqa: E731
+        return {
+            "value": [f(*at)],
+            "forward mode": [jax.jvp(f, at, along)[1]],
+            "gradient": slope(*at),
+            "forward over reverse": jax.jvp(slope, at, along)[1],
+            "reverse over reverse": jax.grad(products, (0, 1))(*at),
+        }
+
+    return all_orders(at, along)
 
 
 def largest_errors(found, other):

@@ -24,7 +24,7 @@ LOCK = Lock(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", rarely(KINDS, ("plain", "differential_parallel")))
+@pytest.mark.parametrize("kind", rarely(KINDS, ("plain",)))
 def test_a_compiled_step_consists_of_no_more_than_is_written_down(kind):
     LOCK.check(kind)
 

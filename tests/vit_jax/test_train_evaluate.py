@@ -9,6 +9,7 @@ import pytest
 import vit_jax.evaluate
 import vit_torch.evaluate
 from parity.measure.redraw import redraw
+from parity.porting import trained
 from parity.porting.trained import WITHOUT_JAX, score_in_torch, write_trained
 from vit_config import Preprocess, ViTConfig, WeightsError, write_weights
 from vit_jax.leaves import leaves
@@ -53,15 +54,17 @@ def test_both_twins_score_the_same(tmp_path, dtype):
     assert jax_score[1:] == torch_score[1:]
     assert jax_score.count == 300
     assert jax_score.loss == pytest.approx(torch_score.loss, rel=1e-6 if dtype == np.float32 else 1e-13)
-    elsewhere = score_in_torch(weights, images)
-    assert elsewhere[1:] == torch_score[1:]
-    assert elsewhere.loss == pytest.approx(torch_score.loss, rel=1e-6)  # of another number of threads
+    if dtype == np.float32:  # as it does in float64 in this process
+        elsewhere = score_in_torch(weights, images)
+        assert elsewhere[1:] == torch_score[1:]
+        assert elsewhere.loss == pytest.approx(torch_score.loss, rel=1e-6)  # other numbers of threads
 
 
 def test_the_other_process_cannot_import_jax():
-    block = WITHOUT_JAX.partition("from vit_torch")[0]
+    block, found, _ = WITHOUT_JAX.partition("from vit_torch")
+    assert found
     done = subprocess.run(
-        [sys.executable, "-c", block + "import vit_torch.evaluate\nimport jax"],
+        [sys.executable, "-c", block + "import jax"],
         capture_output=True,
         text=True,
     )
@@ -126,10 +129,12 @@ def test_bad_input(tmp_path, capsys, twin, change, message):
     assert captured.err.count("\n") == 1
 
 
-def test_a_failure_in_the_other_process_is_one_line(tmp_path):
-    images = images_at(tmp_path / "i.npz")
-    with pytest.raises(WeightsError, match=r"PyTorch could not score it \(.*no such file"):
-        score_in_torch(tmp_path / "w.safetensors", images)
+def test_a_failure_in_the_other_process_is_one_line(tmp_path, monkeypatch):
+    """Its last line; what the twin says of files is in `test_bad_input`."""
+    said = "import sys\nsys.exit(f'a warning\\nvit_torch.evaluate: {sys.argv[1]}: no such file')"
+    monkeypatch.setattr(trained, "WITHOUT_JAX", said)
+    with pytest.raises(WeightsError, match=r"score it \(vit_torch.evaluate: .*w.safetensors: no such"):
+        score_in_torch(tmp_path / "w.safetensors", tmp_path / "i.npz")
 
 
 @pytest.mark.parametrize("main", MAINS.values(), ids=MAINS)

@@ -1,6 +1,7 @@
 """A step compiled ahead of time: memory, work and transfers are those of the arithmetic."""
 
 import math
+from functools import cache
 
 import jax
 import pytest
@@ -33,6 +34,7 @@ SCALARS = 3 * 4
 """Bytes of the step, Adam's count and that of the learning rate."""
 
 
+@cache  # several tests look at the same program
 def flight(mesh, count, job=JOB, limit=2**30):
     topology = Topology("local", tuple(jax.devices()[:count]), None)
     how = {"parallel": "jit", "sharding": "replicated", "mesh": mesh, "scan": "auto", "remat": "none"}

@@ -13,6 +13,7 @@ from PIL import Image
 
 import parity
 import parity.porting.trained
+import vit_torch.evaluate
 from parity.cli import run
 from parity.cli.support.after_training import _without_stop
 from tests.support.stopping import stopping_after
@@ -164,8 +165,10 @@ def test_a_rehearsal_that_cannot_be_is_one_line(capsys):
     assert_one_line(capsys, "batch_size = 12 cannot be split evenly over 8 devices")
 
 
-def test_a_run_of_pytorch_ends_with_equal_twins(capsys, stopped_in_torch):
+def test_a_run_of_pytorch_ends_with_equal_twins(capsys, monkeypatch, stopped_in_torch):
+    """Scored in this process; a process without JAX scores the run of JAX below."""
     run_dir, argv, _ = stopped_in_torch
+    monkeypatch.setattr(parity.porting.trained, "score_in_torch", vit_torch.evaluate.evaluate_file)
     assert run("train", argv) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "continuing from step 5" in out

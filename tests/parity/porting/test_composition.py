@@ -74,12 +74,16 @@ def holds(source: Checkpoint, name: str) -> bool:
 def stops(source: Checkpoint, folder: Path, rng: random.Random) -> tuple[str, str]:
     """A dialect on the way and one to end in; there and back by the project's own if there are none."""
     names = [name for name in WRITTEN if name not in (source.dialect.name, "parity")]
-    able = [name for name in rng.sample(names, len(names)) if holds(source, name)]
-    for index, name in enumerate(able):
+    names = rng.sample(names, len(names))
+    for index, name in enumerate(names):
+        if not holds(source, name):
+            continue
         middle = read_checkpoint(convert(source, to=name, out=folder / "middle", force=True).path)
-        for last in (*able[index + 1 :], source.dialect.name):
-            if holds(middle, last):
+        for last in names[index + 1 :]:
+            if holds(source, last) and holds(middle, last):
                 return name, last
+        if holds(middle, source.dialect.name):
+            return name, source.dialect.name
     return "parity", source.dialect.name
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pprint import pformat
 from typing import Any, NamedTuple
 
@@ -79,7 +80,7 @@ def constructor(cfg: ViTConfig, modules: tuple[str, ...]) -> Constructor:
             f"no constructor of timm can express {_said(cfg, found.name, found.obstacles)}; write a file"
             " instead of a folder, such as out.safetensors or out.pth, for a model made in Python"
         )
-    base = arguments_of(PRESETS[found.name], from_timm.architectures()[found.name]["module"])
+    base = _stated(found.name)
     given = {key: value for key, value in found.arguments.items() if value != base.get(key)}
     given |= {
         follows: found.arguments[follows]
@@ -96,14 +97,20 @@ def constructor(cfg: ViTConfig, modules: tuple[str, ...]) -> Constructor:
     )
 
 
+@cache
+def _stated(name: str) -> dict[str, Any]:
+    """Return the arguments of an architecture."""
+    return arguments_of(PRESETS[name], from_timm.architectures()[name]["module"])
+
+
 def _candidates(cfg: ViTConfig, modules: tuple[str, ...]) -> Iterator[_Candidate]:
+    said = {module: (arguments_of(cfg, module), architecture_only(cfg, module)) for module in modules}
     for name, entry in from_timm.architectures().items():
         module = entry["module"]
-        if module not in modules:
+        if module not in said:
             continue
-        base = PRESETS[name]
-        ours, theirs = arguments_of(cfg, module), arguments_of(base, module)
-        fixed = architecture_only(cfg, module)
+        base, theirs = PRESETS[name], _stated(name)
+        ours, fixed = said[module]
         obstacles = [field for field, value in fixed.items() if getattr(base, field) != value]
         obstacles += [key for key in ours if ours[key] is None and theirs.get(key) is not None]
         arguments = {key: value for key, value in ours.items() if value is not None}

@@ -1,6 +1,6 @@
 """The JAX twin as Flax's guide saves it, and what a state of variables puts around anybody's names."""
 
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 import orbax.checkpoint as ocp
@@ -96,15 +96,18 @@ def test_whose_names_they_are_does_not_matter(arrays, tmp_path):
 
 def test_every_parameter_of_every_schema_has_a_row():
     """Each pair of switches; a parameter that is new in the schema is new in the table."""
-    tried = 0
-    for (one, a), (two, b) in product(FLIPS.items(), repeat=2):
+    tried, bound_already = 0, set()
+    for (one, a), (two, b) in combinations(FLIPS.items(), 2):
         try:
             cfg = BASE.replace(**{**a.companions, **b.companions, one: a.value, two: b.value})
         except ConfigError:
             continue
-        bound, left = bind_ours(DIALECTS[0].tables[0], cfg, parameters(cfg))
-        assert not left, cfg
-        shapes = {name: each.shape for name, each in parameters(cfg).items()}
-        assert len(bound) == len(shapes)
         tried += 1
-    assert tried > 3000
+        shapes = parameters(cfg)
+        if (cfg.depth, *shapes) in bound_already:
+            continue
+        bound_already.add((cfg.depth, *shapes))
+        bound, left = bind_ours(DIALECTS[0].tables[0], cfg, shapes)
+        assert not left, cfg
+        assert len(bound) == len(shapes)
+    assert tried > 1500
