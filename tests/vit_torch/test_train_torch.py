@@ -1,6 +1,5 @@
 """Whole training runs of the PyTorch twin: those of the JAX twin, and bit for bit their own again."""
 
-import functools
 import math
 import os
 import signal
@@ -13,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-import vit_jax.train.run as run_room
 from parity.runs.state_jax import JaxLayout, from_jax
 from parity.runs.state_torch import to_torch
+from tests.support.programs import each_program_once  # noqa: F401 - for every test here
 from tests.support.stopping import stopping_after
 from tests.support.tiny_tfds import write_tiny_set
 from vit_config import CheckpointError, ConfigError, DataError, Recipe, TrainingError, ViTConfig
@@ -52,14 +51,6 @@ RECIPE = Recipe.from_json("""{
 }""")
 JOB = Job(CFG, RECIPE, "tfds:tiny_rectangles")
 STEPS_PER_EPOCH, STEPS = 5, 15  # 47 images in batches of 8
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compile_each_program_once():
-    """Most of the time of a run of JAX here is compiling."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_room, "make_program", functools.lru_cache(make_jax_program))
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """The best state of a run is kept, tested and exported; an interrupted run chooses the same one."""
 
-import functools
 import json
 
 import jax
@@ -11,6 +10,7 @@ from rich.console import Console
 import vit_jax.train.run
 import vit_torch.train.run
 from parity.runs.folder import differing, read_manifest, read_run, write_run
+from tests.support.programs import each_program_once  # noqa: F401 - for every test here
 from tests.support.refusals import one_line
 from tests.support.tiny import TINY
 from tests.support.tiny_tfds import write_tiny_set
@@ -27,14 +27,6 @@ CFG = TINY.replace(depth=1, num_classes=3, dropout_embed=0.1)
 JOB = Job(CFG, RECIPE, "tfds:tiny_rectangles", best="accuracy", patience=2)
 PER_EPOCH = 4  # 33 of 47 images in batches of 8
 ROOMS = {"jax": vit_jax.train.run, "torch": vit_torch.train.run}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compile_each_program_once():
-    with pytest.MonkeyPatch.context() as patch:
-        made = functools.lru_cache(vit_jax.train.run.make_program)
-        patch.setattr(vit_jax.train.run, "make_program", made)
-        yield
 
 
 @pytest.fixture(scope="module")

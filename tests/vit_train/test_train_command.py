@@ -16,12 +16,19 @@ import parity.porting.trained
 import vit_torch.evaluate
 from parity.cli import run
 from parity.cli.support.after_training import _without_stop
+from tests.support.programs import each_program_once  # noqa: F401 - for every test here
 from tests.support.stopping import stopping_after
 from tests.support.tiny_tfds import write_tiny_set
 from vit_config.scoring import read_labelled_images
 
 ROOT = Path(__file__).parents[2]
 PNG = b"\x89PNG"
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """Where digits are prepared once, by the first command that needs them."""
+    return tmp_path_factory.mktemp("digits")
 
 
 @pytest.mark.parametrize(
@@ -73,10 +80,10 @@ PNG = b"\x89PNG"
         ("--stop-after soon", "--stop-after"),
     ],
 )
-def test_bad_input_is_one_line(capsys, tmp_path, argv, message):
+def test_bad_input_is_one_line(capsys, tmp_path, digits, argv, message):
     words = ["--run-dir", str(tmp_path / "run"), *argv.split()]
     if "--data-dir" not in words:
-        words += ["--data-dir", str(tmp_path / "data")]
+        words += ["--data-dir", str(digits)]
     assert run("train", words) == 2
     assert_one_line(capsys, message)
     assert not (tmp_path / "run").exists()

@@ -11,6 +11,7 @@ from rich.console import Console
 
 import vit_jax.train.run
 import vit_torch.train.run
+from tests.support.programs import each_program_once  # noqa: F401 - for every test here
 from tests.support.tiny import TINY
 from tests.support.tiny_tfds import write_tiny_set
 from vit_config import Augment, ConfigError, Mix, Recipe
@@ -51,7 +52,7 @@ def data_dir(tmp_path_factory):
 def test_interrupted_is_uninterrupted(module, data_dir, tmp_path):
     options, job = {"data_dir": data_dir, "console": QUIET}, JOB
     if module is vit_jax.train.run:
-        options["devices"], job = jax.local_devices()[:1], replace(JOB, recipe=CHANGED_ON_DEVICES)
+        options["devices"], job = tuple(jax.local_devices()[:1]), replace(JOB, recipe=CHANGED_ON_DEVICES)
     whole = module.train(job, run_dir=tmp_path / "whole", **options)
     for stop in (1, 3, None):
         broken = module.train(job, run_dir=tmp_path / "broken", stop_after=stop, **options)

@@ -17,6 +17,7 @@ from parity.porting.start import read_start
 from parity.runs.compare import compare_runs
 from parity.runs.folder import read_manifest, read_run, write_run
 from parity.runs.foreign import write_foreign
+from tests.support.programs import each_program_once  # noqa: F401 - for every test here
 from tests.support.tiny import TINY, error
 from tests.support.tiny_tfds import write_tiny_set
 from vit_config import CheckpointError, ConfigError, Preprocess, Recipe, write_weights
@@ -54,7 +55,7 @@ def train(framework, setting, run_dir, **options):
     folder, job, _ = setting
     options |= {"data_dir": folder, "console": Console(quiet=True), "start": read_start(job.init, CFG)}
     if framework == "jax":
-        options["devices"] = jax.local_devices()[:1]
+        options["devices"] = tuple(jax.local_devices()[:1])
     return ROOMS[framework].train(job, run_dir=run_dir, **options)
 
 

@@ -1,6 +1,5 @@
 """Whole training runs on a tiny rectangular three-channel set."""
 
-import functools
 import json
 import os
 import shutil
@@ -13,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-import vit_jax.train.run as run_room
+from tests.support.programs import each_program_once  # noqa: F401 - for every test here
 from tests.support.stopping import stopping_after
 from tests.support.tiny_tfds import write_tiny_set
 from vit_config import CheckpointError, DataError, Recipe, TrainingError, ViTConfig
@@ -43,14 +42,6 @@ RECIPE = Recipe.from_json("""{
 }""")
 JOB = Job(CFG, RECIPE, "tfds:tiny_rectangles")
 STEPS_PER_EPOCH, STEPS = 5, 15  # 47 images in batches of 8
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compile_each_program_once():
-    """Runs of the same job share their compiled step; most of the time here is compiling."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_room, "make_program", functools.lru_cache(make_program))
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from parity.cli.support.train_options import parse
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.start import read_start, read_teacher
 from parity.runs.folder import read_run
+from tests.support.programs import each_program_once  # noqa: F401 - for every test here
 from tests.support.share import rarely
 from tests.support.tiny import TINY
 from tests.support.tiny_tfds import write_tiny_set

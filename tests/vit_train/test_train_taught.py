@@ -8,6 +8,7 @@ import pytest
 import parity
 from parity.cli import run
 from parity.cli.support import after_training
+from tests.support.programs import each_program_once  # noqa: F401 - for every test here
 from tests.support.share import rarely
 from tests.support.tiny import TINY
 from tests.support.tiny_tfds import write_tiny_set

@@ -12,6 +12,7 @@ from parity.runs.folder import read_manifest, read_run, write_run
 from parity.runs.state_jax import JaxLayout
 from parity.runs.weights import write_run_weights
 from tests.support.moved_runs import CFG, JOB, RECIPE, train
+from tests.support.programs import each_program_once  # noqa: F401 - for every test here
 from tests.support.tiny_tfds import write_tiny_set
 from vit_config import CheckpointError
 from vit_config.job import Job

@@ -1,6 +1,5 @@
 """A run moves between the frameworks: half of its steps in each are all of them in one."""
 
-import functools
 from dataclasses import replace
 from itertools import islice
 
@@ -8,14 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-import vit_jax.train.run as run_room
 import vit_train.task as task_room
 from parity.runs.compare import compare_runs
 from parity.runs.folder import read_manifest, read_run, write_run
 from tests.support.moved_runs import CFG, JOB, RECIPE, STEPS, digests, listing, move, train
+from tests.support.programs import each_program_once  # noqa: F401 - for every test here
 from tests.support.tiny_tfds import write_tiny_set
 from vit_config.job import Job, default_job
-from vit_jax.train.sharding import make_program
 from vit_train.log import read_log
 from vit_train.manifest import FILE
 from vit_train.task import make_task
@@ -25,14 +23,6 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 LIMIT = 1e-12
 HALF, ALL = 7, 14
 """Seven of five steps an epoch: in the middle of the second, after warm-up."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compile_each_program_once():
-    """Most of the time of a run of JAX here is compiling."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_room, "make_program", functools.lru_cache(make_program))
-        yield
 
 
 @pytest.fixture(scope="module")

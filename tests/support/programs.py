@@ -1,0 +1,16 @@
+"""The compiled steps of training runs, made once for all runs of a test file that are of one job."""
+
+from functools import lru_cache
+
+import pytest
+
+import vit_jax.train.run as run_room
+from vit_jax.train.sharding import make_program
+
+
+@pytest.fixture(scope="module", autouse=True)
+def each_program_once():
+    """Runs of the same job share their step: most of their time is compiling. Devices are tuples."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_room, "make_program", lru_cache(make_program))
+        yield
