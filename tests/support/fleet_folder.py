@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
 from parity.porting.conversion import convert
+from parity.porting.fleet.pool import Ended, Told
 from tests.support.tiny import TINY
 from vit_config import Preprocess, write_weights
 from vit_config.parameters import parameters
@@ -119,3 +124,17 @@ def answer(manifest: Path, **answers: object) -> None:
         if job["status"] == "ask":
             job["set"] |= {name: answers[name] for name in job["set"]}
     manifest.write_text(json.dumps(content))
+
+
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """Rows are converted one after the other here: a process that begins costs more than they do."""
+
+    def run_tasks(tasks: Sequence[Any], work: Callable[..., Any], processes: int) -> Iterator[Any]:
+        for task in tasks:
+            told: list[Any] = []
+            result = work(task, told.append)
+            yield from (Told(task, message) for message in told)
+            yield Ended(task, result, None)
+
+    monkeypatch.setattr(import_module("parity.porting.fleet.run_manifest"), "run_tasks", run_tasks)

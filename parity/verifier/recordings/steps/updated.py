@@ -91,13 +91,14 @@ def _rates(side: Side) -> list[tuple[str, float]]:
 def _near(step: Step, candidates: Iterable[Direction]) -> Iterator[Direction]:
     """Yield the directions of which every leaf's change is a multiple, apart from decay."""
     flat, bound = step.flat, step.bound
-    p, c = step.start / bound, step.change / bound
+    with np.errstate(all="ignore"):
+        p = step.start / bound
+        c = flat.project(step.change / bound, p)
     for direction in candidates:
         with np.errstate(all="ignore"):
             d = direction.value / bound
             if np.isfinite(d).all():
-                d = flat.project(d, p)
-                rest = flat.project(flat.project(c, p), d)
+                rest = flat.project(c, flat.project(d, p))
                 if (flat.rms(rest) <= 1).all():
                     yield direction
 

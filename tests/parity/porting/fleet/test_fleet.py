@@ -22,7 +22,17 @@ from parity.porting.fleet import Manifest, run_manifest, scan
 from parity.porting.fleet.ledger import LEDGER
 from tests.support.convert_cases import arrays_of
 from tests.support.convert_cases import run as command
-from tests.support.fleet_folder import ANSWER, BROKEN, CFG, REFUSED, answer, fill, forget, own_file
+from tests.support.fleet_folder import (
+    ANSWER,
+    BROKEN,
+    CFG,
+    REFUSED,
+    answer,
+    fill,
+    forget,
+    in_this_process,  # noqa: F401 - a fixture
+    own_file,
+)
 from vit_config import ConfigError, MissingFileError, read_weights
 from vit_config.files.safetensors_header import read_file_header
 
@@ -212,6 +222,7 @@ def test_an_interrupted_run_goes_on_too(fleet, tmp_path):
     assert_as_undisturbed(root, out, good)
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_only_what_changed_is_done_again(tmp_path):
     (tmp_path / "in").mkdir()
     for index in range(4):
@@ -246,6 +257,7 @@ def test_only_what_changed_is_done_again(tmp_path):
     }
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_what_somebody_else_wrote_is_not_replaced_unless_forced(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "out").mkdir()
@@ -261,6 +273,7 @@ def test_what_somebody_else_wrote_is_not_replaced_unless_forced(tmp_path):
     assert sorted(each.name for each in (out / "a").iterdir()) == ["config.json", "model.safetensors"]
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_damage_and_questions_fail_their_row_alone(tmp_path, capsys):
     (tmp_path / "in").mkdir()
     for name in "abc":
@@ -309,6 +322,7 @@ def test_a_terminal_sees_one_bar(fleet, tmp_path):
     assert "in/deep" not in screen.getvalue()
 
 
+@pytest.mark.usefixtures("in_this_process")
 @pytest.mark.slow
 def test_folders_of_orbax(tmp_path):
     import orbax.checkpoint as ocp
@@ -341,6 +355,7 @@ def test_folders_of_orbax(tmp_path):
             np.testing.assert_array_equal(written[name], array)
 
 
+@pytest.mark.usefixtures("in_this_process")
 @pytest.mark.slow
 def test_what_is_verified_is_run(tmp_path):
     (tmp_path / "in").mkdir()
@@ -354,6 +369,7 @@ def test_what_is_verified_is_run(tmp_path):
     assert json.loads((out / "a/verification.json").read_text())["passed"]
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_part_may_be_asked_for(tmp_path):
     (tmp_path / "in").mkdir()
     states = {}
