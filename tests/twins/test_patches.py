@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from flax import nnx
 
 import vit_jax.weights
 import vit_torch.weights
@@ -82,6 +83,11 @@ def arrays(batch):
     return Patches(*(jnp.asarray(each) for each in batch))
 
 
+@nnx.jit  # one program: by itself each operation would be one
+def compute(model, batch):
+    return model(batch).logits
+
+
 @pytest.mark.parametrize("name", FLEX)
 def test_an_image_in_a_batch_is_what_it_is_alone(name):
     """Alone it goes the way of images: another projection, other positions."""
@@ -124,7 +130,7 @@ def test_blocks_of_every_kind_see_the_padding(name, x64):
     cfg, batch = schema(name).replace(depth=1), padded(images_of())
     with torch.no_grad():
         theirs = vit_torch.weights.from_arrays(cfg, weights(cfg))(tensors(batch)).logits
-    ours = vit_jax.weights.from_arrays(cfg, weights(cfg))(arrays(batch)).logits
+    ours = compute(vit_jax.weights.from_arrays(cfg, weights(cfg)), arrays(batch))
     assert error(ours, theirs) <= 1e-12
 
 
@@ -161,7 +167,7 @@ def test_fast_kernels_see_the_padding_too():
     model = vit_torch.weights.from_arrays(cfg, weights(cfg), kernel="sdpa")
     with jax.enable_x64(True):
         twin = vit_jax.weights.from_arrays(cfg, weights(cfg), kernel="xla")
-        fast = twin(arrays(batch)).logits
+        fast = compute(twin, arrays(batch))
     with torch.no_grad():
         expected = vit_torch.weights.from_arrays(cfg, weights(cfg))(tensors(batch)).logits
         assert error(model(tensors(batch)).logits, expected) <= 1e-12
@@ -173,14 +179,14 @@ def test_training_drops_patches_and_keeps_their_places():
     batch = tensors(padded(images_of()))
     model = vit_torch.weights.from_arrays(cfg, weights(cfg)).train()
     assert model(batch).patch_tokens.shape == (7, 13, 30)
-    logits = vit_jax.ViT(cfg, rngs=jax_rngs())(arrays(padded(images_of())), rngs=jax_rngs()).logits
-    assert jnp.isfinite(logits).all()
+    batch = arrays(padded(images_of()))
 
+    @jax.jit
+    def draw_and_run():
+        rngs = nnx.Rngs(params=0, dropout=1)
+        return vit_jax.ViT(cfg, rngs=rngs)(batch, rngs=rngs).logits
 
-def jax_rngs():
-    from flax import nnx
-
-    return nnx.Rngs(params=0, dropout=1)
+    assert jnp.isfinite(draw_and_run()).all()
 
 
 def test_heads_and_features_take_patches():

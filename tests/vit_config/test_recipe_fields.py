@@ -90,7 +90,8 @@ def scores(recipe, data_dir, folder):
     images = stream.standard_normal((40, *CFG.image_size, CFG.in_channels))
     batch = {"image": images, "label": labels, "mask": np.ones(40, bool)}
     params = get_params(from_arrays(CFG, vit_torch.to_arrays(model)))
-    in_jax = make_eval_step(CFG, recipe)(params, {name: jnp.asarray(x) for name, x in batch.items()})
+    evaluate = jax.jit(make_eval_step(CFG, recipe))
+    in_jax = evaluate(params, {name: jnp.asarray(x) for name, x in batch.items()})
     in_torch = {name: torch.from_numpy(value) for name, value in batch.items()}
     in_torch["image"] = in_torch["image"].permute(0, 3, 1, 2)
     by_torch = make_torch_eval_step(model, recipe)(in_torch)

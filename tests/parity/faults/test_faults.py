@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from flax import nnx
 
 import vit_jax
 import vit_torch
@@ -77,7 +78,7 @@ def _run_torch(cfg, images, gradients=False, offset=0.0):
 def _run_jax(cfg, images, gradients=False, offset=0.0):
     model = vit_jax.from_arrays(cfg, _values(cfg, images.dtype, offset))
     if not gradients:
-        output = model(jnp.asarray(images), return_blocks=True)
+        output = nnx.jit(lambda model, x: model(x, return_blocks=True))(model, jnp.asarray(images))
         return [np.asarray(output.logits), *map(np.asarray, output.blocks)], {}
     apply = make_apply(cfg)
     names = {leaf.name: leaf for leaf in jax_leaves(model)}
@@ -86,7 +87,7 @@ def _run_jax(cfg, images, gradients=False, offset=0.0):
         logits = apply(params, jnp.asarray(images)).logits
         return (logits**2).sum(), logits
 
-    (_, logits), grads = jax.value_and_grad(total, has_aux=True)(get_params(model))
+    (_, logits), grads = jax.jit(jax.value_and_grad(total, has_aux=True))(get_params(model))
     return [np.asarray(logits)], {name: names[name].to_common(grad) for name, grad in grads.items()}
 
 
