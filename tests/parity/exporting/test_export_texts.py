@@ -12,6 +12,7 @@ from parity.exporting.formats import FORMATS
 from parity.exporting.replay import replay
 from parity.exporting.subject import subject_of
 from tests.support import text_models, tokenizers_tiny
+from tests.support.replayed import replayed_here  # noqa: F401 - a fixture
 from vit_config import ConfigError
 
 CASES = [("siglip", "stablehlo")] + [
@@ -20,6 +21,7 @@ CASES = [("siglip", "stablehlo")] + [
     for to in FORMATS
     if (kind, to) != ("siglip", "stablehlo")
 ]
+pytestmark = pytest.mark.usefixtures("replayed_here")
 TEXTS = ("a cat", "a small dog", "red")
 
 

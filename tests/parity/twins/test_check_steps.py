@@ -90,8 +90,8 @@ def test_other_recipes(changes, tmp_path):
 FAULTS = [
     "loss_sum@torch", "beta2@jax", "gradients_not_zeroed", "schedule_one_ahead@torch",
     pytest.param("rate_a_thousandth_more@jax", marks=pytest.mark.slow),
-    pytest.param("clip_epsilon@torch", marks=pytest.mark.slow),
-    pytest.param("decay_without_rate@torch", marks=pytest.mark.slow),
+    pytest.param("clip_epsilon@torch", marks=pytest.mark.exhaustive),
+    pytest.param("decay_without_rate@torch", marks=pytest.mark.exhaustive),
 ]  # fmt: skip
 
 
