@@ -181,7 +181,7 @@ def check(
         InputError: the model was not built for such images.
     """
     from parity.porting.hub import is_path
-    from parity.twins.check import check_config, check_preset, check_weights
+    from parity.twins.check import check_config, check_weights
 
     how: dict[str, Any] = {"dtypes": dtypes, "batch_size": batch_size, "seed": seed}
     how |= {"precision": precision, "device": device}
@@ -193,7 +193,7 @@ def check(
         raise ConfigError("images go with a checkpoint; what has no weights is checked on random ones")
     if isinstance(subject, ViTConfig):
         return check_config(subject, **how)
-    return check_preset(subject, **how)
+    return check_config(preset(subject), subject=subject, **how)
 
 
 def diff(

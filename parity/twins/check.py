@@ -22,7 +22,7 @@ from parity.measure.tolerance import DEFAULT_DTYPES, DType
 from parity.porting.checkpoint import read_checkpoint
 from parity.twins.judge import Divergence, compare
 from parity.twins.task import TEXTS, TwinTask, run_both, text_task
-from vit_config import ConfigError, InputError, ViTConfig, preset
+from vit_config import ConfigError, InputError, ViTConfig
 from vit_config.init import Kind
 from vit_config.inputs import check_image
 from vit_config.waiting import Stage, nobody
@@ -73,39 +73,6 @@ class Report:
     def passed(self) -> bool:
         """Whether all agrees, at a precision at which agreement means something."""
         return self.agrees and not self.uncertified
-
-
-def check_preset(
-    name: str,
-    *,
-    dtypes: Sequence[DType] | None = None,
-    batch_size: int = 2,
-    seed: int = 0,
-    precision: Precision = "highest",
-    device: Device = "cpu",
-    token_offset: float = 0.0,
-    fault: str | None = None,
-    wrong: Mapping[str, Any] | None = None,
-    told: Stage = nobody,
-) -> Report:
-    """Check a preset on re-drawn weights and random images; see `check_config`.
-
-    Raises:
-        ConfigError: there is no such preset, or no such fault.
-    """
-    return check_config(
-        preset(name),
-        subject=name,
-        dtypes=dtypes,
-        batch_size=batch_size,
-        seed=seed,
-        precision=precision,
-        device=device,
-        token_offset=token_offset,
-        fault=fault,
-        wrong=wrong,
-        told=told,
-    )
 
 
 def check_config(

@@ -1,4 +1,4 @@
-"""Exported programs run in the process of the test: one that cannot import this project costs seconds."""
+"""Exported programs run in the process of a test: one that cannot import this project takes seconds."""
 
 import warnings
 from typing import Any
