@@ -44,6 +44,8 @@ import pytest  # noqa: E402
 
 from vit_jax import host_memory  # noqa: E402
 
+# what tests write need not outlive a power cut; test_weights_file.py sees that it is synced
+os.fsync = lambda fd: None
 # a command that a test calls leaves the allocator of the test's process as it is
 host_memory.keep_freed_memory = lambda: False
 
