@@ -8,9 +8,10 @@ import tifffile
 from PIL import Image
 
 from tests.support.refusals import one_line
-from vit_config import DataError, InputError, Preprocess, Recipe
+from vit_config import Augment, DataError, InputError, Preprocess, Recipe
 from vit_config.images.bands import read_bands
 from vit_config.images.pixels import DamagedImageError, decode, fit, prepare
+from vit_train.augmentation.views import Views
 from vit_train.dataset import ImageDataset
 from vit_train.fit import make_preprocess
 from vit_train.records import Records
@@ -126,6 +127,34 @@ def test_statistics_are_those_of_all_values(kind, white):
     np.testing.assert_allclose(normalised, expected, atol=1e-5)
 
 
+def dataset_of(values, kind):
+    """A set of one image."""
+    shape = (None, None, values.shape[-1])
+    raw = [{"image": npy(values), "label": 0}]
+    records = Records(raw, where="bands", num_classes=1, image_shape=shape, pixel_type=kind)
+    return ImageDataset("bands", records, records, 1, shape, None, "")
+
+
+def test_pixels_that_recipe_weights_and_changes_cannot_take_are_named():
+    floats = dataset_of(VALUES.astype(np.float32), "float32")
+    with pytest.raises(DataError) as caught:
+        make_preprocess(floats, Recipe(pixels="half"))
+    one_line(
+        caught.value, 'pixels = "half" is for pixels from 0 to a largest value', "bands has float32"
+    )
+    with pytest.raises(DataError) as caught:
+        make_preprocess(
+            dataset_of(VALUES, "uint16"), Recipe(), Preprocess(mean=(0.5,) * 13, std=(1.0,) * 13)
+        )
+    one_line(caught.value, "bands has pixels of uint16", "take uint8", "convert the images")
+    wide = Preprocess(mean=(0.5,) * 3, std=(1.0,) * 3, pixel_type="uint16")
+    with pytest.raises(DataError) as caught:
+        Views(Augment(crop="tensorflow"), (7, 6), wide)
+    one_line(
+        caught.value, 'augment.crop = "tensorflow" is for 8 bits, but pixels are uint16', "torchvision"
+    )
+
+
 @pytest.mark.parametrize(
     ("pixels", "words"),
     [
@@ -136,12 +165,8 @@ def test_statistics_are_those_of_all_values(kind, white):
 def test_bands_that_cannot_be_scaled_are_named(pixels, words):
     values = VALUES.copy()
     values[..., 12] = 7
-    shape = (None, None, 13)
-    raw = [{"image": npy(values), "label": 0}]
-    records = Records(raw, where="bands", num_classes=1, image_shape=shape, pixel_type="uint16")
-    dataset = ImageDataset("bands", records, records, 1, shape, None, "")
     with pytest.raises(DataError) as caught:
-        make_preprocess(dataset, Recipe(pixels=pixels))
+        make_preprocess(dataset_of(values, "uint16"), Recipe(pixels=pixels))
     one_line(caught.value, *words)
 
 

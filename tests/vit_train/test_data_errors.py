@@ -204,3 +204,13 @@ def test_batches_that_cannot_be_made(prepared, tmp_path):
         "split test",
         "3 channels",
     )
+
+
+def test_digits_need_a_folder_that_can_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    refusal(
+        DataError,
+        lambda: open_dataset("digits", tmp_path / "file" / "data"),
+        f"digits: cannot be prepared in {tmp_path / 'file' / 'data'}",
+        "name a writable folder",
+    )

@@ -86,6 +86,11 @@ def test_without_splits_every_tenth_image_of_a_class_is_held_out(tmp_path):
     assert len(train.train) == 16
 
 
+def test_a_split_for_validation_alone_is_what_is_tested_on(tmp_path):
+    found = opened(write(tmp_path, ["1.png,cat,train", "2.png,dog,train", "3.png,dog,val"]))
+    assert (len(found.train), len(found.test), found.validation) == (2, 1, None)
+
+
 @pytest.mark.parametrize(
     ("rows", "head", "words"),
     [
@@ -105,6 +110,7 @@ def test_without_splits_every_tenth_image_of_a_class_is_held_out(tmp_path):
         (["a.png,x;x"], "path,labels", ["row 1", "one twice"]),
         (["a.png,cat", "./a.png,dog"], "path,label", ["'a.png' twice"]),
         (["a.png,cat,dog"], "path,label,label", ["2 columns are called 'label'"]),
+        (["a.png,", "b.png,"], "path,labels", ["no image has a label", "name at least one class"]),
     ],
 )
 def test_a_table_that_cannot_be_used(rows, head, words, tmp_path):

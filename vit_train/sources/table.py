@@ -112,7 +112,7 @@ def _splits(spec: str, parts: dict[str, list[Any]]) -> tuple[list[Any], list[Any
             seen[of] += 1
         parts = {"train": rest, "test": held}
     if "test" not in parts:
-        parts = {**parts, "test": parts.pop("validation", [])}
+        parts["test"] = parts.pop("validation", [])
     for split in ("train", "test"):
         if not parts.get(split):
             raise DataError(f"{spec}: nothing to {split} on; list more images, or give some that split")
