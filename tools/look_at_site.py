@@ -85,7 +85,7 @@ def seen(folder: Path, browser: str, shots: Path | None) -> list[str]:
     answer: queue.Queue[list[tuple[str, int, str]]] = queue.Queue()
 
     class Handler(SimpleHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:
             pass
 
         def do_POST(self) -> None:
@@ -94,7 +94,7 @@ def seen(folder: Path, browser: str, shots: Path | None) -> list[str]:
             self.end_headers()
 
     class Server(ThreadingHTTPServer):
-        def handle_error(self, *_: object) -> None:
+        def handle_error(self, request: object, client_address: object) -> None:
             pass  # the browser has gone on to the next page
 
     server = Server(("127.0.0.1", 0), functools.partial(Handler, directory=str(folder)))
@@ -125,7 +125,7 @@ def seen(folder: Path, browser: str, shots: Path | None) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--folder", type=Path, default=Path("build/site"))
     parser.add_argument("--shots", type=Path, help="folder for a picture of each page")
     arguments = parser.parse_args()

@@ -114,7 +114,7 @@ def check(path: Path, *, write: bool = False) -> str | None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("notebooks", nargs="*", type=Path, default=sorted(NOTEBOOKS.glob("*.ipynb")))
     parser.add_argument("--write", action="store_true", help="keep what the cells print now")
     arguments = parser.parse_args()

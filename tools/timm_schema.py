@@ -15,6 +15,8 @@ from vit_torch.leaves import leaves
 from vit_torch.weights import abstract_model
 
 T = TypeVar("T")
+Timms = Any
+"""A module of timm's, whose attributes have no types."""
 Fields = dict[str, Any]
 """Some fields of the schema."""
 
@@ -130,7 +132,7 @@ class NotUnderstoodError(ValueError):
     """Something in a model that the reader does not know."""
 
 
-def read_schema(model: nn.Module, arguments: Iterable[str], loading: Fields) -> ViTConfig:
+def read_schema(model: Timms, arguments: Iterable[str], loading: Fields) -> ViTConfig:
     """The schema of a model, all of whose tensors are accounted for.
 
     Args:
@@ -154,7 +156,7 @@ def read_schema(model: nn.Module, arguments: Iterable[str], loading: Fields) -> 
     return cfg
 
 
-def _fields(model: nn.Module, loading: Fields) -> Fields:
+def _fields(model: Timms, loading: Fields) -> Fields:
     block = _one((_block(model, block) for block in model.blocks), "blocks")
     _check_lambdas(model)
     return {
@@ -167,7 +169,7 @@ def _fields(model: nn.Module, loading: Fields) -> Fields:
     }
 
 
-def _check_class(name: str, module: nn.Module) -> None:
+def _check_class(name: str, module: Timms) -> None:
     kind = _kind(module)
     if kind not in UNDERSTOOD:
         raise NotUnderstoodError(f"{name} is a {kind}")
@@ -178,7 +180,7 @@ def _check_class(name: str, module: nn.Module) -> None:
         raise NotUnderstoodError(f"{name} is not an RmsNorm of eps 1e-5")
 
 
-def _check_tensors(cfg: ViTConfig, model: nn.Module) -> None:
+def _check_tensors(cfg: ViTConfig, model: Timms) -> None:
     """Hold the schema's own model against the names and shapes of this one's tensors."""
     state = read_state(model.state_dict(), join=torch.cat)
     found = {name: tuple(tensor.shape) for name, tensor in state.items()}
@@ -189,13 +191,13 @@ def _check_tensors(cfg: ViTConfig, model: nn.Module) -> None:
             raise NotUnderstoodError(f"tensor {name} of shape {shapes}")
 
 
-def _init(model: nn.Module) -> str:
+def _init(model: Timms) -> str:
     if hasattr(model, "head_init_scale"):
         return "eva"
     return "timm_by_depth" if model.fix_init else "timm"
 
 
-def _flex_embeds(model: nn.Module) -> Fields:
+def _flex_embeds(model: Timms) -> Fields:
     """The fields of `NaFlexEmbeds`, whose position table has a grid of its own."""
     embeds = model.embeds
     mode, grid = embeds.pos_embed_interp_mode, embeds.pos_embed_grid_size
@@ -224,11 +226,11 @@ def _flex_embeds(model: nn.Module) -> Fields:
     }
 
 
-def _embeds(model: nn.Module, loading: Fields) -> Fields:
+def _embeds(model: Timms, loading: Fields) -> Fields:
     return {**_patches(model), **_positions(model, loading)}
 
 
-def _patches(model: nn.Module) -> Fields:
+def _patches(model: Timms) -> Fields:
     embed = model.patch_embed
     sizes, patch = tuple(embed.img_size), tuple(embed.patch_size)
     if tuple(embed.proj.stride) != patch:
@@ -251,7 +253,7 @@ def _patches(model: nn.Module) -> Fields:
     }
 
 
-def _positions(model: nn.Module, loading: Fields) -> Fields:
+def _positions(model: Timms, loading: Fields) -> Fields:
     table = model.pos_embed is not None
     bare_prefix = table and model.num_prefix_tokens and getattr(model, "no_embed_class", False)
     options = {"interpolation": "bicubic", "antialias": True, "align_corners": False, **loading}
@@ -267,7 +269,7 @@ def _positions(model: nn.Module, loading: Fields) -> Fields:
     }
 
 
-def _rope(model: nn.Module) -> Fields | None:
+def _rope(model: Timms) -> Fields | None:
     rope = getattr(model, "rope", None)
     if rope is None:
         return None
@@ -285,7 +287,7 @@ def _rope(model: nn.Module) -> Fields | None:
     }
 
 
-def _block(model: nn.Module, block: nn.Module) -> Fields:
+def _block(model: Timms, block: Timms) -> Fields:
     """The fields that are the same for every block."""
     kind = type(block).__name__
     if kind in ("ParallelScalingBlock", "DiffParallelScalingBlock"):
@@ -304,7 +306,7 @@ def _block(model: nn.Module, block: nn.Module) -> Fields:
     }
 
 
-def _attention(model: nn.Module, attention: nn.Module) -> Fields:
+def _attention(model: Timms, attention: Timms) -> Fields:
     differential = type(attention).__name__ == "DiffAttention"
     _check_heads(model, attention, differential=differential)
     rope = getattr(model, "rope", None)
@@ -331,7 +333,7 @@ def _attention(model: nn.Module, attention: nn.Module) -> Fields:
     }
 
 
-def _check_heads(model: nn.Module, attention: nn.Module, *, differential: bool) -> None:
+def _check_heads(model: Timms, attention: Timms, *, differential: bool) -> None:
     """Heads share the width evenly and scale by the root of their own."""
     parts = attention.num_heads * (2 if differential else 1)
     width = round(attention.scale**-2)
@@ -344,7 +346,7 @@ def _check_heads(model: nn.Module, attention: nn.Module, *, differential: bool) 
         raise NotUnderstoodError(f"attn.num_prefix_tokens = {prefix}, not {model.num_prefix_tokens}")
 
 
-def _check_lambdas(model: nn.Module) -> None:
+def _check_lambdas(model: Timms) -> None:
     """What is added to lambda grows with the block as in arXiv 2410.05258, blocks counted from 0."""
     for index, block in enumerate(model.blocks):
         for module in block.modules():
@@ -353,7 +355,7 @@ def _check_lambdas(model: nn.Module) -> None:
                 raise NotUnderstoodError(f"lambda_init = {added} in block {index}")
 
 
-def _mlp(mlp: nn.Module) -> Fields:
+def _mlp(mlp: Timms) -> Fields:
     if _kind(mlp) not in _MLPS:
         raise NotUnderstoodError(f"an MLP that is a {_kind(mlp)}")
     return {
@@ -365,7 +367,7 @@ def _mlp(mlp: nn.Module) -> Fields:
     }
 
 
-def _parallel_scaling_block(model: nn.Module, block: nn.Module, *, differential: bool) -> Fields:
+def _parallel_scaling_block(model: Timms, block: Timms, *, differential: bool) -> Fields:
     _check_heads(model, block, differential=differential)
     outputs = (block.out_proj,) * 2 if differential else (block.attn_out_proj, block.mlp_out_proj)
     return {
@@ -383,7 +385,7 @@ def _parallel_scaling_block(model: nn.Module, block: nn.Module, *, differential:
     }
 
 
-def _layer_scale(block: nn.Module, *, post: bool) -> Fields:
+def _layer_scale(block: Timms, *, post: bool) -> Fields:
     if post:  # EVA's block of this kind takes the argument and forgets it
         return {"layer_scale": getattr(block, "init_values", None)}
     if hasattr(block, "gamma_1"):
@@ -400,7 +402,7 @@ def _layer_scale(block: nn.Module, *, post: bool) -> Fields:
     return {"layer_scale": first, "layer_scale_on": "both" if second == first else "attention"}
 
 
-def _kv_heads(model: nn.Module) -> Fields:
+def _kv_heads(model: Timms) -> Fields:
     """The one field that may differ from block to block."""
     heads = [m.num_kv_heads for b in model.blocks for m in b.modules() if hasattr(m, "num_kv_heads")]
     if not heads or heads == [block.attn.num_heads for block in model.blocks]:
@@ -408,7 +410,7 @@ def _kv_heads(model: nn.Module) -> Fields:
     return {"num_kv_heads": heads[0] if len(set(heads)) == 1 else tuple(heads)}
 
 
-def _norms(model: nn.Module) -> Fields:
+def _norms(model: Timms) -> Fields:
     modules = [
         module
         for name, module in model.named_modules()
@@ -420,7 +422,7 @@ def _norms(model: nn.Module) -> Fields:
     }
 
 
-def _head(model: nn.Module, block: Fields) -> Fields:
+def _head(model: Timms, block: Fields) -> Fields:
     if model.global_pool not in _POOLS:
         raise NotUnderstoodError(f"global_pool = {model.global_pool!r}")
     pool, before, after = _POOLS[model.global_pool], _is_there(model.norm), _is_there(model.fc_norm)
@@ -440,7 +442,7 @@ def _head(model: nn.Module, block: Fields) -> Fields:
     return fields
 
 
-def _attention_pool(pool: nn.Module, block: Fields) -> Fields:
+def _attention_pool(pool: Timms, block: Fields) -> Fields:
     """The fields of attention pooling that are not those of the blocks."""
     if (act := _activation(pool.mlp.act)) != block["act"]:
         raise NotUnderstoodError(f"activation {act} in attn_pool, {block['act']} in the blocks")
@@ -451,21 +453,21 @@ def _attention_pool(pool: nn.Module, block: Fields) -> Fields:
     }
 
 
-def _kind(module: nn.Module) -> str:
+def _kind(module: Timms) -> str:
     return f"{type(module).__module__}.{type(module).__qualname__}"
 
 
-def _is_there(module: nn.Module | None) -> bool:
+def _is_there(module: Timms | None) -> bool:
     return module is not None and not isinstance(module, nn.Identity)
 
 
-def _activation(module: nn.Module) -> str:
+def _activation(module: Timms) -> str:
     if _kind(module) not in _ACTIVATIONS:
         raise NotUnderstoodError(f"an activation that is a {_kind(module)}")
     return _ACTIVATIONS[_kind(module)]
 
 
-def _gain(scale: nn.Module) -> float | None:
+def _gain(scale: Timms) -> float | None:
     return scale.init_values if _is_there(scale) else None
 
 

@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 from sklearn.datasets import load_digits
 
-from vit_config import Preprocess, Recipe, ViTConfig, preset
+from vit_config import Augment, Preprocess, Recipe, ViTConfig, preset
 from vit_jax.train.sharding import make_program
 from vit_train.data import eval_batches, train_batches
 from vit_train.dataset import ImageDataset
@@ -107,7 +107,7 @@ def schemas(candidate: Candidate, seed: int) -> tuple[ViTConfig, Recipe]:
         part, _, field = name.partition(".")
         parts[part][field] = value
     cfg = preset("digits").replace(mlp_dim=2 * parts["model"]["hidden_size"], **parts["model"])
-    recipe = Recipe(warmup_epochs=10, seed=seed, augment=parts["augment"], **parts["recipe"])
+    recipe = Recipe(warmup_epochs=10, seed=seed, augment=Augment(**parts["augment"]), **parts["recipe"])
     return cfg, recipe
 
 
