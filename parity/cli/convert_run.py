@@ -16,6 +16,7 @@ from parity.cli.support.run_url import runs_here
 from vit_config import ConfigError
 from vit_config.errors import MissingFileError, UnstatedError
 from vit_config.terminal import say
+from vit_config.waiting import Waiting
 
 if TYPE_CHECKING:
     from parity.runs.run import Run
@@ -80,23 +81,25 @@ def main(argv: list[str], prog: str = "parity convert-run") -> int:
         _refuse(arguments, ("like_file",), f"goes with --to timm, hf or lightning, not {arguments.to}")
     elif out.exists() and not arguments.force:
         raise ConfigError(f"{out}: already exists; give another path, or --force")
-    run = _read_own(arguments) if own else _read_foreign(arguments)
-    notes = [*run.notes]
-    if arguments.to in NAMES:
-        if own:
-            manifest = read_manifest(source)
+    with Waiting(f"reading {source}", 1, 2) as waiting:  # what is written is read again
+        run = _read_own(arguments) if own else _read_foreign(arguments)
+        notes = [*run.notes]
+        waiting.now(f"writing {out}", 2)
+        if arguments.to in NAMES:
+            if own:
+                manifest = read_manifest(source)
+            else:
+                run, manifest = _settle(arguments, run)
+            log = source if own else None
+            notes += write_run(run, out, arguments.to, manifest, log=log, force=arguments.force)
         else:
-            run, manifest = _settle(arguments, run)
-        log = source if own else None
-        notes += write_run(run, out, arguments.to, manifest, log=log, force=arguments.force)
-    else:
-        from parity.runs.foreign import write_foreign
+            from parity.runs.foreign import write_foreign
 
-        if run.steps_per_epoch is None:
-            run = replace(run, steps_per_epoch=_steps_per_epoch(arguments, run))
-        notes += write_foreign(
-            run, out, arguments.to, like_file=arguments.like_file, force=arguments.force
-        )
+            if run.steps_per_epoch is None:
+                run = replace(run, steps_per_epoch=_steps_per_epoch(arguments, run))
+            notes += write_foreign(
+                run, out, arguments.to, like_file=arguments.like_file, force=arguments.force
+            )
     _say(arguments, run, notes)
     return 0
 
