@@ -16,7 +16,6 @@ from parity.cli.support.run_url import runs_here
 from vit_config import ConfigError
 from vit_config.errors import MissingFileError, UnstatedError
 from vit_config.terminal import say
-from vit_config.waiting import Waiting
 
 if TYPE_CHECKING:
     from parity.runs.run import Run
@@ -71,6 +70,7 @@ def main(argv: list[str], prog: str = "parity convert-run") -> int:
     arguments = parse(ConvertRun, runs_here(argv), prog=prog)
 
     from parity.runs.folder import NAMES, check_out, framework_of, read_manifest, write_run
+    from vit_config.waiting import Waiting
 
     source, out = arguments.source, arguments.out
     if not source.exists():

@@ -19,7 +19,6 @@ from parity.cli.support.run_url import runs_here
 from parity.cli.support.run_weights import weights_of
 from vit_config import ConfigError, InputError, MissingFileError
 from vit_config.terminal import complain, say
-from vit_config.waiting import Waiting
 from vit_train.frameworks import Framework
 
 if TYPE_CHECKING:
@@ -122,6 +121,7 @@ def draw_model(weights: Path, images: Path, framework: Framework) -> list[Path]:
     from parity.porting.files import load, twin_of
     from vit_config.numerics.tables import fixed_position_table, sincos1d
     from vit_config.scoring import check_labelled_images, read_labelled_images
+    from vit_config.waiting import Waiting
     from vit_train import plots
     from vit_train.metrics import Evaluation
 
@@ -192,6 +192,7 @@ def draw_photos(weights: str, photos: list[str], framework: Framework) -> list[P
     """
     from parity.porting.files import load
     from vit_config.images.pixels import prepare
+    from vit_config.waiting import Waiting
     from vit_train import plots
 
     paths = [Path(f"attention_{Path(photo).stem}.png") for photo in photos]
