@@ -51,6 +51,12 @@ MORE = [
         "only B has add 0.3 and add 0.2",
     ),
     (
+        "left out",
+        "(h := x - x.mean(-1, keepdims=True)) / jnp.sqrt((h**2).mean(-1, keepdims=True))",
+        "(h := x - jnp.zeros_like(x[..., :1])) / jnp.sqrt((h**2).mean(-1, keepdims=True))",
+        "sub",
+    ),
+    (
         "operands exchanged",
         "(x - g) * lax.rsqrt(g[None] ** 2 + b**2) * b",
         "(x - b) * lax.rsqrt(g[None] ** 2 + b**2) * g",
