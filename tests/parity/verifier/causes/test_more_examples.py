@@ -33,6 +33,12 @@ MORE = [
     ),
     ("activation", "nn.softmax(x @ w) * v[0]", "nn.sigmoid(x @ w) * v[0]", "sigmoid where A has"),
     (
+        "activation",
+        "jnp.tanh((s := nn.sigmoid(h := x @ w)) * (1 + h * (1 - s))) @ v",
+        "jnp.tanh((s := nn.sigmoid(1.702 * (h := x @ w))) * (1 + 1.702 * h * (1 - s))) @ v",
+        "the gradient of quick gelu where A has that of silu",
+    ),
+    (
         "axis",
         "jnp.tanh(nn.softmax(x @ w, 1) @ v) + nn.softmax(x @ w, 2)",
         "jnp.tanh(nn.softmax(x @ w, 2) @ v) + nn.softmax(x @ w, 2)",
