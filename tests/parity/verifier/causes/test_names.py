@@ -40,7 +40,8 @@ def test_a_table_that_every_layer_adds_is_a_term_and_no_residual():
         ("div", (Ref(0), 1), False), ("copy", (Ref(0),), False), ("add", (Ref(0), 1), True),
         ("div", (1, Ref(0)), True), ("sub", (0, Ref(0)), True), ("pow", (1.0, Ref(0)), True),
         ("div", (Ref(0), Ref(0)), True), ("exp", (Ref(0),), True), ("mul", (Ref(0), Ref(1)), True),
-        ("sub", (Ref(0), Ref(2)), False), ("mul", (Ref(0), Ref(2)), True), ("div", (Ref(0), Ref(3)), False),
+        ("sub", (Ref(0), Ref(2)), False), ("mul", (Ref(0), Ref(2)), True),
+        ("div", (Ref(0), Ref(3)), False),
     ],
 )  # fmt: skip
 def test_what_changes_nothing_whatever_it_is_given_stands_for_nothing(name, operands, may):
