@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
+
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 
 from parity.measure.traces import record
 from parity.verifier.recordings import Recorded, compare_sides
 from parity.verifier.recordings.diagnosis import diagnose
+from parity.verifier.recordings.diagnosis_report import print_diagnosis
 from tests.parity.verifier.recordings.test_step_causes import (
     MASK,
     RATE,
@@ -146,6 +150,9 @@ def test_a_mean_in_float32_is_a_difference_in_float64(tmp_path):
     assert found.first is not None
     assert (found.verdict, found.first.stage) == ("DIFFERENT", "moments")
     assert 1e-9 < found.first.judged.error < 1e-6
+    shown = io.StringIO()
+    print_diagnosis(diagnose(found), Console(file=shown, width=200))
+    assert "parity diff FILE.py:a FILE.py:b --gradients" in shown.getvalue()
 
 
 @pytest.mark.usefixtures("x64")
