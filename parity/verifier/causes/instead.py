@@ -61,7 +61,7 @@ def _number(operand: Any, program: Program) -> Any:
     not of one number."""
     while isinstance(operand, Ref):
         op = program.operations[operand.index]
-        if not (op.is_layout or op.name == "full"):
+        if not op.operands or not (op.is_layout or op.name == "full"):  # what is patched reads nothing
             return _FILLED.get(op.name)
         operand = op.operands[0]
     return operand if isinstance(operand, int | float) else None
