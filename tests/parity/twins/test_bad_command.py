@@ -173,7 +173,7 @@ def test_a_command_has_its_other_names_yet(name, capsys):
         assert main([each, "nowhere.py:a", "nowhere.py:b"]) == 2
         said.append(capsys.readouterr())
     assert said[0] == said[1]
-    assert "parity diff: nowhere.py:a" in said[0].err
+    assert said[0].err.startswith("parity diff: nowhere.py")
 
 
 def test_an_unknown_command_lists_the_commands(capsys):
