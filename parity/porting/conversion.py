@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -13,6 +15,7 @@ from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.conversion_plan import Target, asked_at_once, plan
 from parity.porting.dialects.sidecars import texts, unsaid
 from parity.porting.formats import (
+    write_equinox,
     write_hdf5,
     write_msgpack,
     write_npz,
@@ -20,6 +23,7 @@ from parity.porting.formats import (
     write_torch,
 )
 from parity.porting.formats.base import Progress
+from parity.porting.formats.equinox import METADATA
 from parity.porting.formats.flatten import nested
 from parity.porting.opened import BRANCH
 from parity.porting.provenance import Hop, digest_of_source, to_json
@@ -197,18 +201,26 @@ class Writing:
             write_npz(path, tensors, **said, **options)
         elif kind == "hdf5":
             write_hdf5(path, tensors, **options)
+        elif kind == "equinox":
+            told = json.loads(self.files[METADATA])["model_config"]
+            write_equinox(path, tensors, told, **options)
         elif kind == "msgpack":
             write_msgpack(path, nested(tensors, "/"), **options)
         else:
             write_torch(path, tensors, wrapper=wrapper, **said, **options)
 
+    @cached_property
+    def files(self) -> dict[str, str]:
+        """The texts of the target's config files, by name."""
+        target = self.target
+        return texts(target.dialect, target.state.config, target.metadata, target.text)
+
     def to_folder(self, path: Path) -> None:
         """Write the tensors, and the config files of the target beside them."""
         dialect = self.target.dialect
-        files = texts(dialect, self.target.state.config, self.target.metadata, self.target.text)
         with atomic_folder(path, force=self.force) as folder:
             self.to_file(folder / dialect.weights_name, dialect.container)
-            for name, text in files.items():
+            for name, text in self.files.items():
                 (folder / name).write_text(text, encoding="utf-8")
             if self.target.text is not None:
                 copy_tokenizer(self.target.source.path, folder)
