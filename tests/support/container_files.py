@@ -124,7 +124,7 @@ def write_each(folder: Path) -> dict[str, Path]:
     tensors = OrderedDict((name, tensor_of(array)) for name, array in found.items())
     paths = {kind: folder / kind for kind in (
         "safetensors", "sealed", "torch", "legacy", "torchscript", "npz", "deflated", "msgpack", "hdf5",
-        "equinox", "lz4",
+        "equinox", "lz4", "gguf",
     )}  # fmt: skip
     safetensors.torch.save_file(dict(tensors), paths["safetensors"], {"format": "pt"})
     write_safetensors(paths["sealed"], stored(found), {"vit.dialect": "other"}, sealed=True, force=True)
@@ -147,4 +147,5 @@ def write_each(folder: Path) -> dict[str, Path]:
     about = {"model_config": told, "equimo_version": VERSION}
     (folder / METADATA).write_text(json.dumps(about))
     shutil.copy(EQUIMO, paths["lz4"])
+    shutil.copy(EQUIMO.with_name("tower1.gguf"), paths["gguf"])
     return paths

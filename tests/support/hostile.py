@@ -256,6 +256,13 @@ def _lz4(folder: Path) -> Path:
     return folder
 
 
+def _gguf(folder: Path, *parts: int | bytes) -> Path:
+    """A GGUF of these parts, its numbers of eight bytes."""
+    content = b"".join(each if isinstance(each, bytes) else struct.pack("<Q", each) for each in parts)
+    (folder / "a.gguf").write_bytes(b"GGUF\x03\0\0\0" + content)
+    return folder / "a.gguf"
+
+
 FILES: dict[str, Callable[[Path], Path]] = {
     "tensors of one number each": _expanded,
     "shards of one such tensor each": _shards,
@@ -290,6 +297,12 @@ FILES: dict[str, Callable[[Path], Path]] = {
     "a leaf of 2^44 bytes": lambda folder: _equinox(folder, _leaf(2**42)),
     "a depth of 10^15": lambda folder: _equinox(folder, _leaf(1), 9, depths=[10**15]),
     "a letter that stands for gigabytes": _lz4,
+    "10^15 entries": lambda folder: _gguf(folder, 0, 10**15),
+    "a text of 10^15 letters": lambda folder: _gguf(folder, 0, 1, 10**15),
+    "100,000 tensors of no values": lambda folder: _gguf(
+        folder, 10**5, 0, (b"\0" * 8 + b"\x01\0\0\0" + bytes(20)) * 10**5
+    ),
+    "a tensor of 2^44 bytes": lambda folder: _gguf(folder, 1, 0, 1, b"w\x01\0\0\0", 2**42, bytes(12)),
     "a name of 20 MB": lambda folder: _header(
         folder,
         json.dumps({"w" * 20_000_000: {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}}).encode(),

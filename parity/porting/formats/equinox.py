@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from parity.porting.formats.base import Container, Progress, Stored
+from parity.porting.formats.base import Container, Progress, Stored, lying_at
 from parity.porting.formats.budget import Budget
 from parity.porting.formats.lz4 import read_archive
 from parity.porting.formats.npz import array_header, npy_header
@@ -144,7 +144,7 @@ def _named(path: Path, opened: Any, size: int, said: Any, budget: Budget) -> Con
             f" load it by Equimo {VERSION}, and save it again"
         )
     with opened() as file:
-        arrays = list(_arrays(file, opened, size, budget))
+        arrays = list(_arrays(path, file, opened, size, budget))
     names = list(islice(leaves(told), len(arrays) + 1))
     if len(names) != len(arrays):
         more = "more" if len(names) > len(arrays) else len(names)
@@ -160,25 +160,15 @@ def _named(path: Path, opened: Any, size: int, said: Any, budget: Budget) -> Con
     return Container(path, (path,), KIND, tensors, sidecars={METADATA: said})
 
 
-def _arrays(file: BinaryIO, opened: Any, size: int, budget: Budget) -> Iterator[Stored]:
+def _arrays(path: Path, file: BinaryIO, opened: Any, size: int, budget: Budget) -> Iterator[Stored]:
     while (begin := file.tell()) < size:
         budget.objects(_LEAF)
         shape, fortran, dtype = array_header(file, f"the array at byte {begin}")
         start, nbytes = file.tell(), math.prod(shape) * dtype.itemsize
         if fortran or dtype.kind in "SU" or start + nbytes > size:
             raise ValueError(f"the array at byte {begin}, {shape} of {dtype}, is not whole, or no leaf")
-        yield _stored(opened, start, shape, dtype)
+        yield lying_at(opened, start, shape, dtype, path)
         file.seek(start + nbytes)
-
-
-def _stored(opened: Any, start: int, shape: tuple[int, ...], dtype: np.dtype) -> Stored:
-    def load() -> np.ndarray:
-        with opened() as file:
-            file.seek(start)
-            values = np.frombuffer(file.read(math.prod(shape) * dtype.itemsize), dtype)
-        return np.asarray(values.reshape(shape), dtype.newbyteorder("="))
-
-    return Stored(shape, dtype.newbyteorder("="), load)
 
 
 def write_equinox(

@@ -12,6 +12,8 @@ from parity.porting.formats.base import Container, guarded
 from parity.porting.formats.budget import Budget, budget_of
 from parity.porting.formats.equinox import NAMELESS, read_equimo, read_equinox
 from parity.porting.formats.flatten import Flat
+from parity.porting.formats.gguf import MAGIC as GGUF
+from parity.porting.formats.gguf import read_gguf
 from parity.porting.formats.hdf5 import KIND, MAGIC, read_hdf5
 from parity.porting.formats.lz4 import MAGIC as LZ4
 from parity.porting.formats.npz import array_header
@@ -38,7 +40,6 @@ _HINTS = {
     b"\x89PNG": "is an image, not a checkpoint",
     b"\xff\xd8\xff": "is an image, not a checkpoint",
     b"GIF8": "is an image, not a checkpoint",
-    b"GGUF": "is a GGUF file (llama.cpp, ggml); give the checkpoint it was made from",
     b"vers": "is a pointer of Git LFS, not the file; fetch it with `git lfs pull`",
 }
 
@@ -72,6 +73,8 @@ def read_file(path: Path, budget: Budget | None = None) -> Container:
         if _is_one_array(path):
             raise WeightsError(f"{path}: is one array of numpy, which has no name; give an .npz")
         return read_equinox(path, budget)
+    if head.startswith(GGUF):
+        return read_gguf(path, budget)
     if head.startswith(LZ4):
         return read_equimo(path, budget)
     if head.startswith(b"{") and b"\n" + _ARRAY in _first_line(path):

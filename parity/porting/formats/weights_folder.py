@@ -30,11 +30,11 @@ WEIGHTS = (
 
 ENDINGS = (
     ".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".npz", ".msgpack", ".h5", ".keras", ".eqx",
-    ".tar.lz4",
+    ".tar.lz4", ".gguf",
 )  # fmt: skip
 """Suffixes of weights files by other names, of which a folder must have only one."""
 
-OTHERS = (".onnx", ".gguf", ".npy")
+OTHERS = (".onnx", ".npy")
 """Suffixes of files that cannot be read; one is opened, for its precise error, if there is no other."""
 
 SHARD = ".distcp"
