@@ -12,6 +12,7 @@ from parity.porting.formats.base import Container, Stored, guarded
 from parity.porting.formats.deepspeed import find_zero, read_zero
 from parity.porting.formats.distributed import is_distributed, read_distributed
 from parity.porting.formats.equinox import write_equinox
+from parity.porting.formats.fairscale import is_fairscale, read_fairscale
 from parity.porting.formats.hdf5_writer import write_hdf5
 from parity.porting.formats.msgpack_writer import write_msgpack
 from parity.porting.formats.npz import write_npz
@@ -66,6 +67,7 @@ def open_container(path: str | Path) -> Container:
             container = read_shards(path, read_file)
         else:
             container = read_file(path)
+            container = read_fairscale(container) if is_fairscale(container) else container
         return replace(container, sidecars={**read_sidecars(path.parent), **container.sidecars})
 
 
