@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ from parity.porting.formats import (
     write_torch,
 )
 from parity.porting.formats.base import Progress
-from parity.porting.formats.equinox import METADATA
 from parity.porting.formats.flatten import nested
 from parity.porting.opened import BRANCH
 from parity.porting.provenance import Hop, digest_of_source, to_json
@@ -44,7 +42,6 @@ SUFFIXES = {
     ".bin": "torch",
 }
 """File format by suffix."""
-
 
 UNKNOWN = "0" * 64
 """Placeholder for a digest that is still being computed."""
@@ -202,8 +199,7 @@ class Writing:
         elif kind == "hdf5":
             write_hdf5(path, tensors, **options)
         elif kind == "equinox":
-            told = json.loads(self.files[METADATA])["model_config"]
-            write_equinox(path, tensors, told, **options)
+            write_equinox(path, tensors, self.files, **options)
         elif kind == "msgpack":
             write_msgpack(path, nested(tensors, "/"), **options)
         else:
@@ -212,8 +208,8 @@ class Writing:
     @cached_property
     def files(self) -> dict[str, str]:
         """The texts of the target's config files, by name."""
-        target = self.target
-        return texts(target.dialect, target.state.config, target.metadata, target.text)
+        it = self.target
+        return texts(it.dialect, it.state.config, it.metadata, it.text)
 
     def to_folder(self, path: Path) -> None:
         """Write the tensors, and the config files of the target beside them."""

@@ -143,9 +143,9 @@ def write_each(folder: Path) -> dict[str, Path]:
     told = {"depths": [], "use_global_pos_embed": False, "class_token": False, "reg_tokens": 0}
     leaves = ("patch_embed.proj.weight", "patch_embed.proj.bias", "norm.weight", "norm.bias",
               "head.weight", "head.bias")  # fmt: skip
-    write_equinox(paths["equinox"], {name: Stored.of(found["w"]) for name in leaves}, told, force=True)
-    about = {"model_config": told, "equimo_version": VERSION}
-    (folder / METADATA).write_text(json.dumps(about))
+    files = {METADATA: json.dumps({"model_config": told, "equimo_version": VERSION})}
+    write_equinox(paths["equinox"], {name: Stored.of(found["w"]) for name in leaves}, files, force=True)
+    (folder / METADATA).write_text(files[METADATA])
     shutil.copy(EQUIMO, paths["lz4"])
     shutil.copy(EQUIMO.with_name("tower1.gguf"), paths["gguf"])
     return paths

@@ -93,6 +93,8 @@ ENTRIES = (
 class EquimoSettings:
     """The arguments of the VisionTransformer in ``metadata.json``."""
 
+    file = METADATA
+
     def recognise(self, sidecars: Mapping[str, Any]) -> bool:
         """Return whether the file is of a VisionTransformer."""
         return {"dim", "depths", "num_heads"} <= {*sidecars[METADATA]["model_config"]}

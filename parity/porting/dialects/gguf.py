@@ -43,7 +43,8 @@ PROJECTORS = (
 )
 """Kinds of model whose tower is the plain one; others turn queries by angles, or look at windows."""
 VISION = "clip.vision"
-Entry = partial(Key, file=f"its {KIND} header")
+HEADER = f"its {KIND} header"
+Entry = partial(Key, file=HEADER)
 ENTRIES = (
     Entry(f"{VISION}.image_size", "image_size", None, lambda side: (int(side),) * 2),
     Entry(f"{VISION}.patch_size", "patch_size", None, lambda side: (int(side),) * 2),
@@ -57,6 +58,8 @@ ENTRIES = (
 class GgufSettings:
     """The entries of the file's own header."""
 
+    file = HEADER
+
     def recognise(self, sidecars: Mapping[str, Any]) -> bool:
         """Return whether the entries tell of a vision tower."""
         return f"{VISION}.block_count" in sidecars[KIND]
@@ -67,13 +70,18 @@ class GgufSettings:
         kind = told.get("clip.projector_type", told.get(f"{VISION}.projector_type", PROJECTORS[0]))
         if kind not in PROJECTORS:
             raise ConfigError(
-                f"its {KIND} header: projector_type = {kind}, whose tower is no plain CLIP or SigLIP;"
+                f"{HEADER}: projector_type = {kind}, whose tower is no plain CLIP or SigLIP;"
                 f" those of {', '.join(PROJECTORS)} are"
             )
         for entry in ENTRIES:
             found |= entry.into_fields(told)
         gelu, silu = (told.get(f"clip.use_{each}", False) for each in ("gelu", "silu"))
         return {**found, "act": "gelu_tanh" if gelu else "silu" if silu else "quick_gelu"}
+
+    def notes(self, sidecars: Mapping[str, Any], section: str) -> list[str]:
+        """Return a note on the activation."""
+        said = "its library computes every GELU by tanh; --override act=gelu for a model that was"
+        return [f"{said} trained with the exact one"] * bool(sidecars[KIND].get("clip.use_gelu"))
 
     def metadata(self, sidecars: Mapping[str, Any], fields: Mapping[str, Any]) -> Metadata:
         """Return nothing: the header has a mean and a deviation, but not how images are resized."""
@@ -94,9 +102,7 @@ def _dialect(name: str, title: str, table: Table, pool: str, **own: Any) -> Dial
         settings=GgufSettings(),
         ignored=("mm.*", "a.*", "t.*", "adapter.*", "model.*", "v.boi", "v.eoi", "v.image_newline"),
         writes=False,
-        note=f"its library computes GELU by tanh, whatever the model was trained with"
-        f" (--override act=gelu);"
-        f" it pools nothing, and pool = {pool} changes no token",
+        note=f"its library pools nothing; pool = {pool} is the schema's, and changes no token",
         **own,
     )
 

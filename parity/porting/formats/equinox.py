@@ -7,6 +7,7 @@ VisionTransformer. Its archives (``.tar.lz4``) are unpacked in memory.
 from __future__ import annotations
 
 import io
+import json
 import math
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -174,7 +175,7 @@ def _arrays(path: Path, file: BinaryIO, opened: Any, size: int, budget: Budget) 
 def write_equinox(
     path: str | Path,
     tensors: Mapping[str, Stored],
-    told: Mapping[str, Any],
+    files: Mapping[str, str],
     progress: Progress = ignore,
     *,
     force: bool = False,
@@ -183,7 +184,7 @@ def write_equinox(
     """Write the leaves of Equimo's VisionTransformer in the order of its tree.
 
     Args:
-        told: arguments of its constructor.
+        files: the text of ``metadata.json`` by that name, with the arguments of its constructor.
         progress: called with the number of bytes just written.
         force: replace an existing file.
         check: called with the path of the finished file before it gets its name.
@@ -193,6 +194,7 @@ def write_equinox(
         MissingFileError: the folder to write in does not exist.
         WeightsError: a tensor cannot be read.
     """
+    told = json.loads(files[METADATA])["model_config"]
     with atomic_file(path, force=force, check=check) as file:
         for name, value in leaves(told):
             stored = tensors[name] if value is None else Stored.of(np.asarray(value))
