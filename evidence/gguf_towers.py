@@ -24,9 +24,10 @@ INTRODUCTION = """# Vision towers of llama.cpp
 
 For those whose tower is in a GGUF file (`mmproj`).
 
-`parity convert mmproj.gguf tower.safetensors --to parity` reads the floating-point types (F32, F16, BF16)
-of plain CLIP and SigLIP towers; quantised files and other towers are refused by name. Such files are not
-written. LLaVA's lack CLIP's last block and norm, which it does not use, and transformers' class has.
+`parity convert mmproj.gguf tower.safetensors --to parity` reads the floating-point types (F32, F16,
+BF16) of plain CLIP and SigLIP towers; quantised files and other towers are refused by name. Such files
+are not written. LLaVA's lack CLIP's last block and norm, which LLaVA never uses; transformers' class has
+them.
 
 Written by `python -m evidence.gguf_towers --write docs/gguf.md` on {day}, with gguf {gguf} and
 transformers {transformers}. Each tower is transformers' own, built tiny, and written by the library and
