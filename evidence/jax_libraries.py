@@ -4,9 +4,9 @@
         [--write docs/jax_libraries.md] [--trees tests/support/jax_trees.json]
 
 BONSAI and JIMM are checkouts of jax-ml/bonsai and of pythoncrazy/jimm (its `src`), which no index has;
-keras-hub is installed. Each model is built tiny, drawn anew in float64 and saved as its users do.
-Bonsai's DINOv3 turns queries and keys in bfloat16; here it is run with float64 in its place. What is
-left are parts that the libraries compute in float32. Exit status 1 if an error is above 1e-6.
+keras-hub and equimo are installed. Each model is built tiny, drawn anew in float64 and saved as its
+users do. Bonsai's DINOv3 turns queries and keys in bfloat16; here it is run with float64 in its place.
+What is left are parts that the libraries compute in float32. Exit status 1 if an error is above 1e-6.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from vit_config import Rope
 LIMIT = 1e-6
 INTRODUCTION = """# Libraries of JAX and Keras
 
-For those whose Vision Transformer is of bonsai, jimm or KerasHub.
+For those whose Vision Transformer is of bonsai, Equimo, jimm or KerasHub.
 
 Written by `python -m evidence.jax_libraries --write docs/jax_libraries.md` on {day}, with bonsai
-at 3628425 (2026-03-27), jimm at 73f4bfb (2025-07-19), keras {keras} and keras-hub {keras_hub}.
-Each model is the library's own class, built tiny, drawn anew and saved as its users save it. `out` is
-the largest relative difference between what it makes of images and what both twins make of them, in
-float64 but for what the library computes in float32; `back` is that of the same class after it loaded
-what was written back.
+at 3628425 (2026-03-27), jimm at 73f4bfb (2025-07-19), equimo {equimo}, keras {keras} and keras-hub
+{keras_hub}. Each model is the library's own class, built tiny, drawn anew and saved as its users save
+it. `out` is the largest relative difference between what it makes of images and what both twins make
+of them, in float64 but for what the library computes in float32; `back` is that of the same class after
+it loaded what was written back.
 
 | model | saved as | dialect | out | back |
 |---|---|---|---|---|
@@ -122,6 +122,65 @@ def _bonsai() -> Iterator[Case]:
             norm_eps=1e-5, num_heads=3, image_size=(12, 8), act={"gelu": "gelu_tanh"}.get(act, act),
             rope=Rope(kind="centered", theta=50.0, pairs="half"),
         )  # fmt: skip
+
+
+def _equimo() -> Iterator[Case]:
+    import equinox as eqx  # pyright: ignore[reportMissingImports]
+    from equimo.io import load_weights, save_model  # pyright: ignore[reportMissingImports]
+    from equimo.models.vit import VisionTransformer  # pyright: ignore[reportMissingImports]
+
+    plain = {"img_size": 12, "in_channels": 3, "dim": 24, "patch_size": 4, "num_heads": [3],
+             "depths": [2], "num_classes": 5}  # fmt: skip
+
+    def run(model: Any) -> Run:
+        return lambda images: np.stack(
+            [model(jnp.asarray(each).transpose(2, 0, 1), inference=True) for each in images]
+        )
+
+    def case(name: str, packed: bool, **changes: Any) -> Case:
+        told = {**plain, **changes}
+        model, rng = VisionTransformer(**told, key=jax.random.key(0)), np.random.default_rng(0)
+
+        def is_weight(path: Any, leaf: Any) -> bool:
+            return eqx.is_array(leaf) and "freqs" not in jax.tree_util.keystr(path)
+
+        def draw(path: Any, leaf: Any) -> Any:
+            if not is_weight(path, leaf):
+                return leaf
+            gain = float(leaf.ndim == 1 and "bias" not in jax.tree_util.keystr(path))
+            return jnp.asarray(gain + 0.2 * rng.standard_normal(leaf.shape))
+
+        model = jax.tree_util.tree_map_with_path(draw, model)
+
+        def save(folder: Path) -> Path:
+            path = folder / ("model.tar.lz4" if packed else "model")
+            save_model(path, model, told, compression=packed)
+            return path
+
+        def reload(folder: Path) -> Run:
+            read = json.loads((folder / "metadata.json").read_text())["model_config"]
+            fresh = VisionTransformer(**read, key=jax.random.key(1))
+            wide = jax.tree_util.tree_map_with_path(  # its layer scales are float32 whatever is asked
+                lambda path, leaf: leaf.astype(float) if is_weight(path, leaf) else leaf, fresh
+            )
+            return run(load_weights(wide, path=folder))
+
+        return Case(name, ".tar.lz4" if packed else "folder", save, run(model), reload, {})
+
+    yield case("Equimo's ViT", True, reg_tokens=0, global_pool="token", act_layer="exactgelu")
+    yield case("Equimo's ViT, registers, groups of blocks", False, depths=[1, 2], num_heads=[3, 3],
+               qk_norm=True, init_values=0.1, use_mask_token=True, drop_path_rate=0.1)  # fmt: skip
+    yield case("Equimo's ViT, patches alone, no biases", False, class_token=False, reg_tokens=0,
+               global_pos_embed_cls=False, qkv_bias=False, proj_bias=False, ffn_bias=False,
+               num_classes=0, eps=1e-3)  # fmt: skip
+    yield case("Equimo's ViT, packed gate", True, ffn_layer="swiglufused", mlp_ratio=3.5,
+               global_pos_embed_reg=True, global_pool="token")  # fmt: skip
+    yield case("Equimo's ViT, rotary positions", False, num_heads=3, use_global_pos_embed=False,
+               use_local_pos_embed=True, dynamic_img_size=True, ffn_layer="swiglu",
+               local_pos_embed_config_patch={"strategy": "period", "base": 50.0, "dtype": "float64",
+                                             "periods_dtype": "float64"},
+               untie_global_and_local_cls_norm=True, init_values=0.1, num_classes=0,
+               global_pool="token")  # fmt: skip
 
 
 def _jimm() -> Iterator[Case]:
@@ -206,7 +265,7 @@ def main() -> int:
     arguments = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     lines, trees, worst = [], {}, 0.0
-    for cases in (_bonsai, _jimm, _keras):
+    for cases in (_bonsai, _equimo, _jimm, _keras):
         for case in cases():
             with tempfile.TemporaryDirectory() as folder:
                 source, out, back = _line(case, Path(folder))
@@ -221,7 +280,7 @@ def main() -> int:
                 "names": {name: each.shape for name, each in source.tensors.items()},
             }
     if arguments.write:
-        told = {name: version(name.replace("_", "-")) for name in ("keras", "keras_hub")}
+        told = {name: version(name.replace("_", "-")) for name in ("equimo", "keras", "keras_hub")}
         text = INTRODUCTION.format(day=date.today(), **told) + "\n".join(lines) + "\n"
         arguments.write.write_text(text, encoding="utf-8")
     if arguments.trees:

@@ -130,13 +130,16 @@ def _classes(recipe: Recipe) -> Iterator[str]:
 def _on_devices(recipe: Recipe) -> Iterator[str]:
     if recipe.device_side is None:
         return
-    for name, usual in ON_DEVICES.items():
-        if (found := attrgetter(name)(recipe)) != usual:
-            yield (
-                f"device_side = {recipe.device_side} with {name} = {json.dumps(found)}: the devices make"
-                f" torchvision's crops, flips, jitter, erasing and mixing; set {name} ="
-                f" {json.dumps(usual)}, or leave device_side out"
-            )
+    values = {name: (attrgetter(name)(recipe), usual) for name, usual in ON_DEVICES.items()}
+    wrong = {name: each for name, each in values.items() if each[0] != each[1]}
+    if wrong:
+        found, wanted = (
+            ", ".join(f"{name} = {json.dumps(each[i])}" for name, each in wrong.items()) for i in (0, 1)
+        )
+        yield (
+            f"device_side = {recipe.device_side} with {found}: the devices make torchvision's crops,"
+            f" flips, jitter, erasing and mixing; set {wanted}, or leave device_side out"
+        )
 
 
 ON_DEVICES = {

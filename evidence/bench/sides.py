@@ -52,12 +52,15 @@ def make_side(name: str, model: str, batch_size: int, dtype: Dtype = "float32") 
     return SIDES[name](model, cfg, dtype, images, labels)
 
 
-def _vit_jax(kernel: Literal["reference", "xla", "cudnn"]) -> Callable[..., Side]:
-    return partial(_side_jax, kernel)
+def _vit_jax(
+    kernel: Literal["reference", "xla", "cudnn"], remat: Literal["none", "full"] = "none"
+) -> Callable[..., Side]:
+    return partial(_side_jax, kernel, remat)
 
 
 def _side_jax(
     kernel: Literal["reference", "xla", "cudnn"],
+    remat: Literal["none", "full"],
     model: str,
     cfg: ViTConfig,
     dtype: Dtype,
@@ -71,6 +74,7 @@ def _side_jax(
     from vit_jax.compiling import compiler_options
     from vit_jax.functional import make_apply
     from vit_jax.host_memory import keep_freed_memory
+    from vit_jax.scanned import Loop
     from vit_jax.step import init_state, make_train_step
 
     keep_freed_memory()  # as train.py does
@@ -79,7 +83,8 @@ def _side_jax(
     recipe = Recipe(kernel=kernel, dtype="bfloat16" if dtype == "bfloat16" else "float32")
     state = jax.jit(lambda: init_state(cfg, recipe, 1000))()
     options = compiler_options(jax.default_backend())
-    train_step = jax.jit(make_train_step(cfg, recipe, 1000), donate_argnums=0, compiler_options=options)
+    pure_step = make_train_step(cfg, recipe, 1000, loop=Loop(remat=remat))
+    train_step = jax.jit(pure_step, donate_argnums=0, compiler_options=options)
     apply = make_apply(cfg, kernel=kernel)
 
     def logits(params: dict[str, jax.Array], images: jax.Array) -> jax.Array:
@@ -245,6 +250,7 @@ SIDES: dict[str, Callable[..., Side]] = {
     "vit_jax": _vit_jax("reference"),
     "vit_jax-xla": _vit_jax("xla"),
     "vit_jax-cudnn": _vit_jax("cudnn"),
+    "vit_jax-remat": _vit_jax("reference", "full"),
     "vit_torch": _vit_torch(False),
     "vit_torch-reference": _vit_torch(False, "reference"),
     "vit_torch-compiled": _vit_torch(True),

@@ -47,8 +47,10 @@ def main(argv: list[str], prog: str = "parity compare-runs") -> int:
     if arguments.json is not None:
         check_writable(arguments.json)
     from parity.runs.compare import compare_runs, print_comparison, to_dict
+    from vit_config.waiting import Waiting
 
-    found = compare_runs(arguments.a, arguments.b, arguments.step)
+    with Waiting("looking into both folders") as waiting:
+        found = compare_runs(arguments.a, arguments.b, arguments.step, told=waiting.now)
     print_comparison(found, limit, screen(110))
     if arguments.json is not None:
         write_json(arguments.json, to_dict(found, limit))

@@ -70,6 +70,7 @@ def main(argv: list[str], prog: str = "parity convert-run") -> int:
     arguments = parse(ConvertRun, runs_here(argv), prog=prog)
 
     from parity.runs.folder import NAMES, check_out, framework_of, read_manifest, write_run
+    from vit_config.waiting import Waiting
 
     source, out = arguments.source, arguments.out
     if not source.exists():
@@ -80,23 +81,25 @@ def main(argv: list[str], prog: str = "parity convert-run") -> int:
         _refuse(arguments, ("like_file",), f"goes with --to timm, hf or lightning, not {arguments.to}")
     elif out.exists() and not arguments.force:
         raise ConfigError(f"{out}: already exists; give another path, or --force")
-    run = _read_own(arguments) if own else _read_foreign(arguments)
-    notes = [*run.notes]
-    if arguments.to in NAMES:
-        if own:
-            manifest = read_manifest(source)
+    with Waiting(f"reading {source}", 1, 2) as waiting:  # what is written is read again
+        run = _read_own(arguments) if own else _read_foreign(arguments)
+        notes = [*run.notes]
+        waiting.now(f"writing {out}", 2)
+        if arguments.to in NAMES:
+            if own:
+                manifest = read_manifest(source)
+            else:
+                run, manifest = _settle(arguments, run)
+            log = source if own else None
+            notes += write_run(run, out, arguments.to, manifest, log=log, force=arguments.force)
         else:
-            run, manifest = _settle(arguments, run)
-        log = source if own else None
-        notes += write_run(run, out, arguments.to, manifest, log=log, force=arguments.force)
-    else:
-        from parity.runs.foreign import write_foreign
+            from parity.runs.foreign import write_foreign
 
-        if run.steps_per_epoch is None:
-            run = replace(run, steps_per_epoch=_steps_per_epoch(arguments, run))
-        notes += write_foreign(
-            run, out, arguments.to, like_file=arguments.like_file, force=arguments.force
-        )
+            if run.steps_per_epoch is None:
+                run = replace(run, steps_per_epoch=_steps_per_epoch(arguments, run))
+            notes += write_foreign(
+                run, out, arguments.to, like_file=arguments.like_file, force=arguments.force
+            )
     _say(arguments, run, notes)
     return 0
 

@@ -34,6 +34,8 @@ COMMANDS = {
     "list": "list the models, the dialects, or the deliberate mistakes that checks must catch",
     "inspect": "show what a preset or checkpoint consists of, layer by layer",
 }
+OTHER_NAMES = {"locate": "diff", "diagnose": "diff"}
+"""Names that commands had before, which version 0.1 still takes."""
 INTERRUPTED = 130
 """Exit status after Ctrl-C; shells give it for SIGINT."""
 FAULT = 70
@@ -79,10 +81,11 @@ def _main(argv: list[str]) -> int:
 
         say(f"parity {versions().get('vit-parity', 'from a source tree that is not installed')}")
         return 0
-    if argv[0] not in COMMANDS:
-        complain(f"parity: no command {argv[0]!r}; the commands are {', '.join(COMMANDS)}")
+    command = OTHER_NAMES.get(argv[0], argv[0])
+    if command not in COMMANDS:
+        complain(f"parity: no command {command!r}; the commands are {', '.join(COMMANDS)}")
         return 2
-    return run(argv[0], argv[1:])
+    return run(command, argv[1:])
 
 
 def run(command: str, argv: Sequence[str], *, prog: str | None = None) -> int:

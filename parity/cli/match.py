@@ -43,6 +43,7 @@ def main(argv: list[str], prog: str = "parity match") -> int:
     from parity.verifier.match.table_text import table_text
     from vit_config.files.atomic import check_writable, write_atomically
     from vit_config.screen import screen
+    from vit_config.waiting import Waiting
 
     if len(arguments.files) != 2:
         raise ConfigError(
@@ -51,7 +52,8 @@ def main(argv: list[str], prog: str = "parity match") -> int:
     for path in (arguments.json, arguments.table):
         if path is not None:
             check_writable(path)
-    matched = match(*map(read_leaves, arguments.files))
+    with Waiting("opening both files") as waiting:
+        matched = match(*map(read_leaves, arguments.files), told=waiting.now)
     table = table_text(matched, arguments.files[1].name) if arguments.table else ""
     if arguments.json:
         content = {

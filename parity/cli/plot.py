@@ -6,6 +6,7 @@ import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -120,11 +121,12 @@ def draw_model(weights: Path, images: Path, framework: Framework) -> list[Path]:
     from parity.porting.files import load, twin_of
     from vit_config.numerics.tables import fixed_position_table, sincos1d
     from vit_config.scoring import check_labelled_images, read_labelled_images
+    from vit_config.waiting import Waiting
     from vit_train import plots
     from vit_train.metrics import Evaluation
 
     written: dict[str, plots.Figure] = {}
-    with _wide(framework):
+    with _wide(framework), Waiting("reading the model") as waiting:
         loaded = load(weights, framework=framework)
         cfg = loaded.config
         table = fixed_position_table(cfg, cfg.grid)
@@ -142,7 +144,11 @@ def draw_model(weights: Path, images: Path, framework: Framework) -> list[Path]:
         preprocess = check_labelled_images(cfg, loaded.preprocess, data)
         names = preprocess.class_names or [str(label) for label in range(cfg.num_classes)]
         ready = (data.images[begin : begin + BATCH] for begin in range(0, len(data.images), BATCH))
-        logits = np.concatenate([loaded.of_batch(preprocess.normalise(each)) for each in ready])
+        count = len(data.images)
+        waiting.now(f"running the model on {count:,} images", count, NUM_IMAGES)
+        batches = waiting.over(ready, ceil(count / BATCH))
+        logits = np.concatenate([loaded.of_batch(preprocess.normalise(each)) for each in batches])
+        waiting.now("drawing", NUM_IMAGES)
         answers = [[row.argmax()] for row in logits]
         labels = [[each] if np.ndim(each) == 0 else np.flatnonzero(each) for each in data.labels]
         if preprocess.several_labels:
@@ -159,9 +165,9 @@ def draw_model(weights: Path, images: Path, framework: Framework) -> list[Path]:
             preprocess,
             [f"is {label}\nsays {answer}" for label, answer in told],
         )
-    folder = weights.parent
-    for name, figure in written.items():
-        plots.save_png(figure, folder / name)
+        folder = weights.parent
+        for name, figure in written.items():
+            plots.save_png(figure, folder / name)
     return [folder / name for name in written]
 
 
@@ -186,15 +192,17 @@ def draw_photos(weights: str, photos: list[str], framework: Framework) -> list[P
     """
     from parity.porting.files import load
     from vit_config.images.pixels import prepare
+    from vit_config.waiting import Waiting
     from vit_train import plots
 
     paths = [Path(f"attention_{Path(photo).stem}.png") for photo in photos]
     if twice := {path for path in paths if paths.count(path) > 1}:
         raise ConfigError(f"{min(twice)}: two images would be drawn as this file; give them one by one")
-    with _wide(framework):
+    with _wide(framework), Waiting("reading the model") as waiting:
         loaded = load(weights, framework=framework)
         preprocess = stated_preprocess(loaded)
-        for photo, path in zip(photos, paths, strict=True):
+        waiting.now("drawing", len(photos))
+        for photo, path in waiting.over(zip(photos, paths, strict=True), len(photos)):
             pixels = prepare(photo, loaded.config.image_size, preprocess)[None]
             title = Path(photo).name
             if loaded.has_classes:

@@ -168,6 +168,8 @@ def _lines(
             if best.bound == "compute":  # products alone: other work is not counted
                 mfu = "bound by compute, which says nothing of the MFU"
             yield "at best", f"{best.seconds * 1e3:.3g} ms a step, {rate:,.0f} images/s, {mfu}"
+    if recipe.device_side is not None:
+        yield "left out", "the changes of images on the devices, a program of its own before each step"
     took = f"in {flight.compile_seconds:.3g} s"
     yield "compiled", f"{took}; {flight.cpu_seconds:.3g} s of CPU time with tracing"
 

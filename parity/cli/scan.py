@@ -48,26 +48,18 @@ def main(argv: list[str], prog: str = "parity scan") -> int:
     """Run the command, which the user calls `prog`."""
     arguments = parse(ScanFolder, argv, prog=prog)
 
-    from rich.markup import escape
-
     from parity.porting.fleet import scan
     from vit_config.files.atomic import check_writable, write_atomically
     from vit_config.screen import screen
+    from vit_config.waiting import Waiting
 
     if len(arguments.folder) != 1:
         raise ConfigError(f"expected one folder, got {len(arguments.folder)}; {prog} --help explains")
     if arguments.out is not None:
         check_writable(arguments.out)
     console = screen(120, highlight=False)
-    with console.status("looking for checkpoints") as status:
-        count = 0
-
-        def found(job: Job) -> None:
-            nonlocal count
-            count += 1
-            status.update(f"{count} checkpoints, last {escape(job.path)}")
-
-        result = scan(arguments.folder[0], manifest=arguments.out, found=found)
+    with Waiting("looking for checkpoints") as waiting:
+        result = scan(arguments.folder[0], manifest=arguments.out, told=waiting.now)
     if arguments.out is not None:
         write_atomically(arguments.out, (result.manifest.to_json(indent=2) + "\n").encode())
     _print(console, result)

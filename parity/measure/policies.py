@@ -30,6 +30,8 @@ ABSENT = Limit(0.0, "in one twin only")
 """Limit for a tensor that the other side does not have."""
 ROUNDING = Limit(FLOAT64, "rounding")
 """Limit for the twins' difference in float64."""
+TWIN = f"{RATIO:g} x twin"
+"""Origin of a limit that the other twin sets."""
 
 
 def own_float64(
@@ -47,7 +49,7 @@ def own_float64(
     luck = max(1.0, math.sqrt(FEW / max(numbers, 1)))
     by_twin = RATIO * max(min(errors), luck * grain, floor)
     if by_twin < bound * grain:
-        return Limit(by_twin, f"{RATIO:g} x twin")
+        return Limit(by_twin, TWIN)
     return Limit(bound * grain, f"{bound:g} eps")
 
 

@@ -15,8 +15,11 @@ by luck, it grows by the square root (measured: of the 8-number gradients of mni
 a hundred is 4 times nearer in one twin). In losses, which for a small batch depend on a few logits,
 it is at least the distance of the logits. In gradients, whose errors share what happened to a few
 images, it is at least that run's median distance of gradients, and at least the round-off of adding
-their terms one after another. (A bound on the twins' mutual distance by their own distances could
-never fail: triangle inequality.)
+their terms one after another. Where a distance is beyond 4 times the other all the same, both are
+averaged over runs on nudged numbers: luck does not repeat itself. (A bound on the twins' mutual
+distance by their own distances could never fail: triangle inequality.)
+
+A loss is a difference of logits, and its error relative to numbers of their size.
 
 Any other two programs are held to the envelope of rounding: the effect of one unit in the last
 place of all parameters and inputs on one of them, times `FACTOR`.

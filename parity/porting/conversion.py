@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -13,6 +14,7 @@ from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.conversion_plan import Target, asked_at_once, plan
 from parity.porting.dialects.sidecars import texts, unsaid
 from parity.porting.formats import (
+    write_equinox,
     write_hdf5,
     write_msgpack,
     write_npz,
@@ -40,7 +42,6 @@ SUFFIXES = {
     ".bin": "torch",
 }
 """File format by suffix."""
-
 
 UNKNOWN = "0" * 64
 """Placeholder for a digest that is still being computed."""
@@ -197,18 +198,25 @@ class Writing:
             write_npz(path, tensors, **said, **options)
         elif kind == "hdf5":
             write_hdf5(path, tensors, **options)
+        elif kind == "equinox":
+            write_equinox(path, tensors, self.files, **options)
         elif kind == "msgpack":
             write_msgpack(path, nested(tensors, "/"), **options)
         else:
             write_torch(path, tensors, wrapper=wrapper, **said, **options)
 
+    @cached_property
+    def files(self) -> dict[str, str]:
+        """The texts of the target's config files, by name."""
+        it = self.target
+        return texts(it.dialect, it.state.config, it.metadata, it.text)
+
     def to_folder(self, path: Path) -> None:
         """Write the tensors, and the config files of the target beside them."""
         dialect = self.target.dialect
-        files = texts(dialect, self.target.state.config, self.target.metadata, self.target.text)
         with atomic_folder(path, force=self.force) as folder:
             self.to_file(folder / dialect.weights_name, dialect.container)
-            for name, text in files.items():
+            for name, text in self.files.items():
                 (folder / name).write_text(text, encoding="utf-8")
             if self.target.text is not None:
                 copy_tokenizer(self.target.source.path, folder)

@@ -61,7 +61,8 @@ def schema_origins(
         fields = {name: getattr(cfg, name) for name in cfg.fields()}
         origins.stated.append((f"{PRESET}{opened.preset}", fields))
     else:
-        origins.stated.append(("config.json", opened.sidecars.fields(dialect)))
+        where = getattr(dialect.settings, "file", "config.json")
+        origins.stated.append((where, opened.sidecars.fields(dialect)))
         if found.asked:
             origins.stated.append(("config.json", opened.sidecars.of_relative(dialect)[0]))
     if like is None:

@@ -20,6 +20,7 @@ from parity.runs.folder import NAMES, Framework, framework_of, read_manifest, re
 from parity.runs.folder_manifest import read_job
 from vit_config import CheckpointError, MissingFileError
 from vit_config.job import flatten
+from vit_config.waiting import Stage, nobody
 from vit_train.manifest import OPEN
 
 T = TypeVar("T")
@@ -57,11 +58,12 @@ class RunComparison:
         return [name for name, part in self.parts.items() if not part.distance <= limit]
 
 
-def compare_runs(a: Path, b: Path, step: int | None = None) -> RunComparison:
+def compare_runs(a: Path, b: Path, step: int | None = None, *, told: Stage = nobody) -> RunComparison:
     """Compare two run folders of either framework; the folders are not changed.
 
     Args:
         step: the step of the checkpoints; default: the newest that both have.
+        told: called with each stage as it begins.
 
     Raises:
         MissingFileError: there is no run, no checkpoint of the step, or no step that both have.
@@ -72,7 +74,11 @@ def compare_runs(a: Path, b: Path, step: int | None = None) -> RunComparison:
     _check_same(*folders)
     if step is None:
         step = _common_step(*folders)
-    here, there = (read_run(folder, step) for folder in folders)
+    told(f"reading {a}", 1, 2)
+    here = read_run(a, step)
+    told(f"reading {b}", 1, 1)
+    there = read_run(b, step)
+    told("comparing both", 1, 0)
     sight = Sight(here.config)
     others = there.state.parts()
     parts = {}

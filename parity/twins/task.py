@@ -7,12 +7,14 @@ import math
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from parity.measure.device import Device
+from parity.measure.nudge import nudged
 from parity.measure.precision import Precision
 from parity.measure.recording import Recording
 from parity.measure.redraw import Batch, Weights
@@ -104,7 +106,7 @@ def run_both(
             own = exact
             if dtype != "float64":
                 own = run(0, dtype), run(1, dtype)
-            yield Runs(dtype, *own, *exact)
+            yield Runs(dtype, *own, *exact, partial(_again, twins, dtype, start, held, plan))
 
 
 def _seconds(task: TwinTask, dtypes: Sequence[DType]) -> dict[str, float]:
@@ -138,8 +140,32 @@ def _narrower(a: str, b: str) -> str:
 
 
 def _rounded(weights: Weights, batch: Batch, held: str) -> tuple[Weights, Batch]:
-    dtype: Any = np.dtype(ml_dtypes.bfloat16) if held == "bfloat16" else np.dtype(held)
+    dtype = _type(held)
     images = batch.images.astype(dtype).astype(np.float64)
     return lambda name, kind, shape: weights(name, kind, shape).astype(dtype, copy=False), Batch(
         images, batch.labels
     )
+
+
+def _again(
+    twins: tuple[Any, Any], dtype: DType, start: tuple[Weights, Batch], held: str, plan: Plan, seed: int
+) -> Runs:
+    """Run both twins on numbers one unit in the last place away from the given ones."""
+    plan.begin(f"running both twins in {dtype} on nudged numbers, time {seed}")
+    moved = _nudged(*start, held, seed)
+    jax, torch, jax_float64, torch_float64 = (
+        twin.run(*moved, kind) for kind in (dtype, "float64") for twin in twins
+    )
+    return Runs(dtype, jax, torch, jax_float64, torch_float64)
+
+
+def _nudged(weights: Weights, batch: Batch, held: str, seed: int) -> tuple[Weights, Batch]:
+    """Return weights and a batch of which each number is one unit in the last place away."""
+    images = nudged(batch.images.astype(_type(held)), seed, "images").astype(np.float64)
+    return lambda name, kind, shape: nudged(weights(name, kind, shape), seed, name), Batch(
+        images, batch.labels
+    )
+
+
+def _type(name: str) -> np.dtype:
+    return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import json
+import shutil
 import warnings
 from collections import OrderedDict
 from pathlib import Path
@@ -13,13 +15,16 @@ import safetensors.torch
 import torch
 from flax import serialization
 
-from parity.porting.formats import write_hdf5, write_safetensors
+from parity.porting.formats import write_equinox, write_hdf5, write_safetensors
+from parity.porting.formats.equinox import METADATA, VERSION
 from vit_config.files.stored import Stored
 
 PLAIN = (
     "float32", "float64", "float16", "int8", "uint8", "int16", "int32", "int64", "bool", "complex64",
     "complex128",
 )  # fmt: skip
+EQUIMO = Path(__file__).with_name("equimo.tar.lz4")
+"""A small model that Equimo 1.1.0 packed."""
 UNSIGNED = ("uint16", "uint32", "uint64")
 NARROW = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
 EVERY = (*PLAIN, "bfloat16", *UNSIGNED, *NARROW)
@@ -119,6 +124,7 @@ def write_each(folder: Path) -> dict[str, Path]:
     tensors = OrderedDict((name, tensor_of(array)) for name, array in found.items())
     paths = {kind: folder / kind for kind in (
         "safetensors", "sealed", "torch", "legacy", "torchscript", "npz", "deflated", "msgpack", "hdf5",
+        "equinox", "lz4", "gguf",
     )}  # fmt: skip
     safetensors.torch.save_file(dict(tensors), paths["safetensors"], {"format": "pt"})
     write_safetensors(paths["sealed"], stored(found), {"vit.dialect": "other"}, sealed=True, force=True)
@@ -134,4 +140,12 @@ def write_each(folder: Path) -> dict[str, Path]:
     )
     floats = {"a/w": found["w"], "a/b": found["b"].astype(np.float32)}
     write_hdf5(paths["hdf5"], stored(floats), force=True)
+    told = {"depths": [], "use_global_pos_embed": False, "class_token": False, "reg_tokens": 0}
+    leaves = ("patch_embed.proj.weight", "patch_embed.proj.bias", "norm.weight", "norm.bias",
+              "head.weight", "head.bias")  # fmt: skip
+    files = {METADATA: json.dumps({"model_config": told, "equimo_version": VERSION})}
+    write_equinox(paths["equinox"], {name: Stored.of(found["w"]) for name in leaves}, files, force=True)
+    (folder / METADATA).write_text(files[METADATA])
+    shutil.copy(EQUIMO, paths["lz4"])
+    shutil.copy(EQUIMO.with_name("tower1.gguf"), paths["gguf"])
     return paths

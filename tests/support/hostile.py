@@ -233,6 +233,36 @@ def _hdf5_group(folder: Path) -> Path:
     return path
 
 
+def _equinox(folder: Path, leaf: bytes, count: int = 1, **told: Any) -> Path:
+    """Leaves of Equinox, and arguments of Equimo's model beside them."""
+    (folder / "weights.eqx").write_bytes(leaf * count)
+    told = {"equimo_version": "1.1.0", "model_config": {"depths": [1], **told}}
+    (folder / "metadata.json").write_text(json.dumps(told))
+    return folder
+
+
+def _leaf(*shape: int) -> bytes:
+    """The head of an array of numpy, and no more than a number."""
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    return file.getvalue() + bytes(4)
+
+
+def _lz4(folder: Path) -> Path:
+    """Blocks of 16 KiB, of which each stands for 4 MiB of one letter."""
+    block = b"\x1fa\x01\x00" + b"\xff" * 16400 + b"\x00\x00"
+    frame = b"\x04\x22\x4d\x18\x40\x70\x00" + (struct.pack("<I", len(block)) + block) * 100
+    (folder / "a.tar.lz4").write_bytes(frame + bytes(4))
+    return folder
+
+
+def _gguf(folder: Path, *parts: int | bytes) -> Path:
+    """A GGUF of these parts, its numbers of eight bytes."""
+    content = b"".join(each if isinstance(each, bytes) else struct.pack("<Q", each) for each in parts)
+    (folder / "a.gguf").write_bytes(b"GGUF\x03\0\0\0" + content)
+    return folder / "a.gguf"
+
+
 FILES: dict[str, Callable[[Path], Path]] = {
     "tensors of one number each": _expanded,
     "shards of one such tensor each": _thin_shards,
@@ -263,6 +293,16 @@ FILES: dict[str, Callable[[Path], Path]] = {
         folder, struct.pack("<HHB3xQQ", 0x10, 16, 0, 136, BLOCK)
     ),
     "a group that is in itself": lambda folder: _hdf5_group(folder),
+    "leaves of a number each": lambda folder: _equinox(folder, _leaf(), 20_000),
+    "a leaf of 2^44 bytes": lambda folder: _equinox(folder, _leaf(2**42)),
+    "a depth of 10^15": lambda folder: _equinox(folder, _leaf(1), 9, depths=[10**15]),
+    "a letter that stands for gigabytes": _lz4,
+    "10^15 entries": lambda folder: _gguf(folder, 0, 10**15),
+    "a text of 10^15 letters": lambda folder: _gguf(folder, 0, 1, 10**15),
+    "100,000 tensors of no values": lambda folder: _gguf(
+        folder, 10**5, 0, (b"\0" * 8 + b"\x01\0\0\0" + bytes(20)) * 10**5
+    ),
+    "a tensor of 2^44 bytes": lambda folder: _gguf(folder, 1, 0, 1, b"w\x01\0\0\0", 2**42, bytes(12)),
     "a name of 20 MB": lambda folder: _header(
         folder,
         json.dumps({"w" * 20_000_000: {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}}).encode(),

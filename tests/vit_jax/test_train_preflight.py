@@ -254,6 +254,11 @@ def test_the_command_says_whether_a_run_fits(capsys):
     assert "verdict fits:" in said
     assert "all-gather" in said
     assert "layouts XLA would choose 0 others; temporaries" in said
-    assert run("preflight", [*argv, "--hbm", "0.0001"]) == 1
-    assert "verdict does not fit:" in " ".join(capsys.readouterr().out.split())
+    free = {"crop": "torchvision", "shift": "0", "rotate": "0", "scale": "0"}
+    side = [word for name, value in free.items() for word in (f"--recipe.augment.{name}", value)]
+    side += ["--recipe.device-side", "16"]
+    assert run("preflight", [*argv, "--hbm", "0.0001", *side]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "verdict does not fit:" in said
+    assert "left out the changes of images on the devices" in said
     assert run("preflight", [*argv, "--parallel", "pmap", "--mesh", "data=8"]) == 2

@@ -172,7 +172,7 @@ class Dialect:
     """Shell patterns of tensors that are no part of the encoder, left out with a note."""
     foreign: Mapping[str, str] = field(default_factory=dict)
     """Shell patterns of tensors that only another model has, and that model in words."""
-    container: Literal["safetensors", "npz", "torch", "msgpack", "hdf5"] = "safetensors"
+    container: Literal["safetensors", "npz", "torch", "msgpack", "hdf5", "equinox"] = "safetensors"
     """File format to write."""
     wrapper: str = ""
     """Key under which the library's own torch files hold the tensors. It is written around them; a file

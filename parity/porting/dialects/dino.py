@@ -59,9 +59,10 @@ def _rope(theta: float) -> Rope:
     return Rope(kind="centered", theta=theta, pairs="half")
 
 
-def _periods(cfg: ViTConfig) -> np.ndarray:
-    """Compute the rotary periods of one axis, (d / 4,)."""
-    assert cfg.rope is not None
+def periods(cfg: ViTConfig) -> np.ndarray | None:
+    """Compute the rotary periods of one axis, (d / 4,); None without rotary positions."""
+    if cfg.rope is None:
+        return None
     quarter = cfg.head_dim // 4
     return cfg.rope.theta ** (np.arange(quarter) / quarter)
 
@@ -152,7 +153,7 @@ def _v3(name: str, qkv_bias: Table, *, mark: str, can: Mapping[str, Any], buffer
         },
         follows=_follows,
         stated=_heads,
-        buffers={PERIODS: _periods, **dict(buffers)},
+        buffers={PERIODS: periods, **dict(buffers)},
         ignored=(*TRAINING, "local_cls_norm.*", "projectors.*"),
         foreign={"cls_norm.*": "a model that has another norm for patches than for the class token"},
     )

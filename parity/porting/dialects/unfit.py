@@ -48,7 +48,8 @@ def _sharded(tensors: Tensors) -> str:
     if not shards:
         return ""
     return (
-        f"holds parameters that FSDP joined and cut, such as {shards[0]}; save its full state dict"
+        f"holds parameters that FSDP joined and cut, such as {shards[0]}, and nothing that tells their"
+        " shapes; load it by the code that saved it, in as many processes, and save its full state dict"
         " (StateDictType.FULL_STATE_DICT)"
     )
 

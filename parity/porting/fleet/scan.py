@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +15,7 @@ from parity.porting.fleet.manifest import CheckpointFacts, Job, Manifest, folder
 from parity.porting.opened import Opened, open_checkpoint
 from vit_config import ConfigError, MissingFileError
 from vit_config.errors import USER_ERRORS, OtherModelError, UnstatedError
+from vit_config.waiting import Stage, nobody
 
 
 class Scan(NamedTuple):
@@ -30,13 +30,13 @@ def scan(
     folder: str | Path,
     *,
     manifest: str | Path | None = None,
-    found: Callable[[Job], None] = lambda job: None,
+    told: Stage = nobody,
 ) -> Scan:
     """Open every checkpoint below a folder and list it in a manifest.
 
     Args:
         manifest: the path that the manifest will be written to, if any.
-        found: called with each checkpoint after it was opened.
+        told: called with each checkpoint before it is opened.
 
     Raises:
         MissingFileError: there is no such folder.
@@ -49,9 +49,9 @@ def scan(
         raise MissingFileError(f"{folder}: no such folder; give one with checkpoints in it")
     name = folder_for(folder, None if manifest is None else Path(manifest))
     seen, jobs = walk(folder), []
-    for place in seen.places:
+    for number, place in enumerate(seen.places, 1):
+        told(f"opening {place.path.relative_to(folder)}", 1, len(seen.places) - number)
         jobs.append(_job(place, folder))
-        found(jobs[-1])
     return Scan(Manifest(folder=name, checkpoints=tuple(jobs)), seen)
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from parity.porting.formats.base import Container, Stored, guarded
 from parity.porting.formats.deepspeed import find_zero, read_zero
 from parity.porting.formats.distributed import is_distributed, read_distributed
+from parity.porting.formats.equinox import write_equinox
+from parity.porting.formats.fairscale import is_fairscale, read_fairscale
 from parity.porting.formats.hdf5_writer import write_hdf5
 from parity.porting.formats.msgpack_writer import write_msgpack
 from parity.porting.formats.npz import write_npz
@@ -31,6 +33,7 @@ __all__ = [
     "Container",
     "Stored",
     "open_container",
+    "write_equinox",
     "write_hdf5",
     "write_msgpack",
     "write_npz",
@@ -56,13 +59,15 @@ def open_container(path: str | Path) -> Container:
         if (last := find_last(path)) is not None:
             return replace(read_tensorstore(last), path=path)
         if path.is_dir():
-            return replace(_open_folder(path), path=path, sidecars=read_sidecars(path))
+            found = _open_folder(path)
+            return replace(found, path=path, sidecars={**read_sidecars(path), **found.sidecars})
         if not path.is_file():
             raise MissingFileError(f"{path}: no such file or folder; give the path of a checkpoint")
         if path.name.endswith(".index.json"):
             container = read_shards(path, read_file)
         else:
             container = read_file(path)
+            container = read_fairscale(container) if is_fairscale(container) else container
         return replace(container, sidecars={**read_sidecars(path.parent), **container.sidecars})
 
 

@@ -54,6 +54,7 @@ _MODULES = (
 """Modules of which every class is allowed, and their submodules."""
 
 _TORCHSCRIPT = ("__torch__",)
+_SHARDED = ("torch.distributed._shard.sharded_tensor.api", "ShardedTensor")
 
 
 def renamed(module: str, name: str) -> tuple[str, str]:
@@ -69,6 +70,12 @@ def check_allowed(module: str, name: str, *, torchscript: bool = False) -> None:
     Raises:
         WeightsError: the global is not allowed; nothing was executed.
     """
+    if (module, name) == _SHARDED:
+        raise WeightsError(
+            "holds the part of each tensor that one process had (ShardedTensor), as FSDP's local and"
+            " sharded state dicts do; load it in as many processes, and save what model.state_dict()"
+            " returns under StateDictType.FULL_STATE_DICT, or a folder by torch.distributed.checkpoint"
+        )
     modules = (*_MODULES, *_TORCHSCRIPT) if torchscript else _MODULES
     full = f"{module}.{name}"
     if full in _EXACT or any(module == each or module.startswith(f"{each}.") for each in modules):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+import numpy as np
 
 from vit_config.files.stored import Stored, guarded
 
-__all__ = ["Container", "Progress", "Stored", "guarded"]
+__all__ = ["Container", "Progress", "Stored", "guarded", "lying_at"]
 
 Progress = Callable[[int], None]
 """Called with the number of bytes just written."""
@@ -34,3 +37,23 @@ class Container:
     """``__metadata__`` of a safetensors header, or the entries in the comment of a zip archive."""
     sidecars: dict[str, Any] = field(default_factory=dict)
     """Parsed JSON files beside the weights, by file name."""
+
+
+def lying_at(
+    opened: Callable[[], BinaryIO], begin: int, shape: tuple[int, ...], dtype: np.dtype, where: object
+) -> Stored:
+    """Return a tensor whose values lie in a file one behind the other.
+
+    Args:
+        opened: opens the file.
+        begin: the place of its first byte.
+        where: the file, for messages.
+    """
+
+    def load() -> np.ndarray:
+        with guarded(where, "file"), opened() as file:
+            file.seek(begin)
+            found = np.frombuffer(file.read(math.prod(shape) * dtype.itemsize), dtype)
+            return np.asarray(found.reshape(shape), dtype.newbyteorder("="))
+
+    return Stored(shape, dtype.newbyteorder("="), load)

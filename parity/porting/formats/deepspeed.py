@@ -37,7 +37,7 @@ _PIECE = 200
 """Bytes of memory for what is known of a piece."""
 
 
-class _Cut(NamedTuple):
+class Cut(NamedTuple):
     """A parameter in pieces of one length, the last padded."""
 
     shape: tuple[int, ...]
@@ -96,8 +96,8 @@ def read_zero(folder: Path) -> Container:
     with guarded(folder, "checkpoint of DeepSpeed's ZeRO 3"):
         budget = folder_budget(folder)
         models, optimizers = (_by_process(folder, each) for each in (MODELS, OPTIMIZERS))
-        told = [_read(path, budget) for _, path in sorted(models.items())]
-        states = [_dict(_read(path, budget), "optimizer_state_dict")
+        told = [read_root(path, budget) for _, path in sorted(models.items())]
+        states = [_dict(read_root(path, budget), "optimizer_state_dict")
                   for _, path in sorted(optimizers.items())]  # fmt: skip
         count = states[0].get("partition_count") if states else len(models)
         for which, found in (("model", models), ("optim", optimizers)):
@@ -123,12 +123,13 @@ def _by_process(folder: Path, pattern: re.Pattern[str]) -> dict[int, Path]:
     return {int(match[1]): each for each in found if (match := pattern.fullmatch(each.name))}
 
 
-def _read(path: Path, budget: Budget) -> Mapping[str, Any]:
+def read_root(path: Path, budget: Budget) -> Mapping[str, Any]:
+    """Return the dictionary in a file of torch.save. WeightsError: it holds another object."""
     archive = Archive(path, "file of torch.save", budget)
     prefix = prefix_of(archive)
     root = read_pickle(archive, prefix) if prefix is not None else None
     if not isinstance(root, dict):
-        raise WeightsError(f"{path}: holds no dictionary of DeepSpeed's; copy it again")
+        raise WeightsError(f"{path}: holds no dictionary; copy it again")
     return root
 
 
@@ -148,9 +149,9 @@ def _view(fields: Mapping[str, Any], name: str) -> View:
 
 def _trained(
     told: Mapping[str, Any], states: Sequence[Mapping[str, Any]], budget: Budget
-) -> Iterator[tuple[str, _Cut]]:
+) -> Iterator[tuple[str, Cut]]:
     """Yield the parameters that the optimiser trains, by name."""
-    groups = [[_flat(each) for each in state["fp32_flat_groups"]] for state in states]
+    groups = [[flat_view(each) for each in state["fp32_flat_groups"]] for state in states]
     lengths = [[each.shape[0] for each in flat] for flat in groups]
     if any(each != lengths[0] for each in lengths):
         raise WeightsError(f"its processes have pieces of other lengths: {lengths!s:.200}")
@@ -160,20 +161,21 @@ def _trained(
         for name, said in shapes.items():
             shape = checked_shape(said, groups[0][0].dtype.itemsize)
             length = -(-math.prod(shape) // len(groups))
-            pieces = tuple(tuple(_between(flat, begins, at, at + length, budget)) for flat in groups)
-            yield name, _Cut(shape, pieces)
+            pieces = tuple(tuple(between(flat, begins, at, at + length, budget)) for flat in groups)
+            yield name, Cut(shape, pieces)
             at += length
     if at != begins[-1]:
         raise WeightsError(f"its pieces have {begins[-1]} values for each process, its parameters {at}")
 
 
-def _flat(value: Any) -> View:
+def flat_view(value: Any) -> View:
+    """Return a tensor of one axis. ValueError: it is none."""
     if not isinstance(value, View) or len(value.shape) != 1 or value.stride != (1,):
         raise ValueError("a group of parameters that is no flat tensor")
     return value
 
 
-def _between(
+def between(
     flat: Sequence[View], begins: Sequence[int], begin: int, end: int, budget: Budget
 ) -> Iterator[View]:
     """Yield the views of some values of tensors that follow each other."""
@@ -190,12 +192,12 @@ def _between(
             return
 
 
-def _frozen(told: Sequence[Mapping[str, Any]], budget: Budget) -> Iterator[tuple[str, _Cut]]:
+def _frozen(told: Sequence[Mapping[str, Any]], budget: Budget) -> Iterator[tuple[str, Cut]]:
     """Yield the parameters that are not trained, whose pieces are in the files of the models."""
     for name, said in (told[0].get("frozen_param_shapes") or {}).items():
         budget.objects(_PIECE * len(told))
-        pieces = tuple((_flat(_dict(each, "frozen_param_fragments")[name]),) for each in told)
+        pieces = tuple((flat_view(_dict(each, "frozen_param_fragments")[name]),) for each in told)
         shape = checked_shape(said, pieces[0][0].dtype.itemsize)
         if (held := sum(view.shape[0] for (view,) in pieces)) < math.prod(shape):
             raise WeightsError(f"{name}: its pieces have {held} values, the tensor {math.prod(shape)}")
-        yield name, _Cut(shape, pieces)
+        yield name, Cut(shape, pieces)

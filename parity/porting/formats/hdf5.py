@@ -15,12 +15,12 @@ from typing import Any, BinaryIO, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from parity.porting.formats.base import Stored
+from parity.porting.formats.base import Stored, lying_at
 from parity.porting.formats.budget import Budget
 from parity.porting.formats.flatten import Flat
 from parity.porting.formats.part import Part
 from vit_config.errors import WeightsError
-from vit_config.files.stored import checked_shape, guarded
+from vit_config.files.stored import checked_shape
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
 NOWHERE = 2**64 - 1
@@ -160,14 +160,7 @@ class _Reader:
                 f" {dtype} takes {nbytes}"
             )
         path = self._path
-
-        def load() -> np.ndarray:
-            with guarded(path, KIND), path.open("rb") as file:
-                file.seek(begin if nbytes else 0)
-                found = np.frombuffer(file.read(nbytes), dtype)
-                return np.asarray(found.reshape(shape), dtype.newbyteorder("="))
-
-        return Stored(shape, dtype.newbyteorder("="), load)
+        return lying_at(lambda: path.open("rb"), begin if nbytes else 0, shape, dtype, path)
 
     def _at(self, address: int, count: int) -> bytes:
         if address + count > self._size:

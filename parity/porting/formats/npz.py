@@ -8,7 +8,7 @@ import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import ml_dtypes
 import numpy as np
@@ -76,7 +76,7 @@ def write_npz(
     with atomic_file(path, force=force, check=check) as file, zipfile.ZipFile(file, "w") as archive:
         pack(metadata or {})  # raises before anything is written if the metadata are too long
         for name, stored in tensors.items():
-            header = _npy_header(name, stored)
+            header = npy_header(name, stored)
             member = zipfile.ZipInfo(f"{name}.npy")
             member.file_size = len(header) + stored.nbytes  # zipfile decides on 64 bits by it
             with archive.open(member, "w", force_zip64=member.file_size > zipfile.ZIP64_LIMIT) as out:
@@ -85,12 +85,13 @@ def write_npz(
         archive.comment = pack({**metadata, **late()}) if metadata else b""
 
 
-def _npy_header(name: str, stored: Stored) -> bytes:
+def npy_header(name: str, stored: Stored) -> bytes:
+    """Return what stands before an array's values. ConfigError: it cannot say this type."""
     dtype = stored.dtype
     nameless = dtype.name in ML_TYPES and dtype != _BFLOAT16  # float8, which numpy could not read again
     if nameless or (dtype.kind not in "biufc" and dtype != _BFLOAT16):
         raise ConfigError(
-            f"{name}: .npz cannot hold {dtype}; convert it to another type, or write safetensors"
+            f"{name}: numpy's files cannot hold {dtype}; convert it to another type, or to safetensors"
         )
     header = io.BytesIO()
     description = "|V2" if dtype == _BFLOAT16 else np.lib.format.dtype_to_descr(dtype)
@@ -102,6 +103,24 @@ def _npy_header(name: str, stored: Stored) -> bytes:
 def _header(archive: Archive, member: str) -> tuple[tuple[int, ...], bool, np.dtype, int]:
     """Return shape, whether in Fortran's order, type, and the offset of the values in the member."""
     stream = io.BytesIO(archive.head(member, _LONGEST_HEADER))
+    shape, fortran, dtype = array_header(stream, member)
+    start = stream.tell()
+    expected = start + math.prod(shape) * dtype.itemsize
+    if archive.size(member) != expected:
+        raise WeightsError(
+            f"{archive.path}: {member} has {archive.size(member)} bytes, its shape {shape} of {dtype}"
+            f" takes {expected}; copy the file again"
+        )
+    return shape, fortran, dtype, start
+
+
+def array_header(stream: BinaryIO, name: str) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Read the header of an array; return its shape, whether in Fortran's order, and its type.
+
+    Raises:
+        WeightsError: it holds Python objects or is of a type that no model has.
+        ValueError: it is damaged.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # headers written by Python 2
         version = np.lib.format.read_magic(stream)
@@ -110,24 +129,15 @@ def _header(archive: Archive, member: str) -> tuple[tuple[int, ...], bool, np.dt
             (2, 0): np.lib.format.read_array_header_2_0,
         }.get(version)
         if read is None:
-            raise WeightsError(f"{member}: version {version} of the .npy format is not read")
+            raise WeightsError(f"{name}: version {version} of the .npy format is not read")
         shape, fortran, dtype = read(stream)
     if dtype.hasobject:
-        raise WeightsError(
-            f"{member} holds Python objects, which can run code when read; it is not read"
-        )
+        raise WeightsError(f"{name} holds Python objects, which can run code when read; it is not read")
     if dtype == np.dtype("V2"):
         dtype = _BFLOAT16
     if dtype.kind not in "biufcSU" and dtype != _BFLOAT16:
-        raise WeightsError(f"{member} has type {dtype}, which no model has")
-    shape, start = checked_shape(shape, dtype.itemsize), stream.tell()
-    expected = start + math.prod(shape) * dtype.itemsize
-    if archive.size(member) != expected:
-        raise WeightsError(
-            f"{archive.path}: {member} has {archive.size(member)} bytes, its shape {shape} of {dtype}"
-            f" takes {expected}; copy the file again"
-        )
-    return shape, fortran, dtype, start
+        raise WeightsError(f"{name} has type {dtype}, which no model has")
+    return checked_shape(shape, dtype.itemsize), fortran, dtype
 
 
 def _stored(

@@ -7,13 +7,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from parity.porting.formats.archive import Archive
 from parity.porting.formats.base import Container, guarded
 from parity.porting.formats.budget import Budget, budget_of
+from parity.porting.formats.equinox import NAMELESS, read_equimo, read_equinox
 from parity.porting.formats.flatten import Flat
+from parity.porting.formats.gguf import MAGIC as GGUF
+from parity.porting.formats.gguf import read_gguf
 from parity.porting.formats.hdf5 import KIND, MAGIC, read_hdf5
+from parity.porting.formats.lz4 import MAGIC as LZ4
+from parity.porting.formats.npz import array_header
 from parity.porting.formats.safetensors import read_safetensors
 from parity.porting.formats.torch_legacy import read_torch_legacy
 from parity.porting.formats.torch_zip import is_torchscript, prefix_of, read_torch_zip
@@ -26,10 +29,6 @@ _TAR = slice(257, 262)
 _ARRAY = b"\x93NUMPY"
 _ONNX = b"\x08\x12"
 """First and third byte of a graph: the tags of its version and of its producer."""
-_EQUINOX = (
-    "holds arrays of numpy one after the other and no names, as Equinox's tree_serialise_leaves"
-    " writes them; load it by its own code and save the arrays by name, as .npz or safetensors"
-)
 _LONGEST_LINE = 2**16
 KERAS = "Keras (HDF5)"
 _KERAS_WEIGHTS, CONFIG = "model.weights.h5", "config.json"
@@ -41,7 +40,6 @@ _HINTS = {
     b"\x89PNG": "is an image, not a checkpoint",
     b"\xff\xd8\xff": "is an image, not a checkpoint",
     b"GIF8": "is an image, not a checkpoint",
-    b"GGUF": "is a GGUF file (llama.cpp, ggml); give the checkpoint it was made from",
     b"vers": "is a pointer of Git LFS, not the file; fetch it with `git lfs pull`",
 }
 
@@ -72,9 +70,15 @@ def read_file(path: Path, budget: Budget | None = None) -> Container:
         with guarded(path, "torch file"):
             return _container(path, "torch (legacy)", read_torch_legacy(path, budget))
     if head.startswith(_ARRAY):
-        raise WeightsError(f"{path}: {_of_arrays(path)}")
+        if _is_one_array(path):
+            raise WeightsError(f"{path}: is one array of numpy, which has no name; give an .npz")
+        return read_equinox(path, budget)
+    if head.startswith(GGUF):
+        return read_gguf(path, budget)
+    if head.startswith(LZ4):
+        return read_equimo(path, budget)
     if head.startswith(b"{") and b"\n" + _ARRAY in _first_line(path):
-        raise WeightsError(f"{path}: {_EQUINOX}")
+        raise WeightsError(f"{path}: {NAMELESS}")
     if head[:1] == _ONNX[:1] and head[2:3] in (_ONNX[1:], b"\x3a"):  # then a name, or the graph itself
         raise WeightsError(f"{path}: is an ONNX graph; give the checkpoint it was exported from")
     for magic, hint in _HINTS.items():
@@ -93,15 +97,11 @@ def read_file(path: Path, budget: Budget | None = None) -> Container:
     )
 
 
-def _of_arrays(path: Path) -> str:
-    """Say what a file that begins with a numpy array is: one array, or Equinox's."""
-    with path.open("rb") as file:
-        np.lib.format.read_magic(file)
-        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-        more = path.stat().st_size > file.tell() + math.prod(shape) * dtype.itemsize
-    if not more:
-        return "is one array of numpy, which has no name; give an .npz"
-    return _EQUINOX
+def _is_one_array(path: Path) -> bool:
+    """Return whether a file that begins with a numpy array ends with it."""
+    with guarded(path, "file of numpy"), path.open("rb") as file:
+        shape, _, dtype = array_header(file, "the array")
+        return path.stat().st_size <= file.tell() + math.prod(shape) * dtype.itemsize
 
 
 def _first_line(path: Path) -> bytes:

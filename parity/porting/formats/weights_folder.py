@@ -24,13 +24,17 @@ WEIGHTS = (
     "open_clip_pytorch_model.bin",
     "flax_model.msgpack",
     "model.weights.h5",
+    "weights.eqx",
 )
 """Names of weights files in a folder, the preferred first."""
 
-ENDINGS = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".npz", ".msgpack", ".h5", ".keras")
+ENDINGS = (
+    ".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".npz", ".msgpack", ".h5", ".keras", ".eqx",
+    ".tar.lz4", ".gguf",
+)  # fmt: skip
 """Suffixes of weights files by other names, of which a folder must have only one."""
 
-OTHERS = (".onnx", ".gguf", ".eqx", ".npy")
+OTHERS = (".onnx", ".npy")
 """Suffixes of files that cannot be read; one is opened, for its precise error, if there is no other."""
 
 SHARD = ".distcp"
@@ -92,7 +96,7 @@ def find_weights(folder: Path) -> Path:
         return exported
     if any(folder.glob(f"*{SHARD}")):
         raise WeightsError(in_shards(folder))
-    alone = [each for each in folder.iterdir() if each.suffix in ENDINGS and each.is_file()]
+    alone = [each for each in folder.iterdir() if each.name.endswith(ENDINGS) and each.is_file()]
     if len(alone) == 1:
         return alone[0]
     others = sorted(each for each in folder.iterdir() if each.suffix in OTHERS and each.is_file())

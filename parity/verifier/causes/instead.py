@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
 from parity.verifier.programs.fingerprint import fingerprint, same
-from parity.verifier.programs.operation import Operation
+from parity.verifier.programs.operation import Operation, Ref
+from parity.verifier.programs.program import Program
 from parity.verifier.search.region import Found
 
 MOST_BACK = 4
 """Most operations after which one may lead back to the value before them."""
 _KEEPING = frozenset(["convert", "copy", "stop_gradient", "contiguous"])
 _NEUTRAL = {"add": 0, "mul": 1, "sub": 0, "div": 1, "pow": 1}
-"""Second operands, numbers in the program, with which an operation changes nothing; the first two take
-them on either side."""
+"""Second operands with which an operation changes nothing; the first two take them on either side."""
+_FILLED = {"zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 1, "new_ones": 1}
+"""Operations whose values are one number, whatever they read."""
 
 
 def may_be_another(found: Found, name: str) -> bool:
@@ -26,32 +29,42 @@ def may_be_another(found: Found, name: str) -> bool:
     after = found.repaired or program
     readers = after.consumers()
     behind = _near(found.b.readers or readers[end], lambda i: readers[i])
-    if _has(found.value, (after.operations[i] for i in behind)):
+    if _has(found.value, behind, after):
         return True
-    while (op := program.operations[end]).inputs and not computes(op):
+    while (op := program.operations[end]).inputs and not computes(op, program):
         end = op.inputs[0]
     before = _near(op.inputs, lambda i: program.operations[i].inputs)
-    makers = (program.operations[i] for i in before)
-    return not name.startswith("scale") and _has(found.instead, makers, moved=True)
+    return not name.startswith("scale") and _has(found.instead, before, program, moved=True)
 
 
-def _has(value: np.ndarray, operations: Iterable[Operation], *, moved: bool = False) -> bool:
+def _has(value: np.ndarray, indices: Iterable[int], program: Program, *, moved: bool = False) -> bool:
     """Return whether one of some operations has a value of many numbers; `moved`: by moving it, too."""
     mark = fingerprint(value)
     return any(
         op.size == value.size > 1 and op.mark is not None and same(op.mark, mark, op.near)
-        for op in operations
-        if moved or computes(op)
+        for op in map(program.operations.__getitem__, indices)
+        if moved or computes(op, program)
     )
 
 
-def computes(op: Operation) -> bool:
+def computes(op: Operation, program: Program) -> bool:
     """Return whether an operation may make other numbers: it moves or copies none, and neither adds 0 to
     them nor multiplies or divides them by 1, whatever they are."""
     numbers = op.operands if op.name in ("add", "mul") else op.operands[1:]
     nothing = _NEUTRAL.get(op.name)
-    neutral = any(isinstance(each, int | float) and each == nothing for each in numbers)
+    neutral = nothing is not None and any(_number(each, program) == nothing for each in numbers)
     return not (neutral or op.is_layout or op.name in _KEEPING)
+
+
+def _number(operand: Any, program: Program) -> Any:
+    """Return the number that an operand is, or is filled with, whatever the program reads; None if it is
+    not of one number."""
+    while isinstance(operand, Ref):
+        op = program.operations[operand.index]
+        if not op.operands or not (op.is_layout or op.name == "full"):  # what is patched reads nothing
+            return _FILLED.get(op.name)
+        operand = op.operands[0]
+    return operand if isinstance(operand, int | float) else None
 
 
 def _near(first: Iterable[int], then: Callable[[int], Iterable[int]]) -> set[int]:

@@ -49,11 +49,12 @@ SLOPES: dict[str, _Slope] = {
 
 @np.errstate(all="ignore")  # of masked values, of which most slopes are no number
 def judge(found: Found, _: Index) -> Said | None:
-    """Recognise the arriving gradient times the slope of another activation."""
+    """Recognise the slope of another activation, alone or times the arriving gradient."""
     if found.value.dtype.kind != "f":
         return None
     reads = _read(found.a, found) + _read(found.b, found)
-    for arriving, x in permutations(reads, 2):
+    alone = [(np.ones_like(x), x) for x in reads]
+    for arriving, x in (*alone, *permutations(reads, 2)):
         of_a = [name for name, slope in SLOPES.items() if is_a(found, arriving * slope(x))]
         if not of_a:
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -39,8 +39,12 @@ class Leaves:
     def _load(self, name: str) -> np.ndarray:
         return self.stored[name].load().reshape(self.shapes[name])
 
-    def read(self, others: Iterable[np.dtype]) -> None:
+    def read(self, others: Iterable[np.dtype], begun: Callable[[str], object]) -> None:
         """Take the fingerprints of all leaves, in each type in which the other side may hold the same.
+
+        Args:
+            others: the types of the other side's leaves.
+            begun: called with the name of each leaf before it is read.
 
         Raises:
             WeightsError: a leaf's bytes are damaged.
@@ -49,6 +53,7 @@ class Leaves:
         for name, dtype in self.types.items():
             kinds = {common_type(dtype, other) for other in others} - {None}
             if kinds:
+                begun(name)
                 array = self._load(name)
                 self.prints[name] = {
                     kind: fingerprint(array, kind) for kind in kinds if kind is not None

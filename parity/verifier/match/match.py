@@ -15,21 +15,35 @@ from parity.verifier.match.links import Grade, Link, Matched, Slices, Sum
 from parity.verifier.match.place import place
 from parity.verifier.match.search import Equal, search
 from parity.verifier.match.sums import sums
+from vit_config.waiting import Plan, Stage, nobody
+
+COMPARING = "comparing what is equal"
 
 
-def match(a: Mapping[str, Stored | np.ndarray], b: Mapping[str, Stored | np.ndarray]) -> Matched:
+def match(
+    a: Mapping[str, Stored | np.ndarray], b: Mapping[str, Stored | np.ndarray], *, told: Stage = nobody
+) -> Matched:
     """Find which leaf of A is which leaf of B, whatever they are called.
 
     Args:
         a: arrays of any shapes and types, by name.
         b: the arrays of another program, by name.
+        told: called with each stage as it begins.
 
     Raises:
         WeightsError: the bytes of a tensor are damaged.
     """
     ours, theirs = Leaves(a), Leaves(b)
-    ours.read(theirs.types.values())
-    theirs.read(ours.types.values())
+    sides = {"A": ours, "B": theirs}
+    reading = {
+        f"reading {name} of {side}": each.size(name)
+        for side, each in sides.items()
+        for name in each.types
+    }
+    plan = Plan(told, reading | {COMPARING: sum(reading.values()) / 2})
+    ours.read(theirs.types.values(), lambda name: plan.begin(f"reading {name} of A"))
+    theirs.read(ours.types.values(), lambda name: plan.begin(f"reading {name} of B"))
+    plan.begin(COMPARING)
     known = search(ours, theirs)
     placed = place(ours, theirs, known)
     graded: list[tuple[Equal, Grade, str]] = [(each, "by value", "") for each in known]

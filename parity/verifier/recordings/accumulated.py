@@ -4,7 +4,7 @@ each step are joined, so that they can be compared with one large batch, or with
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -27,16 +27,21 @@ class Joined(Trace):
         self._sites = {event.site: event for event in self.events}
 
     def read(self, event: Event | Site) -> np.ndarray:
-        """Return the tensor that an event saw, of all micro-batches; see `Trace.read`."""
+        """Return the tensor that an event saw, of all micro-batches; of gradients, which are apart where
+        an optimiser takes their mean, that mean. See `Trace.read`."""
         site = event if isinstance(event, Site) else event.site
         parts = [self._whole.read(each) for each in self._parts[site]]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        if len(parts) == 1:
+            return parts[0]
+        return np.mean(parts, axis=0) if site.stage == "gradients" else np.concatenate(parts)
 
 
 def by_updates(a: Trace, b: Trace) -> tuple[Trace, Trace]:
     """Return two recordings by the steps of their optimisers, with equal batches if the micro-batches of
     one or both add up to them."""
-    a, b = _of_updates(a), _of_updates(b)
+    a, b = (_of_updates(each, {event.step for event in each.of("updated")}) for each in (a, b))
+    if len(a.steps) != len(b.steps):
+        a, b = (_of_means(one, other) for one, other in ((a, b), (b, a)))
     if not a.steps or not b.steps:
         return a, b
     if len(list(a.of("loss", a.steps[0]))) != len(list(b.of("loss", b.steps[0]))):
@@ -47,10 +52,30 @@ def by_updates(a: Trace, b: Trace) -> tuple[Trace, Trace]:
     return _as_one(a), _as_one(b)
 
 
-def _of_updates(trace: Trace) -> Trace:
-    """Join the recorded steps that lead to one update each, if every n-th ends with one."""
+def _of_means(trace: Trace, other: Trace) -> Trace:
+    """Join the recorded steps that lead to one update each as `optax.MultiSteps` takes them, by the mean
+    of their gradients, if that leaves as many steps as the other recording has."""
+    if len(trace.steps) <= len(other.steps):
+        return trace
+    joined = _of_updates(trace, {step for step in trace.steps if _moves(trace, step)}, means=True)
+    return joined if len(joined.steps) == len(other.steps) else trace
+
+
+def _moves(trace: Trace, step: int) -> bool:
+    """Return whether a step changes any parameter."""
+    before = {event.path: event for event in trace.of("parameters", step)}
+    after = [event for event in trace.of("updated", step) if event.path in before and not event.port]
+    return any(not np.array_equal(trace.read(before[e.path]), trace.read(e)) for e in after)
+
+
+def _of_updates(trace: Trace, updated: Collection[int], *, means: bool = False) -> Trace:
+    """Join the recorded steps that lead to one update each, if every n-th ends with one.
+
+    Args:
+        updated: the steps that end with an update.
+        means: whether gradients are those of each micro-batch, and not added up.
+    """
     steps = trace.steps
-    updated = {event.step for event in trace.of("updated")}
     size = next((i + 1 for i, step in enumerate(steps) if step in updated), 1)
     if size == 1 or any((step in updated) != (i % size == size - 1) for i, step in enumerate(steps)):
         return trace
@@ -60,7 +85,7 @@ def _of_updates(trace: Trace) -> Trace:
     kept: list[tuple[Event, tuple[Event, ...]]] = []
     for event in trace.events:
         step, micro = place[event.step]
-        if event.stage == "batch":
+        if event.stage == "batch" or (means and event.stage == "gradients"):
             moved.setdefault(Site(step, *event.site[1:]), []).append(event)
         elif event.stage in OF_MODULES:
             call = micro * calls[event.step, event.stage, event.path, event.port] + event.call
@@ -69,8 +94,8 @@ def _of_updates(trace: Trace) -> Trace:
             kept.append((event.replace(step=step, call=micro), (event,)))
         elif (event.stage, micro) == ("parameters", 0) or (event.stage in LAST and micro == size - 1):
             kept.append((event.replace(step=step), (event,)))
-    batches = [_joined(parts, site) for site, parts in moved.items()]
-    return Joined(trace, [*batches, *kept])
+    gathered = [_joined(parts, site) for site, parts in moved.items()]
+    return Joined(trace, [*gathered, *kept])
 
 
 def _without_losses(trace: Trace) -> Trace:
@@ -118,6 +143,6 @@ def _has_rows(event: Event, count: int) -> bool:
 
 def _joined(parts: list[Event], site: Site) -> tuple[Event, tuple[Event, ...]]:
     shape = parts[0].shape
-    if len(parts) > 1 and shape:
+    if len(parts) > 1 and shape and site.stage != "gradients":
         shape = (sum(each.shape[0] for each in parts), *shape[1:])
     return parts[0].replace(step=site.step, call=site.call, shape=shape), tuple(parts)

@@ -13,6 +13,11 @@ from parity.verifier.recordings.diagnosis import Diagnosis
 from parity.verifier.recordings.diff_report import print_table, print_verdict
 from parity.verifier.recordings.verdict import Cause
 
+OPERATIONS = (
+    "to see the operations behind it, let a function of each side return (step, arrays):"
+    " parity diff FILE.py:a FILE.py:b --gradients"
+)
+
 
 def print_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
     """Print one line per stage, every place that differs with its cause, and the verdict."""
@@ -31,6 +36,8 @@ def print_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
         _print_causes(place.verdict.causes, console)
         if place.verdict.unknown:
             console.print(f"  cause: [bold]none of the known[/]; {escape(place.verdict.unknown)}")
+    if any(place.verdict.unknown for place in diagnosis.places):
+        console.print(f"[dim]{OPERATIONS}[/]", soft_wrap=True)
     print_verdict(diagnosis.difference, console, diagnosis.but_for, diagnosis.is_accepted)
 
 

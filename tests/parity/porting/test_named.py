@@ -67,11 +67,10 @@ def test_files_of_other_programs_are_named(tmp_path):
             file.write(before)
             for array in arrays:
                 np.save(file, array)
-    (tmp_path / "words.gguf").write_bytes(b"GGUF\x03\0\0\0" + bytes(40))
     (tmp_path / "graph.onnx").write_bytes(b"\x08\x08\x12\x07pytorch" + bytes(40))
     (tmp_path / "bare.onnx").write_bytes(b"\x08\x0a\x3a\x20" + bytes(40))
     expected = {"alone.npy": "one array of numpy", "leaves.eqx": "Equinox", "told.eqx": "Equinox",
-                "words.gguf": "GGUF", "graph.onnx": "ONNX", "bare.onnx": "ONNX"}  # fmt: skip
+                "graph.onnx": "ONNX", "bare.onnx": "ONNX"}  # fmt: skip
     for name, said in expected.items():
         alone = tmp_path / name.replace(".", "-")
         alone.mkdir()

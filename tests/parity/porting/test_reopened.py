@@ -47,14 +47,14 @@ def test_a_file_that_says_something_else_is_not_written(dialect, suffix, own, tm
 
 @pytest.mark.usefixtures("other_epsilon")
 def test_of_no_dialect_is_a_file_or_folder_written_that_says_something_else(tmp_path):
-    """A header is what every one of them has, but for folders of msgpack and HDF5: see below."""
+    """A header is what every one of them has, but for folders of msgpack, HDF5, Equinox: see below."""
     from evidence.dialect_table import sample
 
     for dialect in (each for each in dialects() if each.writes):
         cfg = sample(dialect)
         write_weights(tmp_path / "own.safetensors", cfg, arrays_of(cfg))
         for out in ("file.safetensors", "folder")[
-            : 1 if dialect.container in ("msgpack", "hdf5") else 2
+            : 1 if dialect.container in ("msgpack", "hdf5", "equinox") else 2
         ]:
             with pytest.raises(WeightsError, match=f"{out}: not written.*norm_eps = .*0.001"):
                 convert(tmp_path / "own.safetensors", to=dialect.name, out=tmp_path / out)

@@ -51,7 +51,9 @@ def compare(capsys):
 def test_the_distances_are_those_of_the_definition(tmp_path):
     a = write(tmp_path / "a", "jax")
     b = write(tmp_path / "b", "torch", nudge)
-    found = compare_runs(a, b)
+    stages = []
+    found = compare_runs(a, b, told=lambda *stage: stages.append(stage))
+    assert [sum(work) for _, *work in stages] == [3, 2, 1]
     assert (found.step, found.frameworks) == (7, ("jax", "torch"))
     state = random_run(RECIPE, 7).state
     seen = {n: v for n, v in state.params.items()}

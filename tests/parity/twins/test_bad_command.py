@@ -166,6 +166,16 @@ def test_positions_of_a_file_are_not_redrawn(weights, check):
     assert "--token-offset" in check(weights, "--token-offset", "3")
 
 
+@pytest.mark.parametrize("name", ["locate", "diagnose"])
+def test_a_command_has_its_other_names_yet(name, capsys):
+    said = []
+    for each in ("diff", name):
+        assert main([each, "nowhere.py:a", "nowhere.py:b"]) == 2
+        said.append(capsys.readouterr())
+    assert said[0] == said[1]
+    assert said[0].err.startswith("parity diff: nowhere.py")
+
+
 def test_an_unknown_command_lists_the_commands(capsys):
     assert main(["chek"]) == 2
     out, err = capsys.readouterr()

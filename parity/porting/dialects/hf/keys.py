@@ -59,6 +59,7 @@ class Key:
     """The library's default for a missing entry; also written if the fields' values differ."""
     read: Callable[[Any], Any] = _same
     write: Callable[[Any], Any] = _same
+    file: str = CONFIG
 
     def into_fields(self, entries: Entries) -> dict[str, Any]:
         """Return the fields that the entry states.
@@ -75,9 +76,11 @@ class Key:
         try:
             return dict.fromkeys(self._names, self.read(value))
         except ConfigError as error:
-            raise ConfigError(f"{CONFIG}: {self.name} = {value!r} {error}") from None
+            raise ConfigError(f"{self.file}: {self.name} = {value!r} {error}") from None
         except (TypeError, ValueError):
-            raise ConfigError(f"{CONFIG}: {self.name} = {value!r}, which is not a valid value") from None
+            raise ConfigError(
+                f"{self.file}: {self.name} = {value!r}, which is not a valid value"
+            ) from None
 
     def into_entry(self, cfg: ViTConfig) -> dict[str, Any]:
         """Return the entry that states a schema's fields."""

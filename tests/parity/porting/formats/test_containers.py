@@ -323,6 +323,8 @@ def test_damage_to_one_tensor_leaves_the_others_readable(kind, tmp_path):
 def test_a_file_that_shrinks_after_it_was_opened(tmp_path):
     for kind, path in write_each(tmp_path).items():
         tensors = open_container(path).tensors
+        if kind == "lz4":  # whole in memory
+            continue
         with path.open("r+b") as file:
             file.truncate(40)
         for name, tensor in tensors.items():

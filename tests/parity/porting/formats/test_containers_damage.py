@@ -16,7 +16,7 @@ from vit_config.files.atomic import atomic_file, atomic_folder
 pytestmark = pytest.mark.quick
 
 CHECKED = ("sealed", "torch", "torchscript", "npz", "deflated")
-UNCHECKED = ("safetensors", "legacy", "msgpack", "hdf5")
+UNCHECKED = ("safetensors", "legacy", "msgpack", "hdf5", "equinox", "lz4", "gguf")
 ROUNDS = 400
 
 

@@ -73,7 +73,7 @@ def test_npz_is_written(tmp_path):
 
 @pytest.mark.parametrize("dtype", NARROW)
 def test_npz_cannot_hold_types_that_have_no_name_there(dtype, tmp_path):
-    with pytest.raises(ConfigError, match=rf"w: \.npz cannot hold {dtype}"):
+    with pytest.raises(ConfigError, match=rf"w: numpy's files cannot hold {dtype}"):
         write_npz(tmp_path / "file.npz", stored({"w": values(dtype)}))
     assert os.listdir(tmp_path) == []
 

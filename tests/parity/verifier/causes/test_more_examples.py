@@ -33,6 +33,12 @@ MORE = [
     ),
     ("activation", "nn.softmax(x @ w) * v[0]", "nn.sigmoid(x @ w) * v[0]", "sigmoid where A has"),
     (
+        "activation",
+        "jnp.tanh((s := nn.sigmoid(h := x @ w)) * (1 + h * (1 - s))) @ v",
+        "jnp.tanh((s := nn.sigmoid(1.702 * (h := x @ w))) * (1 + 1.702 * h * (1 - s))) @ v",
+        "the gradient of quick gelu where A has that of silu",
+    ),
+    (
         "axis",
         "jnp.tanh(nn.softmax(x @ w, 1) @ v) + nn.softmax(x @ w, 2)",
         "jnp.tanh(nn.softmax(x @ w, 2) @ v) + nn.softmax(x @ w, 2)",
@@ -49,6 +55,12 @@ MORE = [
         "jnp.tanh(x @ w) @ v",
         "jnp.tanh(x @ w + jnp.full(6, 0.3) + 0.2) @ v",
         "only B has add 0.3 and add 0.2",
+    ),
+    (
+        "left out",
+        "(h := x - x.mean(-1, keepdims=True)) / jnp.sqrt((h**2).mean(-1, keepdims=True))",
+        "(h := x - jnp.zeros_like(x[..., :1])) / jnp.sqrt((h**2).mean(-1, keepdims=True))",
+        "sub",
     ),
     (
         "operands exchanged",

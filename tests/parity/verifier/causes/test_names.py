@@ -11,6 +11,7 @@ from parity.verifier.causes.examples import sides
 from parity.verifier.causes.instead import computes
 from parity.verifier.locate import compare
 from parity.verifier.programs.operation import Operation, Ref
+from parity.verifier.programs.program import Program
 
 RNG = np.random.default_rng(5)
 
@@ -38,12 +39,21 @@ def test_a_table_that_every_layer_adds_is_a_term_and_no_residual():
         ("add", (0, Ref(0)), False), ("mul", (Ref(0), 1.0), False), ("sub", (Ref(0), 0), False),
         ("div", (Ref(0), 1), False), ("copy", (Ref(0),), False), ("add", (Ref(0), 1), True),
         ("div", (1, Ref(0)), True), ("sub", (0, Ref(0)), True), ("pow", (1.0, Ref(0)), True),
-        ("div", (Ref(0), Ref(0)), True), ("exp", (Ref(0),), True),
+        ("div", (Ref(0), Ref(0)), True), ("exp", (Ref(0),), True), ("mul", (Ref(0), Ref(1)), True),
+        ("sub", (Ref(0), Ref(2)), False), ("mul", (Ref(0), Ref(2)), True),
+        ("div", (Ref(0), Ref(3)), False), ("add", (Ref(0), Ref(4)), True),
     ],
 )  # fmt: skip
 def test_what_changes_nothing_whatever_it_is_given_stands_for_nothing(name, operands, may):
-    """A reciprocal and a negation do change something."""
-    assert computes(Operation(1, name, operands, None)) == may
+    """A reciprocal and a negation do change something; zeros may be broadcast, ones filled."""
+    given = [
+        Operation(0, "input", (), None),
+        Operation(1, "zeros_like", (Ref(0),), None),
+        Operation(2, "broadcast", (Ref(1),), None, is_layout=True),
+        Operation(3, "full", (1.0,), None),
+        Operation(4, "reshape", (), None, is_layout=True),  # patched
+    ]
+    assert computes(Operation(5, name, operands, None), Program("B", given)) == may
 
 
 def test_how_a_given_number_was_computed_is_not_said():

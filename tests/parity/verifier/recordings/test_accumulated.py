@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import io
+
+import jax.numpy as jnp
+import numpy as np
+import optax
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 
 from parity.measure.traces import record
 from parity.verifier.recordings import Recorded, compare_sides
 from parity.verifier.recordings.diagnosis import diagnose
-from tests.parity.verifier.recordings.test_step_causes import Tiny, adamw, batches
+from parity.verifier.recordings.diagnosis_report import print_diagnosis
+from tests.parity.verifier.recordings.test_step_causes import (
+    MASK,
+    RATE,
+    Tiny,
+    adamw,
+    batches,
+    draw,
+    evaluate,
+)
 
 ROWS = 8
 
@@ -88,3 +103,64 @@ def test_what_is_joined_is_said(tmp_path):
     assert found.notes == (
         f"{tmp_path / 'b'}: its micro-batches are joined, and compared by steps of the optimiser",
     )
+
+
+def run_multi_steps(path, micro, *, times=1.0, decay=0.05, held=jnp.float64):
+    """Train by `optax.MultiSteps`, and record every micro-batch as a step.
+
+    Args:
+        held: type of the mean of the gradients; optax takes float32 if none is given.
+    """
+    params = {name: jnp.asarray(value) for name, value in draw("float64").items()}
+    inner = optax.adamw(RATE, weight_decay=decay, mask=MASK)
+    tx = optax.MultiSteps(inner, micro, accumulator_dtype=held)
+    state = tx.init(params)
+    with record(path) as trace:
+        for images, labels in batches("float64"):
+            for x, y in zip(*(np.split(each[:ROWS], micro) for each in (images, labels)), strict=True):
+                with trace.step(images=x, labels=y):
+                    trace.log("parameters", params)
+                    (loss, logits), grads = evaluate(params, jnp.asarray(x), jnp.asarray(y), times)
+                    trace.log("forward", logits, port="out")
+                    trace.log("loss", loss)
+                    trace.log("gradients", grads)
+                    updates, state = tx.update(grads, state, params)
+                    params = optax.apply_updates(params, updates)
+                    trace.log("moments", optax.tree.get(state, "mu"), port="exp_avg")
+                    trace.log("moments", optax.tree.get(state, "nu"), port="exp_avg_sq")
+                    trace.log("learning rate", np.float64(RATE))
+                    trace.log("updated", params)
+    return Recorded(path)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("a", [{"micro": 1}, {"micro": 2, "each": True}, {"micro": 4}])
+def test_every_micro_batch_of_multi_steps_is_a_step(tmp_path, a):
+    found = compare_sides(run(tmp_path / "a", **a), run_multi_steps(tmp_path / "b", 4))
+    assert found.verdict == "EQUAL", found.notes
+    compared = {each.stage for each in found.comparisons if each.judged}
+    assert {"forward", "gradients", "moments", "updated"} <= compared
+    assert {each.step for each in found.comparisons} == {0, 1, 2, 3}
+
+
+@pytest.mark.usefixtures("x64")
+def test_a_mean_in_float32_is_a_difference_in_float64(tmp_path):
+    b = run_multi_steps(tmp_path / "b", 4, held=jnp.float32)
+    found = compare_sides(run(tmp_path / "a", 1), b)
+    assert found.first is not None
+    assert (found.verdict, found.first.stage) == ("DIFFERENT", "moments")
+    assert 1e-9 < found.first.judged.error < 1e-6
+    shown = io.StringIO()
+    print_diagnosis(diagnose(found), Console(file=shown, width=200))
+    assert "parity diff FILE.py:a FILE.py:b --gradients" in shown.getvalue()
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize(
+    ("wrong", "name"), [({"times": 0.25}, "gradient-scale"), ({"decay": 0.1}, "weight-decay")]
+)
+def test_a_mistake_with_multi_steps_is_named(tmp_path, wrong, name):
+    """The loss is divided, although the optimiser takes means; or the decay is another."""
+    b = run_multi_steps(tmp_path / "b", 4, **wrong)
+    found = diagnose(compare_sides(run(tmp_path / "a", 1), b))
+    assert [cause.name for cause in found.causes] == [name]
