@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from lz4.frame import BLOCKSIZE_MAX4MB, LZ4FrameCompressor
 
 PROTO = b"\x80\x02"
 MIB = 2**20
@@ -251,7 +252,8 @@ def _leaf(*shape: int) -> bytes:
 def _lz4(folder: Path) -> Path:
     """Blocks of 16 KiB, of which each stands for 4 MiB of one letter."""
     block = b"\x1fa\x01\x00" + b"\xff" * 16400 + b"\x00\x00"
-    frame = b"\x04\x22\x4d\x18\x40\x70\x00" + (struct.pack("<I", len(block)) + block) * 100
+    head = LZ4FrameCompressor(block_size=BLOCKSIZE_MAX4MB, block_linked=False).begin()
+    frame = head + (struct.pack("<I", len(block)) + block) * 100
     (folder / "a.tar.lz4").write_bytes(frame + bytes(4))
     return folder
 

@@ -1,9 +1,11 @@
 """Files of Equinox: `tests/support/equimo.tar.lz4` is what `save_model` of Equimo 1.1.0 packed."""
 
 import hashlib
+import io
 import json
-import struct
+import tarfile
 
+import lz4.frame
 import numpy as np
 import pytest
 
@@ -97,8 +99,8 @@ def test_other_leaves_versions_and_archives_are_refused(folder, tmp_path):
     about.unlink()
     with pytest.raises(WeightsError, match=r"no names, .* put the metadata\.json beside it"):
         open_container(folder)
-    block = b"other".ljust(100, b"\0") + bytes(24) + b"0".rjust(11, b"0") + bytes(377)
-    frame = b"\x04\x22\x4d\x18\x40\x40\x00" + struct.pack("<I", 2**31 + 512) + block + bytes(4)
-    (tmp_path / "other.tar.lz4").write_bytes(frame)
+    with tarfile.open(fileobj=(packed := io.BytesIO()), mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("other"))
+    (tmp_path / "other.tar.lz4").write_bytes(lz4.frame.compress(packed.getvalue()))
     with pytest.raises(WeightsError, match=r"holds other, not metadata\.json and weights\.eqx"):
         open_container(tmp_path / "other.tar.lz4")
