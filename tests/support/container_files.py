@@ -146,6 +146,6 @@ def write_each(folder: Path) -> dict[str, Path]:
     files = {METADATA: json.dumps({"model_config": told, "equimo_version": VERSION})}
     write_equinox(paths["equinox"], {name: Stored.of(found["w"]) for name in leaves}, files, force=True)
     (folder / METADATA).write_text(files[METADATA])
-    shutil.copy(EQUIMO, paths["lz4"])
-    shutil.copy(EQUIMO.with_name("tower1.gguf"), paths["gguf"])
+    shutil.copyfile(EQUIMO, paths["lz4"])  # without its rights, which a checkout may have none of
+    shutil.copyfile(EQUIMO.with_name("tower1.gguf"), paths["gguf"])
     return paths
