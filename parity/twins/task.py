@@ -7,7 +7,6 @@ import math
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -98,7 +97,7 @@ def run_both(
         for dtype in dict.fromkeys(dtypes):
             # every run of this type starts from the same numbers: those that the type can hold
             held = _narrower(task.source, dtype)
-            start = _rounded(task.weights, task.batch, held)
+            start = rounded(task.weights, task.batch, held)
             if held not in references:
                 references.clear()  # those of another type: a huge model's would fill the disk
                 references[held] = run(0, "float64"), run(1, "float64")
@@ -106,7 +105,12 @@ def run_both(
             own = exact
             if dtype != "float64":
                 own = run(0, dtype), run(1, dtype)
-            yield Runs(dtype, *own, *exact, partial(_again, twins, dtype, start, held, plan))
+
+            def again(seed: int, dtype: DType = dtype, start: Any = start, held: str = held) -> Runs:
+                plan.begin(f"running both twins in {dtype} on nudged numbers, time {seed}")
+                return nudged_runs(twins, dtype, start, held, seed)
+
+            yield Runs(dtype, *own, *exact, again)
 
 
 def _seconds(task: TwinTask, dtypes: Sequence[DType]) -> dict[str, float]:
@@ -139,7 +143,8 @@ def _narrower(a: str, b: str) -> str:
     return min(a, b, key=order.index)
 
 
-def _rounded(weights: Weights, batch: Batch, held: str) -> tuple[Weights, Batch]:
+def rounded(weights: Weights, batch: Batch, held: str) -> tuple[Weights, Batch]:
+    """Return weights and a batch in the type in which they are held."""
     dtype = _type(held)
     images = batch.images.astype(dtype).astype(np.float64)
     return lambda name, kind, shape: weights(name, kind, shape).astype(dtype, copy=False), Batch(
@@ -147,19 +152,22 @@ def _rounded(weights: Weights, batch: Batch, held: str) -> tuple[Weights, Batch]
     )
 
 
-def _again(
-    twins: tuple[Any, Any], dtype: DType, start: tuple[Weights, Batch], held: str, plan: Plan, seed: int
+def nudged_runs(
+    twins: tuple[Any, Any], dtype: DType, start: tuple[Weights, Batch], held: str, seed: int
 ) -> Runs:
-    """Run both twins on numbers one unit in the last place away from the given ones."""
-    plan.begin(f"running both twins in {dtype} on nudged numbers, time {seed}")
-    moved = _nudged(*start, held, seed)
+    """Run both twins on numbers one unit in the last place away from the given ones.
+
+    Args:
+        held: the type of the given numbers.
+    """
+    moved = nudged_numbers(*start, held, seed)
     jax, torch, jax_float64, torch_float64 = (
         twin.run(*moved, kind) for kind in (dtype, "float64") for twin in twins
     )
     return Runs(dtype, jax, torch, jax_float64, torch_float64)
 
 
-def _nudged(weights: Weights, batch: Batch, held: str, seed: int) -> tuple[Weights, Batch]:
+def nudged_numbers(weights: Weights, batch: Batch, held: str, seed: int) -> tuple[Weights, Batch]:
     """Return weights and a batch of which each number is one unit in the last place away."""
     images = nudged(batch.images.astype(_type(held)), seed, "images").astype(np.float64)
     return lambda name, kind, shape: nudged(weights(name, kind, shape), seed, name), Batch(

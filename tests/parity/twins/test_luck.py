@@ -11,7 +11,7 @@ from parity.measure.site import Site, output_site
 from parity.measure.tolerance import epsilon
 from parity.twins.check import check_config
 from parity.twins.judge import DRAWS, Runs, apart, compare
-from parity.twins.task import _nudged as move
+from parity.twins.task import nudged_numbers
 from tests.support.tiny import TINY
 
 pytestmark = pytest.mark.quick
@@ -28,7 +28,8 @@ def recording(error: float) -> HeldRecording:
 
 def runs(jax: float, torch: float, again=None) -> Runs:
     """Runs whose only gradient is off by so many units in the last place."""
-    return Runs("float32", recording(jax * EPS), recording(torch * EPS), *[recording(0.0)] * 2, again)
+    exact = recording(0.0)
+    return Runs("float32", recording(jax * EPS), recording(torch * EPS), exact, exact, again)
 
 
 def test_luck_is_averaged_away():
@@ -65,7 +66,7 @@ def test_a_less_accurate_path_stays_one(jax, torch, times):
 def test_nudged_numbers_are_one_unit_away_and_differ_by_seed():
     given = np.linspace(1.0, 1.9, 30, dtype=np.float32)
     batch = Batch(given.astype(np.float64).reshape(1, 5, 6, 1), np.zeros(1, np.int64))
-    moved = [move(lambda *_: given, batch, "float32", seed) for seed in (1, 2)]
+    moved = [nudged_numbers(lambda *_: given, batch, "float32", seed) for seed in (1, 2)]
     drawn = [(weights("norm.weight", "norm", (30,)), images) for weights, (images, _) in moved]
     for weights, images in drawn:
         assert np.abs(weights - given).max() == np.abs(images - batch.images).max() == EPS
