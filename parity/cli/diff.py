@@ -179,8 +179,10 @@ def _print_remarks(remarks: Sequence[str], names: Mapping[str, str]) -> None:
 def _bisect(arguments: Any) -> int:
     from parity.measure.shown import write_json
     from parity.verifier.precision import bisect_precision
+    from vit_config.waiting import Waiting
 
-    found = bisect_precision(arguments.a, arguments.bisect_precision, bound=arguments.bound)
+    with Waiting(f"computing operations of A in {arguments.bisect_precision}"):
+        found = bisect_precision(arguments.a, arguments.bisect_precision, bound=arguments.bound)
     _print_remarks([f"A: {each}" for each in found.remarks], {"A": arguments.a})
     say(*found.to_text().splitlines())
     if arguments.json is not None:

@@ -110,12 +110,15 @@ class Recordings(Reporting):
         from parity.verifier.recordings.of_difference import report_of_diagnosis
         from parity.verifier.recordings.sides import Recorded
         from vit_config.screen import screen
+        from vit_config.waiting import Waiting
 
-        shadow = Recorded(self.shadow) if self.shadow else None
-        difference = compare_sides(a, b, how=self.map or self.align, shadow=shadow)
+        with Waiting("comparing both recordings", 1, 1) as waiting:
+            shadow = Recorded(self.shadow) if self.shadow else None
+            difference = compare_sides(a, b, how=self.map or self.align, shadow=shadow)
+            waiting.now("looking for causes", 1)
+            diagnosis = diagnose(difference, self.accepted)
         for note in difference.notes:
             complain(f"note: {note}")
-        diagnosis = diagnose(difference, self.accepted)
         print_diagnosis(diagnosis, screen(110))
         self.write(report_of_diagnosis(diagnosis))
         if self.picture:

@@ -304,16 +304,6 @@ def test_a_class_token_with_its_position_added():
     assert match(ours, theirs).rest("a") == ("cls_token", "pos_embed")
 
 
-def test_the_work_that_is_left_is_told_leaf_by_leaf():
-    a = {name: draw(3, size, seed=size) for name, size in (("x", 5), ("y", 7))}
-    sizes, left = [each.size for each in a.values()], 3 * sum(each.size for each in a.values())
-    stages = []
-    match(a, a, told=lambda *stage: stages.append(stage))
-    for (what, work, then), size in zip(stages, [*sizes, *sizes, sum(sizes)], strict=True):
-        assert (work, then) == (size, left - size), what
-        left -= size
-
-
 def test_a_leaf_that_is_there_twice_is_ambiguous():
     leaf = draw(H, W)
     matched = match({"x": leaf}, {"y": leaf, "z": leaf.T})

@@ -12,6 +12,7 @@ import pytest
 from parity.cli import run
 from parity.measure.traces import record
 from parity.porting.formats import Stored, write_npz, write_safetensors
+from parity.verifier.match import match
 
 pytestmark = pytest.mark.quick
 
@@ -109,3 +110,13 @@ def test_bad_input_is_one_line_and_status_2(sides, tmp_path, capsys):
         assert said in error
         assert error.count("\n") == 1
     assert not (tmp_path / "t.py").exists()
+
+
+def test_the_work_that_is_left_is_told_leaf_by_leaf():
+    a = {name: draw(3, size) for name, size in (("x", 5), ("y", 7))}
+    sizes, left = [each.size for each in a.values()], 3 * sum(each.size for each in a.values())
+    stages = []
+    match(a, a, told=lambda *stage: stages.append(stage))
+    for (what, work, then), size in zip(stages, [*sizes, *sizes, sum(sizes)], strict=True):
+        assert (work, then) == (size, left - size), what
+        left -= size
