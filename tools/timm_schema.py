@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import torch
+from timm_gemma4 import gemma4_fields
 from torch import nn
 
 from parity.porting.dialects.timm import read_state
@@ -45,6 +46,15 @@ UNDERSTOOD: dict[str, Fields] = {
     _MODELS + "eva.EvaBlock": {},
     _MODELS + "eva.EvaBlockPostNorm": {},
     _MODELS + "eva.EvaAttention": {"gate": None},
+    _MODELS + "gemma4_vit.Gemma4VitClassifier": {"weight_init_mode": "", "encoder_pool": ""},
+    _MODELS + "gemma4_vit.Gemma4VitEncoder": {"weight_init_mode": ""},
+    _MODELS + "gemma4_vit.Gemma4PatchEmbed": {},
+    _MODELS + "gemma4_vit.Gemma4RotaryEmbedding2D": {},
+    _MODELS + "gemma4_vit.Gemma4Block": {},
+    _MODELS + "gemma4_vit.Gemma4Attention": {},
+    _MODELS + "gemma4_vit.Gemma4GatedMlp": {},
+    _MODELS + "gemma4_vit.Gemma4ClippableLinear": {},
+    _MODELS + "gemma4_vit.Gemma4VisionPooler": {},
     _MODELS + "beit.Block": {},
     _MODELS + "beit.Attention": {},
     _LAYERS + "attention.Attention": {"gate": None},
@@ -56,7 +66,7 @@ UNDERSTOOD: dict[str, Fields] = {
     _LAYERS + "mlp.GluMlp": {"gate_last": False},
     _LAYERS + "mlp.SwiGLU": {},
     _LAYERS + "norm.LayerNorm": {"elementwise_affine": True},
-    _LAYERS + "norm.RmsNorm": {"elementwise_affine": True},
+    _LAYERS + "norm.RmsNorm": {},
     _LAYERS + "patch_embed.PatchEmbed": {"dynamic_img_pad": False},
     _LAYERS + "pos_embed_sincos.RotaryEmbeddingCat": {
         "grid_type": "index",
@@ -72,7 +82,7 @@ UNDERSTOOD: dict[str, Fields] = {
     _LAYERS + "activations.GELU": {},
     _LAYERS + "activations.GELUTanh": {},
     _LAYERS + "activations.QuickGELU": {},
-    _TORCH + "activation.GELU": {"approximate": "none"},
+    _TORCH + "activation.GELU": {},
     _TORCH + "activation.ReLU": {},
     _TORCH + "activation.SiLU": {},
     _TORCH + "container.ModuleList": {},
@@ -87,6 +97,7 @@ UNDERSTOOD: dict[str, Fields] = {
 _ARGUMENTS = """
     act_layer attn_layer attn_only_layer_scale attn_pool_mlp_ratio attn_pool_num_heads attn_type
     block_fn cfg class_token depth dynamic_img_size embed_dim embed_norm_layer fc_norm final_norm
+    head_dim intermediate_size standardize use_clipped_linears
     global_pool img_size in_chans init_values mlp_layer mlp_ratio no_embed_class norm_layer
     num_classes num_heads num_kv_heads num_reg_tokens patch_size pool_include_prefix pre_norm
     proj_bias qk_norm qkv_bias qkv_fused ref_feat_shape reg_tokens rope_grid_indexing
@@ -149,7 +160,8 @@ def read_schema(model: Timms, arguments: Iterable[str], loading: Fields) -> ViTC
     try:
         for name, module in model.named_modules():
             _check_class(name or "the model", module)
-        cfg = ViTConfig(**_fields(model, loading))
+        gemma = type(model).__name__.startswith("Gemma4")
+        cfg = ViTConfig(**(gemma4_fields(model) if gemma else _fields(model, loading)))
     except (AttributeError, KeyError, ConfigError) as error:  # a part has moved, or parts contradict
         raise NotUnderstoodError(f"{type(error).__name__}: {error}") from None
     _check_tensors(cfg, model)
@@ -462,7 +474,7 @@ def _is_there(module: Timms | None) -> bool:
 
 
 def _activation(module: Timms) -> str:
-    if _kind(module) not in _ACTIVATIONS:
+    if _kind(module) not in _ACTIVATIONS or getattr(module, "approximate", "none") != "none":
         raise NotUnderstoodError(f"an activation that is a {_kind(module)}")
     return _ACTIVATIONS[_kind(module)]
 

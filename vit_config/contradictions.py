@@ -163,7 +163,8 @@ def _attention(cfg: ViTConfig) -> Iterator[str]:
             k_bias=True,
             num_kv_heads=None,
             attention_head_dim=None,
-            **({"qk_norm": False} if cfg.attention == "per_head" else {}),
+            v_norm=False,
+            **({"qk_norm": False, "linear_bounds": False} if cfg.attention == "per_head" else {}),
             **({"rope": None, "rel_pos_bias": False} if cfg.attention == "differential" else {}),
         )
 
@@ -175,6 +176,8 @@ def _blocks(cfg: ViTConfig) -> Iterator[str]:
         yield from _needs(cfg, f"num_parallel = {cfg.num_parallel}", block="pre_norm")
     if cfg.block == "res_post":
         yield from _needs(cfg, 'block = "res_post"', layer_scale_on="both")
+    if cfg.block == "sandwich":
+        yield from _needs(cfg, 'block = "sandwich"', layer_scale=None)
     if cfg.block == "parallel":
         yield from _needs(
             cfg,
@@ -188,6 +191,8 @@ def _blocks(cfg: ViTConfig) -> Iterator[str]:
             attention_head_dim=None,
             rope=None,
             rel_pos_bias=False,
+            v_norm=False,
+            linear_bounds=False,
             layer_scale_on="both",
             dropout_attention_out=0.0,
             dropout_mlp_outer=0.0,
@@ -218,6 +223,12 @@ def _pooling(cfg: ViTConfig) -> Iterator[str]:
             f'pool_prefix = true, but pool = "{cfg.pool}" with {cfg.num_prefix_tokens} tokens before the'
             " patches has nothing to include; leave it out"
         )
+    if cfg.pool == "soft":
+        yield from _soft_pooling(cfg)
+    else:
+        yield from _needs(cfg, f'pool = "{cfg.pool}"', pool_window=None, pool_standardise=False)
+    if cfg.final_norm == "none":
+        yield from _needs(cfg, 'final_norm = "none"', final_norm_affine=True)
     if cfg.pool != "map":
         yield from _needs(cfg, f'pool = "{cfg.pool}"', pool_num_heads=None, pool_mlp_dim=None)
     elif cfg.pool_num_heads is not None and cfg.hidden_size % cfg.pool_num_heads:
@@ -227,6 +238,21 @@ def _pooling(cfg: ViTConfig) -> Iterator[str]:
             f'pool = "map" shares hidden_size = {cfg.hidden_size} among num_heads = {cfg.num_heads},'
             " which does not divide it; set pool_num_heads"
         )
+
+
+def _soft_pooling(cfg: ViTConfig) -> Iterator[str]:
+    if cfg.pool_window is None:
+        yield 'pool = "soft" takes squares of patches, but pool_window = null; give their side'
+    elif any(side % cfg.pool_window for side in cfg.grid):
+        yield (
+            f"pool_window = {cfg.pool_window} does not divide the grid {cfg.grid} of image_size ="
+            f" {cfg.image_size} in patches of {cfg.patch_size}"
+        )
+    if cfg.num_prefix_tokens:
+        yield f'pool = "soft" pools patches alone, but {cfg.num_prefix_tokens} tokens stand before them'
+    if cfg.final_norm == "post_pool":
+        yield 'pool = "soft" has several pooled tokens, but final_norm = "post_pool" normalises one'
+    yield from _needs(cfg, 'pool = "soft"', num_classes=0, head_hidden=None, dropout_patch=0.0)
 
 
 def _head(cfg: ViTConfig) -> Iterator[str]:

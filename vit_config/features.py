@@ -71,6 +71,7 @@ def with_head(cfg: ViTConfig, num_classes: int, global_pool: str | None = None) 
             ' build one with pool = "map"'
         )
     changes["pool"] = POOLS[global_pool]
+    changes |= {"pool_window": None, "pool_standardise": False}
     if global_pool != "map":
         changes |= {"pool_num_heads": None, "pool_mlp_dim": None}
     if global_pool == "token":

@@ -8,7 +8,7 @@ Recipes
     ``timm_by_depth``: as ``timm``, but the last projection of each branch divided by sqrt(2 (block + 1))
         (timm ``NaFlexVit.fix_init_weight``).
     ``timm_truncated``: as ``timm``, but cut at two deviations, as JAX's ``truncated_normal`` means it:
-        the real deviation is 0.0176.
+        the real deviation is 0.0176; gates are drawn like every layer.
     ``jax``: as ``timm``, but linear weights Xavier-uniform, MLP biases normal with deviation 1e-6, the
         head 0, the patch convolution and the tanh layer before the head LeCun-normal (timm
         ``init_weights_vit_jax``, after Google's ViT).
@@ -27,10 +27,10 @@ Recipes
         Xavier-normal with torch's fan rule; biases as ``torch``.
 
 In every recipe the embeddings of text tokens are drawn like positions, norms start at weight 1 and bias
-0, layer scales at the schema's value, relative positions at 0, the query of attention pooling truncated
-normal with deviation 1/sqrt(D) cut at two, the vectors of a differential lambda normal with deviation
-0.1, and learned rotary frequencies at those of fixed ones, turned by one random angle for each block and
-head.
+0, bounds at infinity, layer scales at the schema's value, relative positions at 0, the query of
+attention pooling truncated normal with deviation 1/sqrt(D) cut at two, the vectors of a differential
+lambda normal with deviation 0.1, and learned rotary frequencies at those of fixed ones, turned by one
+random angle for each block and head.
 """
 
 from __future__ import annotations
@@ -41,8 +41,11 @@ from typing import Literal, NamedTuple
 
 from vit_config.schema import ViTConfig
 
-Kind = Literal["linear", "conv", "norm", "param"]
-"""Kind of the layer that a parameter belongs to; ``param`` is a parameter outside of such layers."""
+Kind = Literal["linear", "conv", "norm", "param", "fixed"]
+"""Kind of the layer that a parameter belongs to; ``param`` is a parameter outside of such layers, and
+``fixed`` one that no training changes: it has no gradient and no decay."""
+FIXED = ("bounds", "std_bias", "std_scale")
+"""Last names of the ``fixed`` parameters, which are not counted."""
 
 
 class Draw(NamedTuple):
@@ -91,6 +94,10 @@ def rotary_scale(base: float, half: int) -> list[float]:
 
 def _draws(cfg: ViTConfig, name: str, kind: Kind, shapes: Mapping[str, tuple[int, ...]]) -> Draws:
     leaf = name.rsplit(".", 1)[-1]
+    if leaf == "bounds":
+        return (Draw("constant", -math.inf), Draw("constant", math.inf)) * (shapes[name][0] // 2)
+    if kind == "fixed":
+        return ZERO if leaf == "std_bias" else _ONE
     if kind == "norm":
         return _norm_draws(cfg, name, leaf)
     if leaf == "gamma":
@@ -186,6 +193,8 @@ def _timm_draw(cfg: ViTConfig, name: str, kind: Kind, is_bias: bool, shape: tupl
 def _with_shut_gate(cfg: ViTConfig, name: str, draw: Draw) -> Draws:
     module = name.rpartition(".")[0]
     shut = Draw("constant", 1.0) if name.endswith("bias") else Draw("normal", 0.0, 1e-6)
+    if cfg.init == "timm_truncated":
+        return (draw,)
     if module.endswith("fc1_g"):
         return (shut,)
     if cfg.mlp == "swiglu_packed" and module.endswith("mlp.fc1") and name.startswith("blocks."):

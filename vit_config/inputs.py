@@ -44,8 +44,14 @@ def _check_grid(cfg: ViTConfig, rows: int, columns: int, what: str) -> None:
         what: the beginning of the message: what has the grid.
 
     Raises:
-        InputError: positions are the first of a table, and it has too few.
+        InputError: positions are the first of a table, and it has too few; or squares to be pooled do
+            not divide it.
     """
+    if cfg.pool_window and (rows % cfg.pool_window or columns % cfg.pool_window):
+        raise InputError(
+            f"{what} has {rows}x{columns} patches, which pool_window = {cfg.pool_window} does not"
+            " divide; resize it"
+        )
     if cfg.pos_embed_resize != "leading_rows":
         return
     height, width = cfg.table_grid
@@ -82,6 +88,11 @@ def check_patches(
         raise InputError(
             f"patches have shapes {pixels}, {coordinates} and {valid}, expected pixels"
             " (B, N, ph * pw * C), coordinates (B, N, 2) and valid (B, N)"
+        )
+    if cfg.pool_window and pixels[1] % cfg.pool_window**2:
+        raise InputError(
+            f"the batch has {pixels[1]} patches of each image, which squares of pool_window ="
+            f" {cfg.pool_window} do not divide; pad to a multiple of {cfg.pool_window**2} (`lengths`)"
         )
     if pixels[2] != cfg.patch_dim:
         (height, width), C = cfg.patch_size, cfg.in_channels

@@ -9,10 +9,11 @@ class ViTOutput(NamedTuple):
     """A model's output: arrays (JAX) or tensors (PyTorch); a pytree, so it passes through `jax.jit`."""
 
     logits: Any
-    """(B, num_classes); without a head its input: the pooled features (B, D), or the tanh layer's
-    output (B, head_hidden)."""
+    """(B, num_classes); without a head its input: the pooled features (B, D) or (B, T, D), or the tanh
+    layer's output (B, head_hidden)."""
     pooled: Any
-    """(B, D): the head's input; 2 D where class token and mean are joined."""
+    """(B, D): the head's input; 2 D where class token and mean are joined; (B, T, D) where squares of
+    patches are pooled (`pool = "soft"`), row by row."""
     prefix_tokens: Any | None
     """(B, P, D): class, distillation and register tokens, after the final norm if there is one. Like
     `patch_tokens`, None from a call with ``return_tokens=False``."""

@@ -32,11 +32,13 @@ def parameters(cfg: ViTConfig) -> Parameters:
         found |= _norm(cfg, "norm_pre", D)
     for index in range(cfg.depth):
         found |= _under(f"blocks.{index}", _block(cfg, index))
-    if cfg.final_norm == "pre_pool":
+    if cfg.final_norm == "pre_pool" and cfg.final_norm_affine:
         found |= _norm(cfg, "norm", D)
     if cfg.pool == "map":
         found |= _under("attn_pool", _attention_pool(cfg))
-    if cfg.final_norm == "post_pool":
+    if cfg.pool_standardise:
+        found |= {f"pool.{name}": Parameter((D,), "fixed") for name in ("std_bias", "std_scale")}
+    if cfg.final_norm == "post_pool" and cfg.final_norm_affine:
         found |= _norm(cfg, "fc_norm", D)
     return found | _head(cfg)
 
@@ -91,8 +93,10 @@ def _block(cfg: ViTConfig, index: int) -> Parameters:
         return _branches_block(cfg, index)
     if cfg.block == "parallel":
         return _parallel_block(cfg)
-    norm1, norm2 = (_norm(cfg, name, cfg.hidden_size) for name in ("norm1", "norm2"))
+    norm1, norm2, norm3, norm4 = (_norm(cfg, f"norm{n}", cfg.hidden_size) for n in (1, 2, 3, 4))
     attention, mlp = _under("attn", _attention(cfg, index)), _under("mlp", _mlp(cfg))
+    if cfg.block == "sandwich":
+        return norm1 | attention | norm2 | norm3 | mlp | norm4
     if cfg.block == "res_post":
         return attention | norm1 | mlp | norm2
     first = norm1 | attention | _layer_scale(cfg, "ls1", "attention")
@@ -132,7 +136,7 @@ def _attention(cfg: ViTConfig, index: int) -> Parameters:
     if cfg.attention_norm:
         found |= _norm(cfg, "norm", width)
     if cfg.attention_out_proj:
-        found |= _linear("proj", width, D, bias=cfg.attention_out_bias)
+        found |= _linear("proj", width, D, bias=cfg.attention_out_bias) | _bounds(cfg, "proj")
     return found
 
 
@@ -140,6 +144,7 @@ def _qkv(cfg: ViTConfig, index: int) -> Parameters:
     q_width, kv_width = cfg.attention_width, cfg.kv_heads[index] * cfg.head_dim
     joint_bias = cfg.qkv_bias and cfg.k_bias
     found = _linear("qkv", cfg.hidden_size, q_width + 2 * kv_width, bias=joint_bias)
+    found |= _bounds(cfg, "qkv", 3)
     if cfg.qkv_bias and not cfg.k_bias:
         found |= _bare("q_bias", q_width) | _bare("v_bias", kv_width)
     return found
@@ -165,13 +170,13 @@ def _heads(cfg: ViTConfig) -> Parameters:
 
 def _mlp(cfg: ViTConfig) -> Parameters:
     D, M, bias = cfg.hidden_size, cfg.mlp_dim, cfg.mlp_bias
-    if cfg.mlp == "swiglu":
-        found = _linear("fc1_g", D, M, bias=bias) | _linear("fc1_x", D, M, bias=bias)
-    else:
-        found = _linear("fc1", D, 2 * M if cfg.mlp == "swiglu_packed" else M, bias=bias)
+    width = 2 * M if cfg.mlp == "swiglu_packed" else M
+    found = {}
+    for name in ("fc1_g", "fc1_x") if cfg.mlp == "swiglu" else ("fc1",):
+        found |= _linear(name, D, width, bias=bias) | _bounds(cfg, name)
     if cfg.mlp_norm:
         found |= _norm(cfg, "norm", M)
-    return found | _linear("fc2", M, D, bias=bias)
+    return found | _linear("fc2", M, D, bias=bias) | _bounds(cfg, "fc2")
 
 
 def _attention_pool(cfg: ViTConfig) -> Parameters:
@@ -195,6 +200,10 @@ def _head(cfg: ViTConfig) -> Parameters:
 def _linear(name: str, inputs: int, outputs: int, *, bias: bool = True) -> Parameters:
     found = {f"{name}.weight": Parameter((outputs, inputs), "linear")}
     return found | ({f"{name}.bias": Parameter((outputs,), "linear")} if bias else {})
+
+
+def _bounds(cfg: ViTConfig, name: str, parts: int = 1) -> Parameters:
+    return {f"{name}.bounds": Parameter((4 * parts,), "fixed")} if cfg.linear_bounds else {}
 
 
 def _norm(cfg: ViTConfig, name: str, size: int) -> Parameters:

@@ -25,8 +25,9 @@ class Rope(Schema, frozen=True):
     """Axial and centered: added to every coordinate, in patches."""
     axes: Literal["hw", "wh"] = "hw"
     """Which axis turns the first half of the pairs: rows first, or columns first."""
-    pairs: Literal["interleaved", "half"] = "interleaved"
-    """Which values of a head are turned together: (0, 1), (2, 3) ..., or i and i + d / 2."""
+    pairs: Literal["interleaved", "half", "half_of_axis"] = "interleaved"
+    """Which values of a head are turned together: (0, 1), (2, 3) ...; i and i + d / 2; or i and
+    i + d / 4 in each half of the head, one for each axis."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -40,5 +41,5 @@ class Rope(Schema, frozen=True):
             yield f'reference_grid = {grid} needs kind = "axial", but kind = "{self.kind}"'
         if self.kind == "mixed" and self.offset:
             yield f'offset = {self.offset} is never added with kind = "mixed"; leave it out'
-        if self.kind == "mixed" and self.pairs == "half":
-            yield 'pairs = "half" does not go with kind = "mixed", whose pairs are interleaved'
+        if self.kind == "mixed" and self.pairs != "interleaved":
+            yield f'pairs = "{self.pairs}" does not go with kind = "mixed", whose pairs are interleaved'

@@ -61,6 +61,8 @@ class ViTConfig(Schema, frozen=True):
     """Normalise each flattened patch before a linear patch projection."""
     patch_norm: bool = False
     """Normalise each token right after the patch projection."""
+    centre_pixels: bool = False
+    """Map every value x of the images to 2 (x - 1/2) first, which brings [0, 1] to [-1, 1]."""
 
     class_token: bool = True
     """Prepend a learned class token."""
@@ -98,9 +100,10 @@ class ViTConfig(Schema, frozen=True):
     pre_norm: bool = False
     """Normalise the tokens once more before the first block, as CLIP does."""
 
-    block: Literal["pre_norm", "res_post", "parallel"] = "pre_norm"
-    """Norm before each branch; norm at the end of each branch (Swin V2, arXiv 2111.09883); or attention
-    and MLP side by side behind one norm and one input projection (ViT-22B, arXiv 2302.05442)."""
+    block: Literal["pre_norm", "res_post", "sandwich", "parallel"] = "pre_norm"
+    """Norm before each branch; norm at the end of each branch (Swin V2, arXiv 2111.09883); at both ends
+    (arXiv 2105.13290); or attention and MLP side by side behind one norm and one input projection
+    (ViT-22B, arXiv 2302.05442)."""
     num_parallel: PositiveInt = 1
     """Attentions side by side, then as many MLPs, in each block (arXiv 2203.09795)."""
     attention: Literal["fused", "per_head", "differential"] = "fused"
@@ -113,6 +116,10 @@ class ViTConfig(Schema, frozen=True):
     """Whether keys have a bias where queries and values have one; BEiT and EVA leave it out."""
     qk_norm: bool = False
     """Normalise queries and keys of each head."""
+    v_norm: bool = False
+    """Normalise values of each head, without gain and bias."""
+    attention_scale: PositiveFloat | None = None
+    """Factor of the products of queries and keys; None means 1 / sqrt(width of a head)."""
     attention_norm: bool = False
     """Normalise the joined heads before the output projection (sub-LN, arXiv 2210.06423)."""
     attention_out_proj: bool = True
@@ -129,6 +136,9 @@ class ViTConfig(Schema, frozen=True):
     """Whether the layers of the MLP have biases."""
     mlp_norm: bool = False
     """Normalise the hidden layer of the MLP before its last projection (sub-LN, arXiv 2210.06423)."""
+    linear_bounds: bool = False
+    """Clamp what goes into and comes out of each linear layer of a block to bounds, which stand beside
+    its weights and which no training changes."""
     layer_scale: PositiveFloat | None = None
     """Initial gain of a learned per-channel scale on each residual branch (arXiv 2103.17239); None
     builds no scale. A res_post block has none: it is the initial gain of its norms."""
@@ -141,9 +151,17 @@ class ViTConfig(Schema, frozen=True):
     """Epsilon inside the square root of every normalisation layer."""
     final_norm: Literal["pre_pool", "post_pool", "none"] = "pre_pool"
     """Normalise all tokens after the last block, only the pooled vector, or nothing."""
-    pool: Literal["class", "mean", "class_mean", "map"] = "class"
+    final_norm_affine: bool = True
+    """Whether that norm has its gain and bias."""
+    pool: Literal["class", "mean", "class_mean", "map", "soft"] = "class"
     """What the head sees: the class token; the mean of the patch tokens; the two joined, as DINOv2's
-    classifier; or the answer to a learned query (multihead attention pooling, arXiv 2106.04560)."""
+    classifier; the answer to a learned query (multihead attention pooling, arXiv 2106.04560); or, for a
+    language model in place of a head, T tokens: means of squares of patches, times sqrt(D)."""
+    pool_window: PositiveInt | None = None
+    """Patches along the side of such a square."""
+    pool_standardise: bool = False
+    """Subtract a vector from each of the T tokens and multiply it by another, which no training
+    changes."""
     pool_prefix: bool = False
     """Whether mean and attention pooling see the tokens before the patches too."""
     pool_num_heads: PositiveInt | None = None

@@ -5,10 +5,11 @@ import jax.numpy as jnp
 from flax import nnx
 
 from vit_config import Rope, ViTConfig
+from vit_jax.bounded import make_linear
 from vit_jax.drop import Dropout
 from vit_jax.heads import DifferentialHeads, Heads
 from vit_jax.kernels import padding_bias
-from vit_jax.linear import Linear, add_broadcast
+from vit_jax.linear import add_broadcast
 from vit_jax.norm import make_norm
 from vit_jax.rel_pos import RelativePositionBias
 from vit_jax.rope import Rotation, rotate
@@ -28,7 +29,7 @@ class Attention(Heads, nnx.Module):
         self.attn_drop = Dropout(cfg.dropout_attention)
         self.norm = make_norm(cfg, width, rngs=rngs) if cfg.attention_norm else None
         if cfg.attention_out_proj:
-            self.proj = Linear(width, D, use_bias=cfg.attention_out_bias, rngs=rngs)
+            self.proj = make_linear(cfg, width, D, bias=cfg.attention_out_bias, rngs=rngs)
         else:
             self.proj = None
         self.proj_drop = Dropout(cfg.dropout_attention_out)
@@ -37,7 +38,8 @@ class Attention(Heads, nnx.Module):
         """Create the projection to q, k, v."""
         q_width, kv_width = cfg.attention_width, self.num_kv_heads * cfg.head_dim
         joint_bias = cfg.qkv_bias and cfg.k_bias
-        self.qkv = Linear(cfg.hidden_size, q_width + 2 * kv_width, use_bias=joint_bias, rngs=rngs)
+        sizes = (q_width, kv_width, kv_width)
+        self.qkv = make_linear(cfg, cfg.hidden_size, *sizes, bias=joint_bias, rngs=rngs)
         apart = cfg.qkv_bias and not cfg.k_bias
         self.q_bias = nnx.Param(jnp.zeros((q_width,))) if apart else None
         self.v_bias = nnx.Param(jnp.zeros((kv_width,))) if apart else None
@@ -74,6 +76,7 @@ class Attention(Heads, nnx.Module):
         """
         q, k, v = self.split_heads(x)
         q, k = self.normalise(q, k)
+        v = v if self.v_norm is None else self.v_norm(v)
         if rotation is not None:
             q, k = (rotate(each, rotation, pairs=self.pairs) for each in (q, k))
         bias = None if self.rel_pos_bias is None else self.rel_pos_bias()[:, :first]  # (h, first, N)

@@ -12,6 +12,7 @@ from vit_jax.norm import make_layer_scale, make_norm
 from vit_jax.parallel import DifferentialParallelBlock, ParallelBlock
 from vit_jax.res_post import ResPostBlock
 from vit_jax.rope import Rotation
+from vit_jax.sandwich import SandwichBlock
 
 
 class Block(nnx.Module):
@@ -54,5 +55,10 @@ def make_block(cfg: ViTConfig, index: int, *, rngs: nnx.Rngs) -> nnx.Module:
         return ParallelBranchesBlock(cfg, index, rngs=rngs)
     if cfg.block == "parallel" and cfg.attention == "differential":
         return DifferentialParallelBlock(cfg, index, rngs=rngs)
-    kinds = {"pre_norm": Block, "res_post": ResPostBlock, "parallel": ParallelBlock}
+    kinds = {
+        "pre_norm": Block,
+        "res_post": ResPostBlock,
+        "sandwich": SandwichBlock,
+        "parallel": ParallelBlock,
+    }
     return kinds[cfg.block](cfg, index, rngs=rngs)

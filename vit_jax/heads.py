@@ -17,6 +17,8 @@ class Heads:
     """Plain attention heads, as a mixin of a module."""
 
     attn_drop: Dropout
+    scale: float | None = None
+    """Factor of the products of queries and keys; None is 1 / sqrt(d)."""
     kernel: str = "auto"
     """How attention is computed, one of `vit_jax.kernels.KERNELS`; see `set_kernel`."""
 
@@ -25,10 +27,12 @@ class Heads:
         return head_dim
 
     def add_qk_norm(self, cfg: ViTConfig, *, rngs: nnx.Rngs) -> None:
-        """Create the norms of queries and keys."""
+        """Create the norms of queries, keys and values."""
         d = self.qk_dim(cfg.head_dim)
         self.q_norm = make_norm(cfg, d, rngs=rngs) if cfg.qk_norm else None
         self.k_norm = make_norm(cfg, d, rngs=rngs) if cfg.qk_norm else None
+        self.v_norm = make_norm(cfg, cfg.head_dim, affine=False, rngs=rngs) if cfg.v_norm else None
+        self.scale = cfg.attention_scale
 
     def normalise(self, q: jax.Array, k: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Normalise each query and key, if the schema says so."""
@@ -46,7 +50,8 @@ class Heads:
         rngs: nnx.Rngs | None,
     ) -> tuple[jax.Array, jax.Array | None]:
         """Mix the values of all tokens; arguments and results are those of `attend`."""
-        return attend(q, k, v, bias=bias, kernel=self.kernel, drop=self.attn_drop, rngs=rngs)
+        options = {"scale": self.scale, "kernel": self.kernel, "drop": self.attn_drop, "rngs": rngs}
+        return attend(q, k, v, bias=bias, **options)
 
 
 class DifferentialHeads(Heads):
@@ -92,7 +97,8 @@ class DifferentialHeads(Heads):
         Returns:
             (B, N, h, d), and the difference of the weights (B, h, N, N), or None from a fast kernel.
         """
-        options = {"bias": bias, "kernel": self.kernel, "drop": self.attn_drop, "rngs": rngs}
+        options = {"bias": bias, "scale": self.scale, "kernel": self.kernel, "drop": self.attn_drop}
+        options["rngs"] = rngs
         y1, weights1 = attend(q[:, :, ::2], k[:, :, ::2], v, **options)
         y2, weights2 = attend(q[:, :, 1::2], k[:, :, 1::2], v, **options)
         factor = self.difference().astype(v.dtype)

@@ -37,16 +37,18 @@ def attend(
     v: jax.Array,
     *,
     bias: jax.Array | None = None,
+    scale: float | None = None,
     kernel: str = "reference",
     drop: Dropout | None = None,
     rngs: nnx.Rngs | None = None,
 ) -> tuple[jax.Array, jax.Array | None]:
-    """Compute softmax(q k^T / sqrt(d) + bias) v (arXiv 1706.03762, equation 1).
+    """Compute softmax(scale q k^T + bias) v (arXiv 1706.03762, equation 1).
 
     Args:
         q: (B, N, h, d).
         k, v: (B, M, h / groups, d); each of their heads serves a group of neighbouring query heads.
         bias: (h, N, M) or (B, 1, 1, M), added to the logits.
+        scale: None is 1 / sqrt(d).
         kernel: one of `KERNELS`.
         drop: dropout on the weights.
 
@@ -57,13 +59,13 @@ def attend(
     Raises:
         InputError: a fast kernel while attention weights are dropped.
     """
-    scale = q.shape[-1] ** -0.5
+    factor = q.shape[-1] ** -0.5 if scale is None else scale
     groups = q.shape[2] // k.shape[2]
     if groups > 1:
         k, v = (jnp.repeat(x, groups, axis=2) for x in (k, v))  # (B, M, h, d)
     if kernel in ("auto", "reference"):
         # heads first, the layout of batched products: else XLA transposes for each product, both ways
-        q, k, v = (jnp.swapaxes(x, 1, 2) for x in (q * scale, k, v))  # (B, h, N or M, d)
+        q, k, v = (jnp.swapaxes(x, 1, 2) for x in (q * factor, k, v))  # (B, h, N or M, d)
         logits = jnp.einsum("bhnd,bhmd->bhnm", q, k)
         logits = logits if bias is None else logits + bias
         wide = jnp.promote_types(logits.dtype, jnp.float32)  # never a softmax in half precision
@@ -88,7 +90,7 @@ def attend(
     run = _cudnn if kernel == "cudnn" else jax.nn.dot_product_attention
     # the kernel wants values as wide as keys; those of differential heads are twice as wide
     parts = jnp.split(v, v.shape[-1] // k.shape[-1], axis=-1)
-    mixed = [run(q, k, part, bias, scale=scale, implementation=kernel) for part in parts]  # type: ignore[call-overload]
+    mixed = [run(q, k, part, bias, scale=factor, implementation=kernel) for part in parts]  # type: ignore[call-overload]
     return jnp.concatenate(mixed, axis=-1), None
 
 

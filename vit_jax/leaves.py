@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from flax import nnx
 
-from vit_config.init import Kind
+from vit_config.init import FIXED, Kind
 
 # layer type -> its kind, and for each of its parameters the common name and the axes that lead from
 # JAX's layout to PyTorch's (None: the same)
@@ -76,9 +76,10 @@ def _own_leaves(path: tuple[str | int, ...], module: nnx.Module) -> Iterator[Lea
         if name not in rules and type(module).__module__.startswith("flax."):
             raise TypeError(f"no layout rule for {name} of {type(module).__name__} at {path}")
         common, axes = rules.get(name, (name, None))
-        yield Leaf(".".join(map(str, (*path, common))), kind, (*path, name), variable, axes)
+        own = "fixed" if name in FIXED else kind
+        yield Leaf(".".join(map(str, (*path, common))), own, (*path, name), variable, axes)
 
 
 def count_parameters(model: nnx.Module) -> int:
-    """Count the numbers in the parameters of a model, or of a part of one."""
-    return sum(int(np.prod(leaf.shape)) for leaf in leaves(model))
+    """Count the numbers in the parameters of a model, or of a part of one, that training changes."""
+    return sum(int(np.prod(leaf.shape)) for leaf in leaves(model) if leaf.kind != "fixed")

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 from flax import nnx
 
 from vit_config import ViTConfig
+from vit_jax.bounded import make_linear
 from vit_jax.drop import Dropout
-from vit_jax.linear import Linear
 from vit_jax.norm import make_norm
 from vit_jax.rules import gelu
 
@@ -38,12 +38,12 @@ class Mlp(nnx.Module):
         self.act = Activation(cfg)
         self.drop1 = Dropout(cfg.dropout_mlp_inner)
         self.norm = make_norm(cfg, cfg.mlp_dim, rngs=rngs) if cfg.mlp_norm else None
-        self.fc2 = Linear(cfg.mlp_dim, cfg.hidden_size, use_bias=cfg.mlp_bias, rngs=rngs)
+        self.fc2 = make_linear(cfg, cfg.mlp_dim, cfg.hidden_size, bias=cfg.mlp_bias, rngs=rngs)
         self.drop2 = Dropout(cfg.dropout_mlp_outer)
 
     def add_hidden(self, cfg: ViTConfig, *, rngs: nnx.Rngs) -> None:
         """Create the projection to the hidden layer."""
-        self.fc1 = Linear(cfg.hidden_size, cfg.mlp_dim, use_bias=cfg.mlp_bias, rngs=rngs)
+        self.fc1 = make_linear(cfg, cfg.hidden_size, cfg.mlp_dim, bias=cfg.mlp_bias, rngs=rngs)
 
     def hidden(self, x: jax.Array) -> jax.Array:
         """Map (B, N, D) to the hidden layer (B, N, M)."""
@@ -61,8 +61,8 @@ class SwiGLU(Mlp):
 
     def add_hidden(self, cfg: ViTConfig, *, rngs: nnx.Rngs) -> None:
         """Create the gate and the value."""
-        self.fc1_g = Linear(cfg.hidden_size, cfg.mlp_dim, use_bias=cfg.mlp_bias, rngs=rngs)
-        self.fc1_x = Linear(cfg.hidden_size, cfg.mlp_dim, use_bias=cfg.mlp_bias, rngs=rngs)
+        self.fc1_g = make_linear(cfg, cfg.hidden_size, cfg.mlp_dim, bias=cfg.mlp_bias, rngs=rngs)
+        self.fc1_x = make_linear(cfg, cfg.hidden_size, cfg.mlp_dim, bias=cfg.mlp_bias, rngs=rngs)
 
     def hidden(self, x: jax.Array) -> jax.Array:
         """Map (B, N, D) to the hidden layer (B, N, M)."""
@@ -74,7 +74,7 @@ class PackedSwiGLU(Mlp):
 
     def add_hidden(self, cfg: ViTConfig, *, rngs: nnx.Rngs) -> None:
         """Create the joint projection."""
-        self.fc1 = Linear(cfg.hidden_size, 2 * cfg.mlp_dim, use_bias=cfg.mlp_bias, rngs=rngs)
+        self.fc1 = make_linear(cfg, cfg.hidden_size, 2 * cfg.mlp_dim, bias=cfg.mlp_bias, rngs=rngs)
 
     def hidden(self, x: jax.Array) -> jax.Array:
         """Map (B, N, D) to the hidden layer (B, N, M)."""

@@ -19,7 +19,7 @@ from vit_jax.init import initialise
 from vit_jax.linear import Linear, add_broadcast
 from vit_jax.norm import make_norm
 from vit_jax.patch import make_patch_embed
-from vit_jax.pooling import AttentionPool, make_pool
+from vit_jax.pooling import AttentionPool, SoftPool, make_pool
 from vit_jax.positions import Places, fit_positions, places_of
 from vit_jax.rope import Rotation, make_rope, make_rotation
 
@@ -61,10 +61,12 @@ class ViT(Features, Pretrained, nnx.Module):
         self.rope = make_rope(cfg, rngs=rngs)
         self.norm_pre = make_norm(cfg, D, rngs=rngs) if cfg.pre_norm else None
         self.blocks = nnx.List([make_block(cfg, i, rngs=rngs) for i in range(cfg.depth)])
-        self.norm = make_norm(cfg, D, rngs=rngs) if cfg.final_norm == "pre_pool" else None
+        affine = cfg.final_norm_affine
+        self.norm = make_norm(cfg, D, affine=affine, rngs=rngs) if cfg.final_norm == "pre_pool" else None
         self.pool = make_pool(cfg)
         self.attn_pool = AttentionPool(cfg, rngs=rngs) if cfg.pool == "map" else None
-        self.fc_norm = make_norm(cfg, D, rngs=rngs) if cfg.final_norm == "post_pool" else None
+        after = cfg.final_norm == "post_pool"
+        self.fc_norm = make_norm(cfg, D, affine=affine, rngs=rngs) if after else None
         hidden = cfg.head_hidden
         self.pre_logits = Linear(cfg.head_inputs, hidden, rngs=rngs) if hidden else None
         self.add_head(cfg, rngs=rngs)
@@ -110,7 +112,7 @@ class ViT(Features, Pretrained, nnx.Module):
         x = self.patch_embed(images)  # (B, N, D)
         B, _, D = x.shape
         padded = isinstance(images, Patches)
-        grid = places_of(images) if padded else self.cfg.grid_of(*images.shape[1:3])
+        grid = self.grid_of(images)
         tokens = (self.cls_token, self.dist_token, self.reg_token)
         found = [t[...] for t in tokens if t is not None]  # (1, n, D) each
         prefix = [add_broadcast(jnp.zeros((B, t.shape[1], D), t.dtype), t) for t in found]
@@ -170,9 +172,21 @@ class ViT(Features, Pretrained, nnx.Module):
         """Apply the final norm to all tokens (B, P + N, D), if the schema has one before pooling."""
         return x if self.norm is None else self.norm(x)
 
-    def pool_tokens(self, x: jax.Array, valid: jax.Array | None = None) -> jax.Array:
+    def grid_of(self, images: jax.Array | Patches) -> tuple[int, int] | Places:
+        """Return the grid of images, or the places of patches."""
+        return places_of(images) if isinstance(images, Patches) else self.cfg.grid_of(*images.shape[1:3])
+
+    def pool_tokens(
+        self,
+        x: jax.Array,
+        valid: jax.Array | None = None,
+        grid: tuple[int, int] | Places | None = None,
+    ) -> jax.Array:
         """Pool tokens (B, P + N, D), of which `valid` (B, P + N) are no padding, to the input, (B, D) or
-        (B, 2 D), of the head or its tanh layer."""
+        (B, 2 D), of the head or its tanh layer; or to (B, T, D), squares of the grid, by default that of
+        the schema."""
+        if isinstance(self.pool, SoftPool):
+            return self.pool(x, valid=valid, grid=self.cfg.grid if grid is None else grid)
         padding = {} if valid is None else {"valid": valid}
         if self.attn_pool is None:
             pooled = self.pool(x, **padding)
@@ -244,7 +258,7 @@ class ViT(Features, Pretrained, nnx.Module):
             )
         assert not isinstance(x, Patches)  # there is at least one block
         x = self.normalise(x)
-        pooled = self.pool_tokens(x, valid)  # (B, D)
+        pooled = self.pool_tokens(x, valid, self.grid_of(images))  # (B, D)
         by_head = self.classify(x, pooled, rngs=rngs)  # (heads, B, num_classes)
         P = self.cfg.num_prefix_tokens
         return ViTOutput(
@@ -258,7 +272,8 @@ class ViT(Features, Pretrained, nnx.Module):
         )
 
     def logits(self, images: jax.Array | Patches, *, rngs: nnx.Rngs | None = None) -> jax.Array:
-        """Return timm's output: logits (B, num_classes), or the head's input where there is no head.
+        """Return timm's output: logits (B, num_classes), or where there is no head its input, which with
+        `pool = "soft"` is (B, T, D).
 
         Args:
             images: (B, H, W, C), normalised, or patches.

@@ -14,7 +14,9 @@ class LayerNorm(nnx.LayerNorm):
     def __call__(self, x: jax.Array) -> jax.Array:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Normalise the last axis."""
         y = normalise(x, self.epsilon)
-        scale, bias = (part[...].astype(y.dtype) for part in (self.scale, self.bias))  # type: ignore[index]
+        if self.scale is None or self.bias is None:
+            return y.astype(x.dtype)
+        scale, bias = (part[...].astype(y.dtype) for part in (self.scale, self.bias))
         return (y * scale + bias).astype(x.dtype)
 
 
@@ -24,19 +26,21 @@ class RMSNorm(nnx.RMSNorm):
     def __call__(self, x: jax.Array) -> jax.Array:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Normalise the last axis."""
         y = normalise(x, self.epsilon, centred=False)
-        scale = self.scale[...].astype(y.dtype)  # type: ignore[index]
-        return (y * scale).astype(x.dtype)
+        if self.scale is None:
+            return y.astype(x.dtype)
+        return (y * self.scale[...].astype(y.dtype)).astype(x.dtype)
 
 
-def make_norm(cfg: ViTConfig, size: int, *, rngs: nnx.Rngs) -> nnx.Module:
-    """Build the schema's normalisation over the last axis, of length `size`.
+def make_norm(cfg: ViTConfig, size: int, *, affine: bool = True, rngs: nnx.Rngs) -> nnx.Module:
+    """Build the schema's normalisation over the last axis, of length `size`; without gain and bias if
+    not `affine`.
 
     LayerNorm (arXiv 1607.06450) with the two-pass variance E[(x - E[x])^2], or RMSNorm (arXiv
     1910.07467) without bias.
     """
     if cfg.norm == "layernorm":
-        return LayerNorm(size, epsilon=cfg.norm_eps, rngs=rngs)
-    return RMSNorm(size, epsilon=cfg.norm_eps, rngs=rngs)
+        return LayerNorm(size, epsilon=cfg.norm_eps, use_scale=affine, use_bias=affine, rngs=rngs)
+    return RMSNorm(size, epsilon=cfg.norm_eps, use_scale=affine, rngs=rngs)
 
 
 class LayerScale(nnx.Module):

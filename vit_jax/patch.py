@@ -47,7 +47,7 @@ class PatchEmbed(nnx.Module):
     """Patch embedding by a strided convolution (arXiv 2010.11929, equation 1)."""
 
     def __init__(self, cfg: ViTConfig, *, rngs: nnx.Rngs):
-        self.patch_size = cfg.patch_size
+        self.patch_size, self.centre_pixels = cfg.patch_size, cfg.centre_pixels
         self.add_projection(cfg, rngs=rngs)
         self.norm = make_norm(cfg, cfg.hidden_size, rngs=rngs) if cfg.patch_norm else None
 
@@ -86,10 +86,11 @@ class PatchEmbed(nnx.Module):
         check_image_library(pixels, "jax")
         check_image_type(str(jnp.result_type(pixels)), str(self.proj.kernel[...].dtype))
         _check_axes(pixels)
+        pixels = 2 * (pixels - 0.5) if self.centre_pixels else pixels
         if padded:  # what padding holds, were it not a number, must not reach a sum
             x = self.project_patches(jnp.where(images.valid[:, :, None], pixels, 0))
         else:
-            x = self.project(images)
+            x = self.project(pixels)
         return x if self.norm is None else self.norm(x)
 
 

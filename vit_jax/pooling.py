@@ -9,6 +9,7 @@ from vit_jax.kernels import attend, padding_bias
 from vit_jax.linear import Linear
 from vit_jax.mlp import Mlp
 from vit_jax.norm import Identity, make_norm
+from vit_jax.positions import Places
 
 
 def mean_of(x: jax.Array, valid: jax.Array | None) -> jax.Array:
@@ -71,6 +72,43 @@ class AttentionPool(nnx.Module):
         return y[:, 0]
 
 
+class SoftPool(nnx.Module):
+    """Pooling of squares of patches: their mean times sqrt(D), one of T tokens for a language model."""
+
+    def __init__(self, cfg: ViTConfig):
+        D, held = cfg.hidden_size, cfg.pool_standardise
+        self.window, self.gain = cfg.pool_window or 1, D**0.5
+        self.std_bias = nnx.Param(jnp.zeros((D,))) if held else None
+        self.std_scale = nnx.Param(jnp.ones((D,))) if held else None
+
+    def __call__(
+        self, x: jax.Array, *, grid: tuple[int, int] | Places, valid: jax.Array | None = None
+    ) -> jax.Array:
+        """Pool tokens (B, N, D) of a grid, or of places of which `valid` (B, N) are no padding, to
+        (B, T, D) with T = N / window^2, squares row by row; those of padding alone have no meaning."""
+        (B, N, D), k, dtype = x.shape, self.window, x.dtype
+        wide = jnp.promote_types(dtype, jnp.float32)
+        x = x.astype(wide)
+        if isinstance(grid, Places):
+            x = x if valid is None else jnp.where(valid[:, :, None], x, 0)
+            rows, columns = jnp.moveaxis(grid.coordinates // k, 2, 0)  # (B, N)
+            number = rows * (grid.grids[:, 1:] // k) + columns
+            squares = jnp.arange(N // k**2)
+            inside = (number[:, :, None] == squares).astype(wide)  # (B, N, T)
+            y = jnp.einsum("bnt,bnd->btd", inside, x) / k**2
+        else:
+            gh, gw = grid
+            y = x.reshape(B, gh // k, k, gw // k, k, D).mean(axis=(2, 4)).reshape(B, -1, D)
+        y = y * self.gain
+        if self.std_bias is not None and self.std_scale is not None:
+            held = (self.std_bias[...], self.std_scale[...])
+            bias, scale = (jax.lax.stop_gradient(each).astype(wide) for each in held)
+            y = (y - bias) * scale
+        return y.astype(dtype)
+
+
 def make_pool(cfg: ViTConfig) -> nnx.Module:
     """Build the schema's pooling; attention pooling is a layer before it and leaves nothing to do."""
+    if cfg.pool == "soft":
+        return SoftPool(cfg)
     return Identity() if cfg.pool == "map" else Pool(cfg)

@@ -73,6 +73,8 @@ def resample_axis(
     """Resample a table (old, D) of one axis to the sides of a grid (new, D), or to the places of patches
     (B, N, D)."""
     wide = jnp.promote_types(table.dtype, jnp.float32)
+    if not isinstance(grid, Places) and cfg.pos_embed_resize == "leading_rows":
+        return table.astype(wide)[: grid[axis]]
     if not isinstance(grid, Places):
         return jnp.asarray(table_matrices(cfg, grid)[axis], wide) @ table.astype(wide)
     if cfg.pos_embed_resize == "leading_rows":

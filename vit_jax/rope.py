@@ -36,17 +36,23 @@ def rotate(x: jax.Array, rotation: Rotation, *, pairs: str) -> jax.Array:
 
     Args:
         x: (B, P + N, h, d), queries or keys; the P tokens before the patches stay as they are.
-        pairs: ``interleaved`` or ``half``, see `vit_config.rope.Rope`.
+        pairs: ``interleaved``, ``half`` or ``half_of_axis``, see `vit_config.rope.Rope`.
     """
     P = x.shape[1] - rotation.sin.shape[1]
     patches = x[:, P:].astype(rotation.sin.dtype)
     if pairs == "half":
         a, b = jnp.split(patches, 2, axis=-1)  # (B, N, h, d/2)
+    elif pairs == "half_of_axis":
+        apart = patches.reshape(*patches.shape[:3], 2, 2, -1)  # (B, N, h, axes, halves, d/4)
+        a, b = (apart[..., half, :].reshape(*patches.shape[:3], -1) for half in (0, 1))
     else:
         a, b = patches[..., ::2], patches[..., 1::2]
     a, b = a * rotation.cos - b * rotation.sin, b * rotation.cos + a * rotation.sin
     if pairs == "half":
         turned = jnp.concatenate([a, b], axis=-1)
+    elif pairs == "half_of_axis":
+        apart = [each.reshape(*patches.shape[:3], 2, -1) for each in (a, b)]
+        turned = jnp.stack(apart, axis=-2).reshape(patches.shape)
     else:
         turned = jnp.stack([a, b], axis=-1).reshape(patches.shape)
     return jnp.concatenate([x[:, :P], turned.astype(x.dtype)], axis=1)

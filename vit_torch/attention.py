@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from vit_config import Rope, ViTConfig
+from vit_torch.bounded import make_linear
 from vit_torch.drop import Dropout
 from vit_torch.heads import DifferentialHeads, Heads
 from vit_torch.kernels import padding_bias
@@ -27,7 +28,7 @@ class Attention(Heads, nn.Module):
         self.attn_drop = Dropout(cfg.dropout_attention)
         self.norm = make_norm(cfg, width) if cfg.attention_norm else None
         if cfg.attention_out_proj:
-            self.proj = nn.Linear(width, D, bias=cfg.attention_out_bias)
+            self.proj = make_linear(cfg, width, D, bias=cfg.attention_out_bias)
         else:
             self.proj = None
         self.proj_drop = Dropout(cfg.dropout_attention_out)
@@ -36,7 +37,8 @@ class Attention(Heads, nn.Module):
         """Create the projection to q, k, v."""
         q_width, kv_width = cfg.attention_width, self.num_kv_heads * cfg.head_dim
         joint_bias = cfg.qkv_bias and cfg.k_bias
-        self.qkv = nn.Linear(cfg.hidden_size, q_width + 2 * kv_width, bias=joint_bias)
+        sizes = (q_width, kv_width, kv_width)
+        self.qkv = make_linear(cfg, cfg.hidden_size, *sizes, bias=joint_bias)
         apart = cfg.qkv_bias and not cfg.k_bias
         self.q_bias = nn.Parameter(torch.zeros(q_width)) if apart else None
         self.v_bias = nn.Parameter(torch.zeros(kv_width)) if apart else None
@@ -67,6 +69,7 @@ class Attention(Heads, nn.Module):
         """
         q, k, v = self.split_heads(x)
         q, k = self.normalise(q, k)
+        v = v if self.v_norm is None else self.v_norm(v)
         if rotation is not None:
             q, k = (rotate(each, rotation, pairs=self.pairs) for each in (q, k))
         bias = None if self.rel_pos_bias is None else self.rel_pos_bias()[:, :first]  # (h, first, N)

@@ -12,6 +12,7 @@ from vit_torch.norm import make_layer_scale, make_norm
 from vit_torch.parallel import DifferentialParallelBlock, ParallelBlock
 from vit_torch.res_post import ResPostBlock
 from vit_torch.rope import Rotation
+from vit_torch.sandwich import SandwichBlock
 
 
 class Block(nn.Module):
@@ -54,5 +55,10 @@ def make_block(cfg: ViTConfig, index: int) -> nn.Module:
         return ParallelBranchesBlock(cfg, index)
     if cfg.block == "parallel" and cfg.attention == "differential":
         return DifferentialParallelBlock(cfg, index)
-    kinds = {"pre_norm": Block, "res_post": ResPostBlock, "parallel": ParallelBlock}
+    kinds = {
+        "pre_norm": Block,
+        "res_post": ResPostBlock,
+        "sandwich": SandwichBlock,
+        "parallel": ParallelBlock,
+    }
     return kinds[cfg.block](cfg, index)

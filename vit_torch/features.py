@@ -57,11 +57,16 @@ class Features:
             valid: (B, N), the patches that are no padding; None is all.
 
         Raises:
-            InputError: an array of another shape.
+            InputError: an array of another shape, or tokens whose grid is not known.
         """
         D = self.cfg.hidden_size
         if x.ndim != 3 or x.shape[-1] != D:
             raise InputError(f"tokens have shape {tuple(x.shape)}, expected (B, P + N, {D})")
+        if self.cfg.pool == "soft" and (valid is not None or x.shape[1] != self.cfg.num_patches):
+            raise InputError(
+                f'pool = "soft" takes {self.cfg.num_patches} tokens of the grid {self.cfg.grid} here,'
+                f" not {x.shape[1]} of an unknown one; call the model on images"
+            )
         pooled = self.pool_tokens(x, None if valid is None else self.valid_tokens(valid))
         if not pre_logits:
             return self.combine(self.classify(x, pooled))

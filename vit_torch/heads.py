@@ -16,6 +16,8 @@ class Heads:
     """Plain attention heads, as a mixin of a module."""
 
     attn_drop: Dropout
+    scale: float | None = None
+    """Factor of the products of queries and keys; None is 1 / sqrt(d)."""
     kernel: str = "auto"
     """How attention is computed, one of `vit_torch.kernels.KERNELS`; see `set_kernel`."""
 
@@ -24,10 +26,12 @@ class Heads:
         return head_dim
 
     def add_qk_norm(self, cfg: ViTConfig) -> None:
-        """Create the norms of queries and keys."""
+        """Create the norms of queries, keys and values."""
         d = self.qk_dim(cfg.head_dim)
         self.q_norm = make_norm(cfg, d) if cfg.qk_norm else None
         self.k_norm = make_norm(cfg, d) if cfg.qk_norm else None
+        self.v_norm = make_norm(cfg, cfg.head_dim, affine=False) if cfg.v_norm else None
+        self.scale = cfg.attention_scale
 
     def normalise(self, q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Normalise each query and key, if the schema says so."""
@@ -44,7 +48,8 @@ class Heads:
         bias: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Mix the values of all tokens; arguments and results are those of `attend`."""
-        return attend(q, k, v, bias=bias, kernel=self.kernel, drop=self.attn_drop)
+        options = {"scale": self.scale, "kernel": self.kernel, "drop": self.attn_drop}
+        return attend(q, k, v, bias=bias, **options)
 
 
 class DifferentialHeads(Heads):
@@ -89,7 +94,7 @@ class DifferentialHeads(Heads):
         Returns:
             (B, N, h, d), and the difference of the weights (B, h, N, N), or None from a fast kernel.
         """
-        options = {"bias": bias, "kernel": self.kernel, "drop": self.attn_drop}
+        options = {"bias": bias, "scale": self.scale, "kernel": self.kernel, "drop": self.attn_drop}
         y1, weights1 = attend(q[:, :, ::2], k[:, :, ::2], v, **options)
         y2, weights2 = attend(q[:, :, 1::2], k[:, :, 1::2], v, **options)
         factor = self.difference().to(v.dtype)

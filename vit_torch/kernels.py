@@ -46,15 +46,17 @@ def attend(
     v: torch.Tensor,
     *,
     bias: torch.Tensor | None = None,
+    scale: float | None = None,
     kernel: str = "reference",
     drop: Dropout | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Compute softmax(q k^T / sqrt(d) + bias) v (arXiv 1706.03762, equation 1).
+    """Compute softmax(scale q k^T + bias) v (arXiv 1706.03762, equation 1).
 
     Args:
         q: (B, N, h, d).
         k, v: (B, M, h / groups, d); each of their heads serves a group of neighbouring query heads.
         bias: (h, N, M) or (B, 1, 1, M), added to the logits.
+        scale: None is 1 / sqrt(d).
         kernel: one of `KERNELS`.
         drop: dropout on the weights.
 
@@ -65,7 +67,7 @@ def attend(
     Raises:
         InputError: a fast kernel while attention weights are dropped.
     """
-    scale = q.shape[-1] ** -0.5
+    factor = q.shape[-1] ** -0.5 if scale is None else scale
     groups = q.shape[2] // k.shape[2]
     if groups > 1:
         k, v = (x.repeat_interleave(groups, dim=2) for x in (k, v))  # (B, M, h, d)
@@ -73,7 +75,7 @@ def attend(
     if kernel == "auto":
         kernel = "reference" if torch.is_grad_enabled() or rate or _asked else "sdpa"
     if kernel == "reference":
-        logits = torch.einsum("bnhd,bmhd->bhnm", q * scale, k)  # (B, h, N, M)
+        logits = torch.einsum("bnhd,bmhd->bhnm", q * factor, k)  # (B, h, N, M)
         logits = logits if bias is None else logits + bias
         wide = torch.promote_types(logits.dtype, torch.float32)  # never a softmax in half precision
         weights = torch.softmax(logits.to(wide), dim=-1).to(v.dtype)
@@ -86,5 +88,5 @@ def attend(
             ' use kernel = "reference" or dropout_attention = 0'
         )
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))  # (B, h, N, d)
-    y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale)
+    y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=factor)
     return y.transpose(1, 2), None

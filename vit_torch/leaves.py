@@ -5,11 +5,13 @@ from typing import NamedTuple
 
 from torch import nn
 
-from vit_config.init import Kind
+from vit_config.init import FIXED, Kind
+from vit_torch.bounded import BoundedLinear
 from vit_torch.norm import LayerNorm, RMSNorm
 
 LAYERS: dict[type, Kind] = {
     nn.Linear: "linear",
+    BoundedLinear: "linear",
     nn.Conv2d: "conv",
     LayerNorm: "norm",
     RMSNorm: "norm",
@@ -39,12 +41,13 @@ def walk(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 def leaves(model: nn.Module) -> tuple[Leaf, ...]:
     """Return every parameter of a model, in no promised order."""
     return tuple(
-        Leaf(f"{path}.{name}" if path else name, LAYERS.get(type(module), "param"), variable)
+        Leaf(f"{path}.{name}" if path else name, "fixed" if name in FIXED else kind, variable)
         for path, module in walk(model)
+        for kind in (LAYERS.get(type(module), "param"),)
         for name, variable in module.named_parameters(recurse=False)
     )
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Count the numbers in the parameters of a model, or of a part of one."""
-    return sum(leaf.variable.numel() for leaf in leaves(model))
+    """Count the numbers in the parameters of a model, or of a part of one, that training changes."""
+    return sum(leaf.variable.numel() for leaf in leaves(model) if leaf.kind != "fixed")

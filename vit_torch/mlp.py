@@ -5,6 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from vit_config import ViTConfig
+from vit_torch.bounded import make_linear
 from vit_torch.drop import Dropout
 from vit_torch.norm import make_norm
 
@@ -38,12 +39,12 @@ class Mlp(nn.Module):
         self.act = Activation(cfg)
         self.drop1 = Dropout(cfg.dropout_mlp_inner)
         self.norm = make_norm(cfg, cfg.mlp_dim) if cfg.mlp_norm else None
-        self.fc2 = nn.Linear(cfg.mlp_dim, cfg.hidden_size, bias=cfg.mlp_bias)
+        self.fc2 = make_linear(cfg, cfg.mlp_dim, cfg.hidden_size, bias=cfg.mlp_bias)
         self.drop2 = Dropout(cfg.dropout_mlp_outer)
 
     def add_hidden(self, cfg: ViTConfig) -> None:
         """Create the projection to the hidden layer."""
-        self.fc1 = nn.Linear(cfg.hidden_size, cfg.mlp_dim, bias=cfg.mlp_bias)
+        self.fc1 = make_linear(cfg, cfg.hidden_size, cfg.mlp_dim, bias=cfg.mlp_bias)
 
     def hidden(self, x: torch.Tensor) -> torch.Tensor:
         """Map (B, N, D) to the hidden layer (B, N, M)."""
@@ -61,8 +62,8 @@ class SwiGLU(Mlp):
 
     def add_hidden(self, cfg: ViTConfig) -> None:
         """Create the gate and the value."""
-        self.fc1_g = nn.Linear(cfg.hidden_size, cfg.mlp_dim, bias=cfg.mlp_bias)
-        self.fc1_x = nn.Linear(cfg.hidden_size, cfg.mlp_dim, bias=cfg.mlp_bias)
+        self.fc1_g = make_linear(cfg, cfg.hidden_size, cfg.mlp_dim, bias=cfg.mlp_bias)
+        self.fc1_x = make_linear(cfg, cfg.hidden_size, cfg.mlp_dim, bias=cfg.mlp_bias)
 
     def hidden(self, x: torch.Tensor) -> torch.Tensor:
         """Map (B, N, D) to the hidden layer (B, N, M)."""
@@ -74,7 +75,7 @@ class PackedSwiGLU(Mlp):
 
     def add_hidden(self, cfg: ViTConfig) -> None:
         """Create the joint projection."""
-        self.fc1 = nn.Linear(cfg.hidden_size, 2 * cfg.mlp_dim, bias=cfg.mlp_bias)
+        self.fc1 = make_linear(cfg, cfg.hidden_size, 2 * cfg.mlp_dim, bias=cfg.mlp_bias)
 
     def hidden(self, x: torch.Tensor) -> torch.Tensor:
         """Map (B, N, D) to the hidden layer (B, N, M)."""

@@ -19,7 +19,7 @@ from vit_torch.init import initialise
 from vit_torch.kernels import weights_formed
 from vit_torch.norm import make_norm
 from vit_torch.patch import make_patch_embed
-from vit_torch.pooling import AttentionPool, make_pool
+from vit_torch.pooling import AttentionPool, SoftPool, make_pool
 from vit_torch.positions import Places, fit_positions, places_of
 from vit_torch.rope import Rotation, make_rope, make_rotation
 
@@ -57,10 +57,12 @@ class ViT(Features, Pretrained, nn.Module):
         self.rope = make_rope(cfg)
         self.norm_pre = make_norm(cfg, D) if cfg.pre_norm else None
         self.blocks = nn.ModuleList([make_block(cfg, i) for i in range(cfg.depth)])
-        self.norm = make_norm(cfg, D) if cfg.final_norm == "pre_pool" else None
+        affine = cfg.final_norm_affine
+        self.norm = make_norm(cfg, D, affine=affine) if cfg.final_norm == "pre_pool" else None
         self.pool = make_pool(cfg)
         self.attn_pool = AttentionPool(cfg) if cfg.pool == "map" else None
-        self.fc_norm = make_norm(cfg, D) if cfg.final_norm == "post_pool" else None
+        after = cfg.final_norm == "post_pool"
+        self.fc_norm = make_norm(cfg, D, affine=affine) if after else None
         hidden = cfg.head_hidden
         self.pre_logits = nn.Linear(cfg.head_inputs, hidden) if hidden else None
         self.add_head(cfg)
@@ -106,7 +108,7 @@ class ViT(Features, Pretrained, nn.Module):
         x = self.patch_embed(images)  # (B, N, D)
         B, _, D = x.shape
         padded = isinstance(images, Patches)
-        grid = places_of(images) if padded else self.cfg.grid_of(*images.shape[2:])
+        grid = self.grid_of(images)
         tokens = (self.cls_token, self.dist_token, self.reg_token)
         prefix = [t.expand(B, t.shape[1], D) for t in tokens if t is not None]
         prefix = torch.cat([x.new_zeros(B, 0, D), *prefix], dim=1)  # (B, P, D)
@@ -157,9 +159,21 @@ class ViT(Features, Pretrained, nn.Module):
         """Apply the final norm to all tokens (B, P + N, D), if the schema has one before pooling."""
         return x if self.norm is None else self.norm(x)
 
-    def pool_tokens(self, x: torch.Tensor, valid: torch.Tensor | None = None) -> torch.Tensor:
+    def grid_of(self, images: torch.Tensor | Patches) -> tuple[int, int] | Places:
+        """Return the grid of images, or the places of patches."""
+        return places_of(images) if isinstance(images, Patches) else self.cfg.grid_of(*images.shape[2:])
+
+    def pool_tokens(
+        self,
+        x: torch.Tensor,
+        valid: torch.Tensor | None = None,
+        grid: tuple[int, int] | Places | None = None,
+    ) -> torch.Tensor:
         """Pool tokens (B, P + N, D), of which `valid` (B, P + N) are no padding, to the input, (B, D) or
-        (B, 2 D), of the head or its tanh layer."""
+        (B, 2 D), of the head or its tanh layer; or to (B, T, D), squares of the grid, by default that of
+        the schema."""
+        if isinstance(self.pool, SoftPool):
+            return self.pool(x, valid=valid, grid=self.cfg.grid if grid is None else grid)
         padding = {} if valid is None else {"valid": valid}
         if self.attn_pool is None:
             pooled = self.pool(x, **padding)
@@ -231,7 +245,7 @@ class ViT(Features, Pretrained, nn.Module):
             )
         assert not isinstance(x, Patches)  # there is at least one block
         x = self.normalise(x)
-        pooled = self.pool_tokens(x, valid)  # (B, D)
+        pooled = self.pool_tokens(x, valid, self.grid_of(images))  # (B, D)
         by_head = self.classify(x, pooled)  # (heads, B, num_classes)
         P = self.cfg.num_prefix_tokens
         return ViTOutput(
@@ -245,7 +259,8 @@ class ViT(Features, Pretrained, nn.Module):
         )
 
     def logits(self, images: torch.Tensor | Patches) -> torch.Tensor:
-        """Return timm's output: logits (B, num_classes), or the head's input where there is no head.
+        """Return timm's output: logits (B, num_classes), or where there is no head its input, which with
+        `pool = "soft"` is (B, T, D).
 
         Args:
             images: (B, C, H, W), normalised, or patches.

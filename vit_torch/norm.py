@@ -17,7 +17,7 @@ class LayerNorm(nn.LayerNorm):
     def forward(self, x: torch.Tensor) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Normalise the last axis."""
         wide = torch.promote_types(x.dtype, torch.float32)
-        weight, bias = self.weight.to(wide), self.bias.to(wide)
+        weight, bias = (None if each is None else each.to(wide) for each in (self.weight, self.bias))
         return F.layer_norm(x.to(wide), self.normalized_shape, weight, bias, self.eps).to(x.dtype)
 
 
@@ -27,19 +27,20 @@ class RMSNorm(nn.RMSNorm):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Normalise the last axis."""
         wide = torch.promote_types(x.dtype, torch.float32)
-        weight = self.weight.to(wide)
+        weight = None if self.weight is None else self.weight.to(wide)
         return F.rms_norm(x.to(wide), self.normalized_shape, weight, self.eps).to(x.dtype)
 
 
-def make_norm(cfg: ViTConfig, size: int) -> nn.Module:
-    """Build the schema's normalisation over the last axis, of length `size`.
+def make_norm(cfg: ViTConfig, size: int, *, affine: bool = True) -> nn.Module:
+    """Build the schema's normalisation over the last axis, of length `size`; without gain and bias if
+    not `affine`.
 
     LayerNorm (arXiv 1607.06450) with the two-pass variance E[(x - E[x])^2], or RMSNorm (arXiv
     1910.07467) without bias.
     """
     if cfg.norm == "layernorm":
-        return LayerNorm(size, eps=cfg.norm_eps)
-    return RMSNorm(size, eps=cfg.norm_eps)
+        return LayerNorm(size, eps=cfg.norm_eps, elementwise_affine=affine)
+    return RMSNorm(size, eps=cfg.norm_eps, elementwise_affine=affine)
 
 
 class LayerScale(nn.Module):

@@ -34,7 +34,7 @@ class PatchEmbed(nn.Module):
 
     def __init__(self, cfg: ViTConfig):
         super().__init__()
-        self.patch_size = cfg.patch_size
+        self.patch_size, self.centre_pixels = cfg.patch_size, cfg.centre_pixels
         self.add_projection(cfg)
         self.norm = make_norm(cfg, cfg.hidden_size) if cfg.patch_norm else None
 
@@ -75,10 +75,11 @@ class PatchEmbed(nn.Module):
             pixels.is_floating_point() and torch.is_autocast_enabled(pixels.device.type)
         ):
             check_image_type(*types)
+        pixels = 2 * (pixels - 0.5) if self.centre_pixels else pixels
         if padded:  # what padding holds, were it not a number, must not reach a sum
             x = self.project_patches(torch.where(images.valid[:, :, None], pixels, 0))
         else:
-            x = self.project(images)
+            x = self.project(pixels)
         return x if self.norm is None else self.norm(x)
 
 

@@ -7,6 +7,7 @@ from vit_config import ViTConfig
 from vit_torch.kernels import attend, padding_bias
 from vit_torch.mlp import Mlp
 from vit_torch.norm import Identity, make_norm
+from vit_torch.positions import Places
 
 
 def mean_of(x: torch.Tensor, valid: torch.Tensor | None) -> torch.Tensor:
@@ -71,6 +72,44 @@ class AttentionPool(nn.Module):
         return y[:, 0]
 
 
+class SoftPool(nn.Module):
+    """Pooling of squares of patches: their mean times sqrt(D), one of T tokens for a language model."""
+
+    def __init__(self, cfg: ViTConfig):
+        super().__init__()
+        D, held = cfg.hidden_size, cfg.pool_standardise
+        self.window, self.gain = cfg.pool_window or 1, D**0.5
+        self.std_bias = nn.Parameter(torch.zeros(D)) if held else None
+        self.std_scale = nn.Parameter(torch.ones(D)) if held else None
+
+    def forward(
+        self, x: torch.Tensor, *, grid: tuple[int, int] | Places, valid: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Pool tokens (B, N, D) of a grid, or of places of which `valid` (B, N) are no padding, to
+        (B, T, D) with T = N / window^2, squares row by row; those of padding alone have no meaning."""
+        (B, N, D), k, dtype = x.shape, self.window, x.dtype
+        wide = torch.promote_types(dtype, torch.float32)
+        x = x.to(wide)
+        if isinstance(grid, Places):
+            x = x if valid is None else torch.where(valid[:, :, None], x, 0)
+            rows, columns = (grid.coordinates // k).unbind(2)  # (B, N)
+            number = rows * (grid.grids[:, 1:] // k) + columns
+            squares = torch.arange(N // k**2, device=x.device)
+            inside = (number[:, :, None] == squares).to(wide)  # (B, N, T)
+            y = torch.einsum("bnt,bnd->btd", inside, x) / k**2
+        else:
+            gh, gw = grid
+            y = x.reshape(B, gh // k, k, gw // k, k, D).mean(dim=(2, 4)).reshape(B, -1, D)
+        y = y * self.gain
+        if self.std_bias is not None and self.std_scale is not None:
+            held = (self.std_bias, self.std_scale)
+            bias, scale = (each.detach().to(wide) for each in held)
+            y = (y - bias) * scale
+        return y.to(dtype)
+
+
 def make_pool(cfg: ViTConfig) -> nn.Module:
     """Build the schema's pooling; attention pooling is a layer before it and leaves nothing to do."""
+    if cfg.pool == "soft":
+        return SoftPool(cfg)
     return Identity() if cfg.pool == "map" else Pool(cfg)

@@ -75,6 +75,8 @@ def resample_axis(
     """Resample a table (old, D) of one axis to the sides of a grid (new, D), or to the places of patches
     (B, N, D)."""
     wide = torch.promote_types(table.dtype, torch.float32)
+    if not isinstance(grid, Places) and cfg.pos_embed_resize == "leading_rows":
+        return table.to(wide)[: grid[axis]]
     if not isinstance(grid, Places):
         matrix = table_matrices(cfg, grid)[axis]
         return torch.tensor(matrix, dtype=wide, device=table.device) @ table.to(wide)

@@ -35,17 +35,23 @@ def rotate(x: torch.Tensor, rotation: Rotation, *, pairs: str) -> torch.Tensor:
 
     Args:
         x: (B, P + N, h, d), queries or keys; the P tokens before the patches stay as they are.
-        pairs: ``interleaved`` or ``half``, see `vit_config.rope.Rope`.
+        pairs: ``interleaved``, ``half`` or ``half_of_axis``, see `vit_config.rope.Rope`.
     """
     P = x.shape[1] - rotation.sin.shape[1]
     patches = x[:, P:].to(rotation.sin.dtype)
     if pairs == "half":
         a, b = torch.chunk(patches, 2, dim=-1)  # (B, N, h, d/2)
+    elif pairs == "half_of_axis":
+        apart = patches.unflatten(-1, (2, 2, -1))  # (B, N, h, axes, halves, d/4)
+        a, b = apart[..., 0, :].flatten(-2), apart[..., 1, :].flatten(-2)
     else:
         a, b = patches[..., ::2], patches[..., 1::2]
     a, b = a * rotation.cos - b * rotation.sin, b * rotation.cos + a * rotation.sin
     if pairs == "half":
         turned = torch.cat([a, b], dim=-1)
+    elif pairs == "half_of_axis":
+        apart = [each.unflatten(-1, (2, -1)) for each in (a, b)]
+        turned = torch.stack(apart, dim=-2).reshape(patches.shape)
     else:
         turned = torch.stack([a, b], dim=-1).reshape(patches.shape)
     return torch.cat([x[:, :P], turned.to(x.dtype)], dim=1)

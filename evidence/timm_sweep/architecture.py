@@ -95,7 +95,7 @@ def check_all(
 def _likeness(cfg: ViTConfig) -> ViTConfig:
     """Return one schema for architectures that differ in size only: most shrink to the same model."""
     return cfg.replace(
-        image_size=cfg.patch_size,
+        image_size=tuple(side * (cfg.pool_window or 1) for side in cfg.patch_size),
         patch_remainder="refuse",
         depth=1,
         hidden_size=8,
@@ -265,8 +265,11 @@ def _run(model: Any, batch: Batch) -> dict[str, np.ndarray]:
     images = torch.from_numpy(batch.images).permute(0, 3, 1, 2)
     with torch.no_grad(), float64():
         tokens = model.forward_features(images)
-        pooled = model.forward_head(tokens, pre_logits=True)
-        logits = model.forward_head(tokens)
+        if getattr(model, "global_pool", None) == "soft":  # its pooled tokens are its output
+            pooled = logits = model(images)
+        else:
+            pooled = model.forward_head(tokens, pre_logits=True)
+            logits = model.forward_head(tokens)
     return {"tokens": tokens.numpy(), "pooled": pooled.numpy(), "logits": logits.numpy()}
 
 

@@ -30,11 +30,12 @@ LENGTHS = (16, 24)
 
 
 def patches_of(cfg: ViTConfig, seed: int) -> Patches:
-    """Draw images of `GRIDS` and pad their patches; the padding is no number."""
+    """Draw images of `GRIDS`, or as many squares of patches, and pad them; the padding is no number."""
     stream = np.random.default_rng([seed, 2])
-    (ph, pw), C = cfg.patch_size, cfg.in_channels
-    images = [stream.standard_normal((gh * ph, gw * pw, C)) for gh, gw in GRIDS]
-    batch = collate(images, cfg.patch_size, LENGTHS)
+    (ph, pw), C, window = cfg.patch_size, cfg.in_channels, cfg.pool_window or 1
+    grids = [(gh * window, gw * window) for gh, gw in GRIDS]
+    images = [stream.standard_normal((gh * ph, gw * pw, C)) for gh, gw in grids]
+    batch = collate(images, cfg.patch_size, [length * window**2 for length in LENGTHS])
     batch.pixels[~batch.valid] = np.nan
     return batch
 
@@ -48,7 +49,8 @@ def compare_patches(
         arrays: the model's parameters by the twins' names.
     """
     batch = patches_of(cfg, seed)
-    pull = np.random.default_rng([seed, 3]).standard_normal((len(batch.valid), cfg.num_logits))
+    tokens = (batch.valid.shape[1] // cfg.pool_window**2,) if cfg.pool_window else ()
+    pull = np.random.default_rng([seed, 3]).standard_normal((len(batch.valid), *tokens, cfg.num_logits))
     reference = _timm(model, batch, pull)
     found = {"JAX": _jax(cfg, arrays, batch, pull), "PyTorch": _torch(cfg, arrays, batch, pull)}
     return {
@@ -90,7 +92,8 @@ def _torch(cfg: ViTConfig, arrays: Mapping[str, np.ndarray], batch: Patches, pul
     model = from_arrays(cfg, arrays, kernel="reference")
     logits = model(_tensors(batch)).logits
     (logits * torch.from_numpy(pull)).sum().backward()
-    grads = {name: each.grad for name, each in model.named_parameters()}
+    named = model.named_parameters()  # bounds have no gradient
+    grads = {n: torch.zeros_like(each) if each.grad is None else each.grad for n, each in named}
     return logits.detach().numpy(), to_arrays(model, grads)
 
 

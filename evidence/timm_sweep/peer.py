@@ -13,7 +13,7 @@ import torch
 
 from parity.porting.verification.peers import import_timm
 
-MODULES = ("vision_transformer", "deit", "eva", "beit", "naflexvit")
+MODULES = ("vision_transformer", "deit", "eva", "beit", "naflexvit", "gemma4_vit")
 """Modules of timm whose architectures are compared."""
 
 
@@ -44,7 +44,7 @@ def float64() -> Iterator[None]:
     """Make timm compute in float64, inside the context, even what it always computes in float32.
 
     These are rotary tables and the lambda of differential attention. timm's code says
-    ``torch.float32`` and ``.float()``; both are made to mean float64.
+    ``torch.float32``, ``torch.float`` and ``.float()``; all are made to mean float64.
     """
     from timm.layers import pos_embed_sincos
 
@@ -59,6 +59,7 @@ def float64() -> Iterator[None]:
     try:
         with (
             mock.patch.object(torch, "float32", torch.float64),
+            mock.patch.object(torch, "float", torch.float64),
             mock.patch.object(torch.Tensor, "float", torch.Tensor.double),
         ):
             yield

@@ -21,6 +21,10 @@ in a 512-wide model saturates and amplifies float64 rounding to 4e-12 in its gra
 preset stays below 2e-14 and no branch is small enough to hide a fault."""
 
 
+BOUNDS = ("bounds", "input_min", "input_max", "output_min", "output_max")
+"""Last names of bounds of what a linear layer takes and gives; of several, the lowest first."""
+BOUND = 1.5
+"""Mean size of a redrawn bound: some values are beyond it, most are not."""
 Weights = Callable[[str, Kind, tuple[int, ...]], np.ndarray]
 """Function that returns a parameter, in PyTorch's layout, by (name, kind of layer, shape)."""
 
@@ -40,13 +44,14 @@ def branch_norms(cfg: ViTConfig) -> int:
     Nothing normalises their sum: with gains of 1 it grows from block to block until attention saturates,
     and at depth 12 and width 768 a rounding error of 1e-16 ends as 7e-12.
     """
-    return 2 * cfg.depth if cfg.block == "res_post" else 0
+    return 2 * cfg.depth if cfg.block in ("res_post", "sandwich") else 0
 
 
 def redraw(
     name: str, kind: Kind, shape: tuple[int, ...], seed: int, *, branch_norms: int = 0
 ) -> np.ndarray:
-    """Draw one parameter anew: N(0, 0.2^2), plus 1 for the gains of norms and layer scales.
+    """Draw one parameter anew: N(0, 0.2^2), plus 1 for the gains of norms and layer scales, and plus or
+    minus 1.5 for bounds.
 
     Half of a fresh ViT's tensors are all zero or all one, and would hide an unused bias or swapped
     gains. A tensor's name seeds its random stream, so models that share names share weights.
@@ -59,14 +64,17 @@ def redraw(
         float64, in PyTorch's layout.
     """
     stream = np.random.default_rng([seed, zlib.crc32(name.encode())])
-    gains = ("gamma", "gamma_1", "gamma_2")
+    gains = ("gamma", "gamma_1", "gamma_2", "std_scale")
     is_gain = (kind == "norm" and name.endswith("weight")) or name.endswith(gains)
     inputs = math.prod(shape[1:]) if kind in ("linear", "conv") and len(shape) > 1 else 1
     spread = SPREAD * min(1.0, math.sqrt(WIDE / inputs))
     values = np.asarray(stream.standard_normal(shape))
     values *= spread  # in place: copying a wide matrix costs as much as drawing it
     values += float(is_gain)
-    ends_branch = re.fullmatch(r"blocks\.\d+\.norm[12]\.weight", name)
+    if name.endswith(BOUNDS):
+        low = np.arange(values.size).reshape(shape) % 2 == 0
+        values += np.where(low & (not name.endswith("_max")), -BOUND, BOUND)
+    ends_branch = re.fullmatch(r"(.+\.)?blocks\.\d+\.norm[124]\.weight", name)
     return values / math.sqrt(branch_norms) if branch_norms and ends_branch else values
 
 

@@ -16,9 +16,10 @@ MANY = 6
 """Most tensors that an error message names."""
 
 
-def not_finite(values: np.ndarray) -> str:
-    """Say how many values are NaN or infinite; an empty string if none is."""
-    finite = np.isfinite(values)
+def not_finite(name: str, values: np.ndarray) -> str:
+    """Say how many values of a tensor are NaN or infinite; an empty string if none is. Bounds of a layer
+    may be infinite."""
+    finite = ~np.isnan(values) if name.endswith(".bounds") else np.isfinite(values)
     if finite.all():
         return ""
     bad = values.size - int(np.count_nonzero(finite))
@@ -31,24 +32,25 @@ def refuse_not_finite(arrays: Mapping[str, Stored], where: Path) -> dict[str, St
     The error names every such tensor, found by reading all of them.
     """
 
-    def checked(load: Callable[[], np.ndarray]) -> Callable[[], np.ndarray]:
+    def checked(name: str, load: Callable[[], np.ndarray]) -> Callable[[], np.ndarray]:
         def read() -> np.ndarray:
             values = load()
-            if not_finite(values):
+            if not_finite(name, values):
                 raise WeightsError(f"{where}: {_refusal(arrays)}")
             return values
 
         if isinstance(load, Extent):
-            return replace(
-                load, load=read, passes=lambda piece: load.passes(piece) and not not_finite(piece)
-            )
+            fine = lambda piece: load.passes(piece) and not not_finite(name, piece)  # noqa: E731
+            return replace(load, load=read, passes=fine)
         return read
 
-    return {name: replace(stored, load=checked(stored.load)) for name, stored in arrays.items()}
+    return {name: replace(stored, load=checked(name, stored.load)) for name, stored in arrays.items()}
 
 
 def _refusal(arrays: Mapping[str, Stored]) -> str:
-    found = [f"{name}: {said}" for name, each in arrays.items() if (said := not_finite(each.load()))]
+    found = [
+        f"{name}: {said}" for name, each in arrays.items() if (said := not_finite(name, each.load()))
+    ]
     more = f"; and {len(found) - MANY} more tensors" if len(found) > MANY else ""
     return (
         f"{'; '.join(found[:MANY])}{more}; use a checkpoint from before the run diverged, or give"

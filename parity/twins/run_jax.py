@@ -120,7 +120,9 @@ def _outputs(
         return {**output._asdict(), "logits": logits}, loss
     output = model(images)
     fields = {name: value for name, value in output._asdict().items() if value is not None}
-    return fields, cross_entropy(output.logits, labels)  # (B,)
+    logits = output.logits  # (B, classes), or (B, T, D) of several pooled tokens
+    logits = logits if logits.ndim == 2 else logits.mean(axis=1)
+    return fields, cross_entropy(logits, labels)  # (B,)
 
 
 class _Tap:

@@ -44,6 +44,8 @@ VARIED = [
     "naflexvit_base_patch16_parfac_gap",
     "naflexvit_base_patch16_siglip",
     "naflexvit_base_patch16_radio_v3",
+    "gemma4_vit_167m",
+    "gemma4_vit_570m_enc",
 ]
 MODULES = peer.architectures()
 QUICK = {
@@ -51,6 +53,7 @@ QUICK = {
     "eva02_base_patch16_clip_224",
     "test_vit3",
     "naflexvit_base_patch16_siglip",
+    "gemma4_vit_167m",
 }
 
 
@@ -80,7 +83,7 @@ def test_shrinking_leaves_every_switch_alone(name):
     assert changed <= sizes
     assert small.depth == DEPTH >= 3
     assert small.num_heads >= 3
-    assert small.grid == GRID
+    assert small.grid == tuple(side * (cfg.pool_window or 1) for side in GRID)
     assert len(set(small.kv_heads)) == len(set(cfg.kv_heads))
     assert bool(small.num_classes) == bool(cfg.num_classes)
 
@@ -102,6 +105,7 @@ def wrong(monkeypatch, name, **changes):
         ("vit_tiny_patch16_224", {"mlp_dim": 700}, "blocks.0.mlp.fc1.weight: (700, 192) in the"),
         ("beit_base_patch16_224", {"k_bias": True}, "blocks.0.attn.q_bias: absent in the"),
         ("eva02_tiny_patch14_224", {"rope": None}, "tokens differ from timm's"),
+        ("gemma4_vit_570m_enc", {"attention_scale": None}, "tokens differ from timm's"),
     ],
 )
 def test_a_wrong_preset_is_named(monkeypatch, name, changes, said):
@@ -209,7 +213,7 @@ def test_the_dialect_writes_what_it_read(name, spelling):
         (["test_vit", "nonesuch"], "no architecture nonesuch"),
         (["--seed", "-1"], "--seed -1"),
         (["--max-parameters", "5"], "--max-parameters: goes with --full-size only"),
-        (["--full-size", "--max-parameters", "1"], "leaves none of 265"),
+        (["--full-size", "--max-parameters", "1"], "leaves none of 269"),
         (["--json", "nowhere/report.json"], "nowhere: no such folder"),
     ],
 )

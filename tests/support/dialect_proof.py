@@ -17,6 +17,8 @@ from parity.porting.files import load
 from parity.porting.formats import Stored
 from tests.support.tiny import error
 
+FIXED = ("input_min", "input_max", "output_min", "std_bias", "std_scale")
+"""Buffers that are no parameters, and drawn all the same."""
 Logits = Callable[[np.ndarray], np.ndarray]
 """Images (B, C, H, W) float64 to logits (B, classes): a library's model."""
 
@@ -28,6 +30,12 @@ def redraw(model: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
         values = 0.2 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
         gain = parameter.ndim == 1 and name.endswith(("weight", "gamma", "lambda1"))
         parameter.data = values + 1.0 if gain else values
+    for name, buffer in model.named_buffers():
+        if name.endswith(FIXED):  # the highest output stays infinite
+            away = -1.5 if name.endswith("min") else 1.5 if name.endswith("max") else 0.0
+            buffer.data = away + 0.2 * torch.randn(
+                buffer.shape, generator=generator, dtype=torch.float64
+            )
     return model.double().eval()
 
 

@@ -36,6 +36,10 @@ class Flip(NamedTuple):
 
 ROPE = Rope(theta=100.0, reference_grid=(5, 2), offset=1.0)
 NO_REGISTERS = {"register_tokens": 0}
+SOFT = {
+    **NO_REGISTERS, "class_token": False, "num_classes": 0, "dropout_head": 0.0, "dropout_patch": 0.0,
+    "pool": "soft", "pool_window": 3,
+}  # fmt: skip
 FLIPS = {
     "image_size": Flip((28, 15), REFUSED),
     "patch_size": Flip((3, 5), "patch_embed.proj"),
@@ -52,6 +56,7 @@ FLIPS = {
     "patch_bias": Flip(False, "patch_embed.proj"),
     "patch_input_norm": Flip(True, "patch_embed.norm_in", {"patch_embed": "linear_hwc"}),
     "patch_norm": Flip(True, "patch_embed.norm"),
+    "centre_pixels": Flip(True, "patch_embed"),
     "class_token": Flip(False, "", {"pool": "mean"}),
     "distill_token": Flip(True, ""),
     "register_tokens": Flip(1, ""),
@@ -70,6 +75,8 @@ FLIPS = {
     "qkv_bias": Flip(False, "blocks.0.attn.qkv"),
     "k_bias": Flip(False, "blocks.0.attn.qkv"),
     "qk_norm": Flip(True, "blocks.0.attn.q_norm"),
+    "v_norm": Flip(True, "blocks.0.attn.v_norm"),
+    "attention_scale": Flip(1.0, "blocks.0.attn"),
     "attention_norm": Flip(True, "blocks.0.attn.norm"),
     "attention_out_proj": Flip(False, "blocks.0.attn.proj", {"attention_out_bias": False}),
     "attention_out_bias": Flip(False, "blocks.0.attn.proj"),
@@ -77,15 +84,19 @@ FLIPS = {
     "act": Flip("silu", "blocks.0.mlp.act"),
     "mlp_bias": Flip(False, "blocks.0.mlp.fc1"),
     "mlp_norm": Flip(True, "blocks.0.mlp.norm"),
+    "linear_bounds": Flip(True, "blocks.0.attn.qkv"),
     "layer_scale": Flip(None, "blocks.0.ls1"),
     "layer_scale_on": Flip("attention", "blocks.0.ls2"),
     "norm": Flip("rmsnorm", "blocks.0.norm1"),
     "norm_eps": Flip(1e-2, "blocks.0.norm1"),
     "final_norm": Flip("none", "norm"),
+    "final_norm_affine": Flip(False, "norm"),
     "pool": Flip("mean", "pool"),
     "pool_prefix": Flip(True, "pool", {"pool": "mean"}),
     "pool_num_heads": Flip(8, "attn_pool", {"pool": "map"}),
     "pool_mlp_dim": Flip(45, "attn_pool.mlp.fc1", {"pool": "map"}),
+    "pool_window": Flip(1, "pool", SOFT),
+    "pool_standardise": Flip(True, "pool", SOFT),
     "head_hidden": Flip(13, "pre_logits"),
     "head_bias": Flip(False, "head"),
     "head_activation": Flip("softmax", "logits"),

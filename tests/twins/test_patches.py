@@ -10,7 +10,7 @@ from flax import nnx
 import vit_jax.weights
 import vit_torch.weights
 from parity.measure.redraw import redraw
-from tests.support.tiny import TINY, error
+from tests.support.tiny import TINY, VARIANTS, error
 from vit_config import InputError
 from vit_config.images.patches import Patches, collate, size_within
 from vit_config.parameters import parameters
@@ -49,13 +49,14 @@ FLEX = {
     "parallel": {"block": "parallel", "pos_embed": "none"},
     "branches": {"num_parallel": 2},
     "res_post": {"block": "res_post", "layer_scale": 0.1},
+    "sandwich": VARIANTS["sandwich"],
     "differential": {"attention": "differential", "norm": "rmsnorm"},
 }
 IN_BOTH = ("map", "own_table", "rope_mixed")
 
 
 def schema(name):
-    return TINY.replace(dynamic_image_size=True, **FLEX[name])
+    return TINY.replace(**{"dynamic_image_size": True, **FLEX[name]})
 
 
 def weights(cfg):

@@ -41,7 +41,7 @@ def test_variants_in_jax(name):
 @pytest.mark.parametrize("field", FLIPS)
 def test_every_field(field):
     flip = FLIPS[field]
-    cfg = BASE.replace(**flip.companions, **{field: flip.value})
+    cfg = BASE.replace(**{**flip.companions, field: flip.value})
     assert _named(cfg) == _built(cfg, vit_torch)
 
 

@@ -42,19 +42,21 @@ SAMPLE = [  # one of each kind: tokens, pools, norms, blocks, attentions, MLPs, 
     "beit_base_patch16_224", "eva02_tiny_patch14_224", "eva_giant_patch14_224",
     "vit_small_patch16_dinov3", "vit_small_patch16_rope_mixed_ape_224", "vit_pe_core_tiny_patch16_384",
     "vit_base_patch16_sapiens2", "naflexvit_base_patch16_parfac_gap", "naflexvit_base_patch16_radio_v3",
+    "gemma4_vit_570m_enc",
 ]  # fmt: skip
 
 
-def test_everything_of_timms_five_modules_is_there():
+def test_everything_of_timms_six_modules_is_there():
     assert Counter(entry["module"] for entry in ARCHITECTURES.values()) == {
         "vision_transformer": 163,
         "deit": 16,
         "eva": 65,
         "beit": 7,
         "naflexvit": 14,
+        "gemma4_vit": 4,
     }
-    assert len(ENTRIES) == 465
-    assert len(PRESETS) == len(list(PRESETS)) == len(OWN) + 265
+    assert len(ENTRIES) == 469
+    assert len(PRESETS) == len(list(PRESETS)) == len(OWN) + 269
 
 
 @pytest.mark.parametrize("name", SAMPLE)
@@ -138,7 +140,7 @@ def test_preprocessing_without_the_newer_fields_still_reads():
     [
         ("vit_base_patch16_22", "did you mean 'vit_base_patch16_224'"),
         ("vit_base_patch16_244.augreg_in21k", "did you mean 'vit_base_patch16_224'"),
-        ("resnet", "265 of timm's names"),
+        ("resnet", "269 of timm's names"),
         ("vit_small_patch8_224.augreg", "its tags are dino"),
         ("vit_small_patch8_224.", "its tags are dino"),
         ("digits.dino", "it has none"),

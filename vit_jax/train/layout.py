@@ -143,7 +143,7 @@ def make_layout(cfg: ViTConfig, mesh: Mesh, stacks: Collection[str] = ()) -> Lay
         usual[leaf.name] = shape = tuple(leaf.variable.get_value().shape)
         by_head = ".attn." in leaf.name
         split = sizes["tensor"] > 1 and (splits_heads(cfg, leaf.name) if by_head else splits_hidden(cfg))
-        if split and ".attn.qkv." in leaf.name:
+        if split and ".attn.qkv." in leaf.name and leaf.kind != "fixed":
             held[leaf.name] = shape = (*shape[:-1], 3, cfg.num_heads, cfg.head_dim)
         fitting = (
             axes

@@ -71,7 +71,7 @@ def _bind(found: Model) -> tuple[list[Bound], list[str]]:
     bound, left = min(map(try_table, found.dialect.tables), key=lambda result: len(result[1]))
     # a table's last row may take every tensor, also those to ignore or refuse
     ignored = (*found.dialect.ignored, *found.dialect.foreign)
-    out = [one for one in bound if one.row == REST and _matches(one.theirs[0], ignored)]
+    out = [one for one in bound if one.row.ours == REST.ours and _matches(one.theirs[0], ignored)]
     return [one for one in bound if one not in out], [*left, *(one.theirs[0] for one in out)]
 
 

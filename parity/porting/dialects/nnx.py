@@ -35,6 +35,19 @@ SCHEMAS = (
     SMALL.replace(patch_embed="linear_hwc", patch_input_norm=True, pool="map", mlp="swiglu"),
     SMALL.replace(rel_pos_bias=True, pos_embed="none", pool="map", mlp_norm=True, head_hidden=4),
     SMALL.replace(rel_pos_bias=True, pos_embed="none", num_parallel=2),
+    SMALL.replace(block="sandwich", linear_bounds=True, mlp="swiglu"),
+    SMALL.replace(num_parallel=2, linear_bounds=True, mlp="swiglu"),
+    SMALL.replace(num_parallel=2, linear_bounds=True),
+    SMALL.replace(
+        linear_bounds=True,
+        pos_embed="factorized",
+        pos_embed_grid=(2, 2),
+        class_token=False,
+        pool="soft",
+        pool_window=2,
+        pool_standardise=True,
+        num_classes=0,
+    ),
 )
 """Example schemas that together have every possible parameter."""
 
@@ -82,6 +95,7 @@ DIALECTS = (
         ),
         can=dict.fromkeys(ViTConfig.fields(), ANY),  # so that fields that no shape shows are asked for
         follows=_follows,
+        unshown=("pool", "final_norm"),
         container="msgpack",
         weights_name="model.msgpack",
         writes=False,

@@ -16,5 +16,6 @@ OWN = Dialect(
     ignored=(f"{TEXT_TOWER}*",),
     can=dict.fromkeys(ViTConfig.fields(), ANY),
     header={},
+    unshown=("pool", "final_norm"),
 )
 DIALECTS = (OWN,)

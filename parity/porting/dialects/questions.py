@@ -19,7 +19,8 @@ SILENT = {
     "num_heads": "N", "norm_eps": "EPS", "act": "ACT", "pool": "POOL", "patch_size": "HxW",
     "image_size": "HxW", "pos_embed": "POSITIONS", "rope": "ROPE", "block": "BLOCK",
     "patch_embed": "ORDER", "pool_prefix": "BOOL", "pool_num_heads": "N", "head_activation": "ACT",
-    "pos_embed_resize": "RULE", "pos_embed_aspect": "ASPECT",
+    "pos_embed_resize": "RULE", "pos_embed_aspect": "ASPECT", "final_norm": "NORM", "pool_window": "N",
+    "attention_scale": "FACTOR", "v_norm": "BOOL", "centre_pixels": "BOOL",
 }  # fmt: skip
 """Fields that change the function but that no shape shows, in the order in which they are asked for;
 each with the placeholder for its value in a question."""
@@ -125,8 +126,8 @@ def _has_effect(name: str, fields: Mapping[str, Any]) -> bool:
     if name == "pool_prefix":
         prefix = ("class_token", "distill_token", "register_tokens")
         return fields.get("pool") in ("mean", "map") and any(fields.get(token) for token in prefix)
-    if name == "pool_num_heads":
-        return fields.get("pool") == "map"
+    if name in ("pool_num_heads", "pool_window"):
+        return fields.get("pool") == {"pool_num_heads": "map", "pool_window": "soft"}[name]
     if name == "head_activation":
         return bool(fields.get("num_classes"))
     if name in ("pos_embed_resize", "pos_embed_aspect"):  # of a table that fits no image as it is

@@ -31,6 +31,8 @@ from vit_config.errors import UnstatedError
 from vit_config.parameters import parameters
 
 SQUARE = "shapes, taking the grid to be square"
+ABSENT = {"pool": ("mean",), "final_norm": ("none",)}
+"""Values of fields that nothing but the absence of tensors suggests."""
 SQUARE_PATCH = "shapes and in_channels, taking patches to be square"
 
 
@@ -128,7 +130,7 @@ def _settled(dialect: Dialect, shapes: Shapes, letters: Mapping[str, int], told:
     """Take what every source states, and compute what follows."""
     known = Known()
     shown = _from_shapes(shapes, letters)
-    known.take({name: each for name, each in shown.items() if name not in dialect.unshown}, SHAPES)
+    known.take({n: each for n, each in shown.items() if not _unshown(dialect, n, shown)}, SHAPES)
     if half := of_half_a_rope({**told.given, **told.override}):
         known.asked["rope"] = half
     known.take(_without(known.asked, told.override), OVERRIDDEN)
@@ -149,6 +151,12 @@ def _settled(dialect: Dialect, shapes: Shapes, letters: Mapping[str, int], told:
         known.fill(stated, where)
     _settle_prefix(known, shapes)
     return known
+
+
+def _unshown(dialect: Dialect, name: str, shown: Mapping[str, Any]) -> bool:
+    """Return whether a field does not follow from shapes after all: several functions have them, or
+    tensors are absent that a function need not have (a norm without gain, means of squares)."""
+    return name in dialect.unshown and shown[name] in ABSENT.get(name, (shown[name],))
 
 
 def _without(names: Container[str], stated: Mapping[str, Any]) -> dict[str, Any]:

@@ -153,6 +153,8 @@ def _block(shapes: Shapes) -> dict[str, Any]:
     return {
         **depth,
         "num_parallel": len(attns) or 1,
+        **({"block": "sandwich"} if "norm4.weight" in found else {}),
+        "linear_bounds": "mlp.fc2.bounds" in found,
         **_attention(found),
         **_mlp(found),
         **_scale(found, "ls1.gamma", "ls2.gamma"),
@@ -247,6 +249,8 @@ def _head(shapes: Shapes, mlp_dim: int) -> dict[str, Any]:
         hidden_dim = shapes.get("attn_pool.mlp.fc1.weight", (0,))[0]
         if hidden_dim != mlp_dim:  # if equal, a schema may state it or not
             fields["pool_mlp_dim"] = hidden_dim
+    elif "pool.std_scale" in shapes:
+        fields |= {"pool": "soft", "pool_standardise": True}
     elif inputs == 2 * width:
         fields["pool"] = "class_mean"
     elif "cls_token" not in shapes:

@@ -67,11 +67,6 @@ STRANGERS = (
         "it turns the class token by angles that it has learned",
     ),
     Stranger(
-        "Gemma 4's vision tower",
-        ("position_embedding_table", "input_proj.weight"),
-        "it has norms on both ends of each branch, clipped layers and a pooling to several tokens",
-    ),
-    Stranger(
         "jimm's ViT or CLIP",
         ("cls_token", "ln_post/scale", "transformer/blocks/layers/*/norm1/scale"),
         "the norms of its blocks have another epsilon than those around them",

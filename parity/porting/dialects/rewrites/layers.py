@@ -52,6 +52,7 @@ def patch_embed(state: State, allowed: Any) -> State:
 def mlp(state: State, allowed: Any) -> State:
     """Join the layers of gate and value into a packed one, the gate first, or split it."""
     cfg = state.config
+    need(not cfg.linear_bounds, "gate and value have bounds of their own")
     new: Arrays = {}
     if cfg.mlp == "swiglu" and allows(allowed, "swiglu_packed"):
         for leaf in ("weight", "bias"):

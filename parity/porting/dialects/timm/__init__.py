@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from parity.porting.dialects.dialect import ANY, Dialect, by_code
-from parity.porting.dialects.table import REST, apart, bind_theirs, layer, layout_of, row
+from parity.porting.dialects.table import REST, apart, bind_theirs, layer, layout_of, rest_under, row
+from parity.porting.dialects.timm import gemma4
 from parity.porting.dialects.timm.config import TimmSettings
 from parity.porting.dialects.timm.records import trained
 from parity.porting.dialects.timm.rules import (
@@ -46,7 +47,8 @@ FLEX_EMBEDS = (
 )
 VIT, EVA, SPLIT = (*OLDER, REST), (*SCALES, REST), (*SCALES, *APART, REST)
 BEIT, FLEX = (*SCALES, *BIAS_TABLE, REST), (*FLEX_EMBEDS, REST)
-EVERY = (*SCALES, *BIAS_TABLE, *APART, *FLEX_EMBEDS, REST)
+GEMMA, ENCODER = (*gemma4.CLASSIFIER, *rest_under("encoder.")), (*gemma4.ENCODER, REST)
+EVERY = (*SCALES, *BIAS_TABLE, *APART, *FLEX_EMBEDS, *GEMMA, *ENCODER)
 
 
 def read_state(state: Mapping[str, Any], *, join: Callable[..., Any]) -> dict[str, Any]:
@@ -56,13 +58,17 @@ def read_state(state: Mapping[str, Any], *, join: Callable[..., Any]) -> dict[st
         state: tensors of PyTorch or of numpy; they may be on the meta device.
         join: a function that concatenates a list of them along their first axis.
     """
-    bound, _ = bind_theirs(EVERY, {name: tuple(tensor.shape) for name, tensor in state.items()})
+    shapes = {name: tuple(each.shape) for name, each in state.items() if name not in gemma4.UNUSED}
+    bound, _ = bind_theirs(EVERY, shapes)
     found = {}
     for one in bound:
-        parts = [state[name] for name in one.theirs]
-        tensor = join(parts) if len(parts) > 1 else parts[0]
         layout = layout_of(one.row)
-        found[str(one.ours[0])] = tensor.reshape(layout.shape(tensor.shape)) if layout else tensor
+        parts = [state[name] for name in one.theirs]
+        parts = [each.reshape(layout.shape(each.shape)) if layout else each for each in parts]
+        whole = join(parts) if len(parts) > 1 else parts[0]
+        step = len(whole) // len(one.ours) if len(one.ours) > 1 else None  # equal parts of one of theirs
+        for i, name in enumerate(one.ours):
+            found[str(name)] = whole if step is None else whole[i * step : (i + 1) * step]
     return found
 
 
@@ -72,6 +78,7 @@ JOINT = "!blocks.0.attn.q_proj.weight"
 NOT_PLAIN = ("!blocks.0.gamma_1", "!blocks.0.attn.q_bias", JOINT)
 INDEX = ("blocks.*.attn.relative_position_index", "rel_pos_bias.relative_position_index")
 TABLE = "embeds.pos_embed"
+SQUARE = "timm/layers/pos_embed.py: resample_abs_pos_embed: hw = int(math.sqrt(..))"
 PROJECTOR = "head.[0-9].*"
 """Several layers in place of the head: MoCo v3's projector, or a classifier, which is dropped only if
 the user allows it (`parity.porting.dialects.heads`)."""
@@ -90,8 +97,7 @@ def _dialect(name: str, title: str, *spellings: Any, **own: Any) -> Dialect:
         code=settings.code,
         made_by=settings.made_by,
         trained=trained,
-        square="timm/layers/pos_embed.py: resample_abs_pos_embed: hw = int(math.sqrt(..))",
-        **{"ignored": INDEX, **own},
+        **{"ignored": INDEX, "square": SQUARE, **own},
     )
 
 
@@ -156,6 +162,32 @@ DIALECTS = (
             block="pre_norm",
         ),
         asks=("rope", "pool_prefix"),
+    ),
+    _dialect(
+        "timm-gemma4",
+        "timm's Gemma 4 classifier",
+        GEMMA,
+        marks=("encoder.patch_embed.position_embedding_table", "encoder.blocks.0.norm4.weight"),
+        can={**gemma4.CLASSIFIER_CAN, "patch_embed": ("linear_chw",)},
+        limits=gemma4.limits,
+        follows=gemma4.classifier_follows,
+        stated=gemma4.shapes_say("encoder.", "blocks.0.attn", "patch_embed"),
+        fixed=gemma4.BY_CODE,
+        unshown=("final_norm",),
+        ignored=gemma4.UNUSED,
+        square="",
+    ),
+    _dialect(
+        "timm-gemma4-encoder",
+        "timm's Gemma 4 encoder",
+        ENCODER,
+        marks=("patch_embed.position_embedding_table", "blocks.0.norm4.weight"),
+        can={**gemma4.ENCODER_CAN, "patch_embed": ("linear_chw",)},
+        limits=gemma4.encoder_limits,
+        stated=gemma4.shapes_say("", "blocks.0.attn", "patch_embed"),
+        fixed=gemma4.BY_CODE,
+        unshown=("pool",),
+        square="",
     ),
     _eva("timm-eva", "timm's EVA", EVA, (PATCHES, "blocks.0.norm1.weight", JOINT, *NATIVE)),
     _eva(

@@ -121,6 +121,8 @@ def _table(fields: Fields, given: Mapping[str, Any], base: ViTConfig) -> Fields:
 
 def architecture_only(cfg: ViTConfig, module: str) -> Fields:
     """Return the fields that the architecture itself must have, because no JSON value expresses them."""
+    if module == "gemma4_vit":  # the encoder pools squares, and an activation is a function
+        return {name: getattr(cfg, name) for name in ("pool", "act")}
     fixed = ["distill_token"] if module in ("vision_transformer", "deit") else ["norm", "norm_eps"]
     if module in ("vision_transformer", "deit"):
         fixed += ["block", "num_parallel", "mlp"]

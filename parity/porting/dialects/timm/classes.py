@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from parity.porting.dialects.dialect import Unsaid
+from parity.porting.dialects.timm import gemma4
 from parity.porting.dialects.timm.argument import (
     EPS,
     NEEDLESS,
@@ -243,5 +244,8 @@ FLEX = {
     "use_key_only_attn_mask": no_effect(),  # on tokens that are no padding
     "enable_patch_interpolator": only(False),
 }
-CLASSES = {"vision_transformer": VIT, "deit": VIT, "eva": EVA, "beit": BEIT, "naflexvit": FLEX}
+CLASSES = {
+    "vision_transformer": VIT, "deit": VIT, "eva": EVA, "beit": BEIT, "naflexvit": FLEX,
+    "gemma4_vit": gemma4.ARGUMENTS,
+}  # fmt: skip
 """Arguments of each module's class; an argument comes after those whose fields it needs."""

@@ -17,8 +17,16 @@ MODULES = {
     "timm-eva-split": ("eva",),
     "timm-beit": ("beit",),
     "timm-naflex": ("naflexvit",),
+    "timm-gemma4": ("gemma4_vit",),
+    "timm-gemma4-encoder": ("gemma4_vit",),
 }
 """Modules of timm whose models are in each dialect."""
+FIRST = {
+    "timm-naflex": "embeds.proj",
+    "timm-gemma4": "encoder.patch_embed.input_proj",
+    "timm-gemma4-encoder": "patch_embed.input_proj",
+}
+"""The patch projection, where it has another name."""
 HEADLESS = "TimmWrapperModel"
 """The class of transformers that builds timm's model without its head, whatever its config says."""
 PREPROCESS = {
@@ -68,7 +76,7 @@ class TimmSettings:
             )
         channels, *size = _input_size(pretrained)
         arguments = {"num_classes": pretrained.get("num_classes", 1000), "in_chans": channels}
-        if pretrained.get("fixed_input_size") or entry["module"] == "naflexvit":
+        if pretrained.get("fixed_input_size") or entry["module"] in ("naflexvit", "gemma4_vit"):
             arguments["img_size"] = size
         given = config.get("model_args") or {}
         if not isinstance(given, dict):
@@ -157,7 +165,7 @@ class TimmSettings:
             "fixed_input_size": fixed,
             "num_classes": cfg.num_classes,
             "pool_size": None,
-            "first_conv": "embeds.proj" if self.dialect == "timm-naflex" else "patch_embed.proj",
+            "first_conv": FIRST.get(self.dialect, "patch_embed.proj"),
             "classifier": ["head", "head_dist"] if cfg.distill_token else "head",
         }
         if (pixels := metadata.pixels) is not None:

@@ -12,8 +12,9 @@ from parity.porting.dialects.timm.arguments import architecture_only, arguments_
 from vit_config import PRESETS, ConfigError, ViTConfig
 from vit_config.presets import from_timm
 
-SAID = ("img_size", "in_chans", "num_classes", "global_pool")
-"""Arguments that are written for every model, as timm does."""
+SAID = ("img_size", "in_chans", "num_classes", "global_pool", "standardize")
+"""Arguments that are written for every model, as timm does; the last, for which a classifier's encoder
+has tensors without a use, if the class has it."""
 UNLIKE = {"dynamic_img_size": "dynamic_image_size", "init_values": "layer_scale"}
 """Arguments that are written if their field differs from the architecture's although the function does
 not: so that further training of timm's model is as the source's would be."""

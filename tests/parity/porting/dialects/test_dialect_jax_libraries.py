@@ -91,8 +91,6 @@ def test_a_keras_archive_and_a_preset_of_two_files_are_read(tmp_path):
         (("encoder/cls_token", "encoder/ln_post/scale",
           "encoder/transformer/blocks/layers/0/norm1/scale/value"), "jimm's ViT or CLIP"),
         (("vision_model/vision_position_ids", "vision_model/encoder/layers/norm1/scale"), "stacks"),
-        (("vision_tower.patch_embedder.position_embedding_table",
-          "vision_tower.patch_embedder.input_proj.weight"), "Gemma 4's vision tower"),
     ],
 )  # fmt: skip
 def test_what_no_schema_has_is_refused_by_name(names, said, tmp_path):

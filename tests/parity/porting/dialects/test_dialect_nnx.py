@@ -23,6 +23,7 @@ from vit_config.parameters import parameters
 SAID = {
     "num_heads": TINY.num_heads, "norm_eps": TINY.norm_eps, "act": "gelu", "pool": "class", "rope": None,
     "image_size": TINY.image_size, "block": "pre_norm", "head_activation": "none",
+    "attention_scale": None, "v_norm": False, "centre_pixels": False,
 }  # fmt: skip
 
 

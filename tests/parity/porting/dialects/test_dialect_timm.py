@@ -54,6 +54,10 @@ PROVEN = {
     "naflexvit_base_patch16_parfac_gap": "timm-naflex",
     "naflexvit_base_patch16_siglip": "timm-naflex",
     "naflexvit_base_patch16_radio_v3": "timm-naflex",
+    "gemma4_vit_167m": "timm-gemma4",
+    "gemma4_vit_570m": "timm-gemma4",
+    "gemma4_vit_167m_enc": "timm-gemma4-encoder",
+    "gemma4_vit_570m_enc": "timm-gemma4-encoder",
 }
 QUICK = {
     "vit_tiny_patch16_224",
@@ -61,6 +65,8 @@ QUICK = {
     "beit_base_patch16_224",
     "eva02_base_patch14_224",
     "naflexvit_base_patch16_par_gap",
+    "gemma4_vit_167m",
+    "gemma4_vit_570m_enc",
 }
 
 

@@ -130,6 +130,7 @@ def test_every_architecture_is_said_by_its_name_alone(name):
         "eva": "timm-eva",
         "beit": "timm-beit",
         "naflexvit": "timm-naflex",
+        "gemma4_vit": "timm-gemma4-encoder" if name.endswith("_enc") else "timm-gemma4",
     }
     (dialect,) = [
         each for each in fitting if each.name.removesuffix("-split") == modules[MODULES[name]]
@@ -144,6 +145,7 @@ def test_every_architecture_is_said_by_its_name_alone(name):
         "num_classes",
         "global_pool",
         "qkv_fused",
+        "standardize",
     }
 
 
@@ -160,9 +162,9 @@ def test_no_architecture_hides_an_argument_that_another_pool_would_show():
     [
         (
             {"architecture": "resnet50"},
-            "architecture = 'resnet50' is not one of the 265 Vision Transformers",
+            "architecture = 'resnet50' is not one of the 269 Vision Transformers",
         ),
-        ({"architecture": "vit_base_r50_s16_224"}, "'vit_base_r50_s16_224' is not one of the 265"),
+        ({"architecture": "vit_base_r50_s16_224"}, "'vit_base_r50_s16_224' is not one of the 269"),
         (
             {"model_args": {"gated": True}},
             "vit_tiny_patch16_224: the argument gated = True is not supported",
@@ -207,7 +209,7 @@ def test_a_wrong_config_json_is_refused_in_one_line(tmp_path, change, said):
 def test_a_model_that_is_no_vision_transformer(tmp_path):
     folder = saved(tmp_path / "timm", timm.create_model("test_efficientnet"))
     with pytest.raises(
-        ConfigError, match="architecture = 'test_efficientnet' is not one of the 265 Vision"
+        ConfigError, match="architecture = 'test_efficientnet' is not one of the 269 Vision"
     ):
         read_checkpoint(folder)
 
