@@ -29,7 +29,7 @@ from parity.porting.verification.verified import convert_verified
 from tests.support.hosts import HOSTS, build
 from vit_config import write_weights
 
-MATRIX = "blocks.1.mlp.fc1.weight"
+MATRIX = "blocks.1.mlp.fc2.weight"
 INTRODUCTION = """# Towers out of their hosts, and back
 
 For those whose Vision Transformer is a part of something larger.

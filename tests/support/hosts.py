@@ -71,6 +71,20 @@ def _pi0() -> Any:
     return transformers.PI0ForConditionalGeneration(config)
 
 
+def _gemma4() -> Any:
+    """With a window of 2, for its own pooling returns nothing where there is nothing to pool."""
+    words = {**LLAMA, "model_type": "gemma4_text", "layer_types": ["full_attention"],
+             "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 30}  # fmt: skip
+    tower = {"hidden_size": 24, "intermediate_size": 44, "num_hidden_layers": 3, "head_dim": 8,
+             "num_attention_heads": 3, "num_key_value_heads": 3, "patch_size": 2,
+             "pooling_kernel_size": 2, "position_embedding_size": 37, "use_clipped_linears": True,
+             "standardize": True}  # fmt: skip
+    config = transformers.Gemma4Config(
+        vision_config=tower, text_config=words, audio_config=None, image_token_id=20
+    )
+    return transformers.Gemma4ForConditionalGeneration(config)
+
+
 def _captions() -> Any:
     decoder = transformers.TrOCRConfig(
         vocab_size=30, d_model=16, decoder_layers=1, decoder_attention_heads=2, decoder_ffn_dim=20,
@@ -129,6 +143,7 @@ HOSTS = {
             text_config=GEMMA3, mm_tokens_per_image=9, image_token_index=20),
         "hf-siglip-tokens",
     ),
+    "Gemma 4": Host(_gemma4, "hf-gemma4-vision"),
     "LFM2-VL": Host(
         _of("Lfm2VlForConditionalGeneration", "Lfm2VlConfig", vision_config=FLAT, image_token_id=20,
             text_config={**WORDS, "model_type": "lfm2", "num_key_value_heads": 1,

@@ -80,6 +80,8 @@ def call(model: Any, images: Any, cfg: ViTConfig) -> Any:
     name, inputs = type(model).__name__, {"pixel_values": images}
     if name.startswith("Siglip2"):
         inputs = _flattened(images, cfg)
+    if name.startswith("Gemma4"):
+        return _soft_tokens(model, images, cfg)
     if name.startswith("VideoMAE"):
         inputs = {"pixel_values": images[:, None]}  # (B, frames, C, H, W)
     if name.startswith("ViTMAE"):  # no patch is masked, and their order is kept
@@ -214,8 +216,19 @@ def _options(kind: Any, cfg: ViTConfig) -> dict[str, Any]:
     return {"add_pooling_layer": False} if takes and not pools else {}
 
 
+def _soft_tokens(model: Any, images: Any, cfg: ViTConfig) -> Any:
+    """Compute Gemma 4's pooled tokens (B, T, D); it takes patches, and returns one sequence."""
+    import torch
+
+    rows, columns = (torch.arange(side) for side in cfg.grid)
+    places = torch.cartesian_prod(rows, columns).flip(1)  # (N, 2): column and row
+    pixels = _flattened(images, cfg)["pixel_values"]
+    output = model(pixel_values=pixels, pixel_position_ids=places.expand(len(images), -1, -1))
+    return output.last_hidden_state.reshape(len(images), -1, cfg.hidden_size)
+
+
 def _flattened(images: Any, cfg: ViTConfig) -> dict[str, Any]:
-    """Split images into SigLIP 2's patches (B, N, values), each as (row, column, channel)."""
+    """Split images into patches (B, N, values), each as (row, column, channel), with what SigLIP 2 takes."""
     import torch
 
     B, C, _, _ = images.shape

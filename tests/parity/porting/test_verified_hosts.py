@@ -41,7 +41,7 @@ def test_the_source_is_its_own_module(host, tmp_path):
 def test_another_tensor_of_the_tower_is_seen(tmp_path):
     """The module computes with what lies in the file: a tower that is not read right is not equal."""
     source = read_checkpoint(save(build("TrOCR"), tmp_path / "host"))
-    name = "blocks.1.mlp.fc1.weight"
+    name = "blocks.1.mlp.fc2.weight"
     array = source.arrays[name].load().copy()
     array[0, 0] += 1
     wrong = replace(source, arrays={**source.arrays, name: Stored.of(array)})

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from parity.porting.dialects.dialect import ANY, Dialect, by_code
+from parity.porting.dialects.gemma4 import BY_CODE, ENCODER_CAN, encoder_limits, limits, shapes_say
 from parity.porting.dialects.table import REST, apart, bind_theirs, layer, layout_of, rest_under, row
 from parity.porting.dialects.timm import gemma4
 from parity.porting.dialects.timm.config import TimmSettings
@@ -169,10 +170,10 @@ DIALECTS = (
         GEMMA,
         marks=("encoder.patch_embed.position_embedding_table", "encoder.blocks.0.norm4.weight"),
         can={**gemma4.CLASSIFIER_CAN, "patch_embed": ("linear_chw",)},
-        limits=gemma4.limits,
+        limits=limits,
         follows=gemma4.classifier_follows,
-        stated=gemma4.shapes_say("encoder.", "blocks.0.attn", "patch_embed"),
-        fixed=gemma4.BY_CODE,
+        stated=shapes_say("encoder.", "blocks.0.attn", "patch_embed"),
+        fixed=BY_CODE,
         unshown=("final_norm",),
         ignored=gemma4.UNUSED,
         square="",
@@ -182,10 +183,10 @@ DIALECTS = (
         "timm's Gemma 4 encoder",
         ENCODER,
         marks=("patch_embed.position_embedding_table", "blocks.0.norm4.weight"),
-        can={**gemma4.ENCODER_CAN, "patch_embed": ("linear_chw",)},
-        limits=gemma4.encoder_limits,
-        stated=gemma4.shapes_say("", "blocks.0.attn", "patch_embed"),
-        fixed=gemma4.BY_CODE,
+        can={**ENCODER_CAN, "patch_embed": ("linear_chw",)},
+        limits=encoder_limits,
+        stated=shapes_say("", "blocks.0.attn", "patch_embed"),
+        fixed=BY_CODE,
         unshown=("pool",),
         square="",
     ),
