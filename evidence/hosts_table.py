@@ -38,7 +38,8 @@ Written by `python -m evidence.hosts_table --write docs/hosts.md` on {day}, with
 {transformers}. Each host is built tiny from its own class. `out` is the largest relative difference
 between what the host's own module makes of images and what both twins make of them, in float64; `back`
 is the same after one matrix of the tower was changed and `parity convert TOWER OUT --into HOST` wrote
-the host again. `untouched` counts the tensors of the host that are the same, byte by byte.
+the host again. `untouched` counts the tensors of the host that are the same, byte by byte. Gemma 4's own
+module computes rotary angles and means in float32, whatever its type.
 
 | host | class | tower | out | back | changed | untouched |
 |---|---|---|---|---|---|---|

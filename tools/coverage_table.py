@@ -23,7 +23,7 @@ SIZES = {
     "num_classes",
 }
 """What every architecture has in some size, and is no switch."""
-HEADERS = ("vision_transformer", "deit", "eva", "beit", "naflexvit")
+HEADERS = ("vision_transformer", "deit", "eva", "beit", "naflexvit", "gemma4_vit")
 
 
 def table() -> str:

@@ -48,11 +48,16 @@ CHOICES: dict[str, tuple[Any, ...]] = {
         Rope(axes="wh"),
         Rope(kind="centered", theta=100.0, pairs="half"),
         Rope(kind="centered", theta=50.0, pairs="half"),
+        Rope(theta=50.0, axes="wh", pairs="half_of_axis"),
     ),
     "pos_embed": ("none", "sincos1d", "sincos2d", "sincos2d_simple"),
     "patch_embed": ("linear_hwc", "linear_chw"),
     "head_activation": ("none", "softmax"),
     "pos_embed_aspect": ("stretch", "keep"),
+    "pool_window": (1, 2, 3),
+    "attention_scale": (None, 1.0),
+    "v_norm": (False, True),
+    "centre_pixels": (False, True),
 }
 """Values of the fields whose effect no shape shows."""
 PUBLISHED = {"hidden_size": 192, "num_heads": 3, "mlp_dim": 768, "depth": 1}
@@ -97,6 +102,8 @@ def function(cfg: ViTConfig) -> tuple[Any, ...]:
         idle |= {"head_bias", "head_activation"}
     if cfg.pos_embed == "none" and cfg.rope is not None and cfg.rope.kind == "centered":
         idle.add("image_size")  # positions are relative to whatever image comes
+    if cfg.dynamic_image_size and cfg.pos_embed_grid and cfg.pos_embed_resize == "leading_rows":
+        idle.add("image_size")  # positions are looked up, whatever image comes
     return tuple(getattr(cfg, name) for name in cfg.fields() if name not in idle)
 
 
@@ -105,6 +112,8 @@ def _changes(cfg: ViTConfig) -> Iterator[tuple[str, dict[str, Any]]]:
         for value in values:
             if value != getattr(cfg, name):
                 yield name, {name: value}
+    if not cfg.final_norm_affine:
+        yield "final_norm", {"final_norm": "none", "final_norm_affine": True}
     yield from _heads(cfg)
     (rows, columns), (height, width) = cfg.grid, cfg.patch_size
     for other in range(1, rows * columns + 1):

@@ -228,7 +228,7 @@ def _soft_tokens(model: Any, images: Any, cfg: ViTConfig) -> Any:
 
 
 def _flattened(images: Any, cfg: ViTConfig) -> dict[str, Any]:
-    """Split images into patches (B, N, values), each as (row, column, channel), with what SigLIP 2 takes."""
+    """Split images into patches (B, N, values), each as (row, column, channel), for SigLIP 2."""
     import torch
 
     B, C, _, _ = images.shape

@@ -61,13 +61,15 @@ def _entries(cfg: ViTConfig) -> dict[str, Any]:
 
 
 def _follows(fields: Mapping[str, Any]) -> dict[str, Fixed]:
-    """Return the image size: squares as many along both sides as the processor makes of a square."""
+    """Return the channels, and the image size: as many squares along both sides as the processor makes of
+    a square image."""
+    found = by_code("Gemma4VisionPatchEmbedder: 3 * self.patch_size**2", in_channels=3)
     window, patch = fields.get("pool_window"), fields.get("patch_size")
     if not isinstance(window, int) or not isinstance(patch, tuple):
-        return {}
+        return found
     side = isqrt(SOFT_TOKENS) * window
     where = f"Gemma4ImageProcessor: max_soft_tokens = {SOFT_TOKENS} of a square image"
-    return by_code(where, image_size=(side * patch[0], side * patch[1]))
+    return {**found, **by_code(where, image_size=(side * patch[0], side * patch[1]))}
 
 
 def _limits(cfg: ViTConfig) -> Iterator[str]:
@@ -90,7 +92,7 @@ DIALECTS = (
         ),
         can={**ENCODER_CAN, "patch_embed": ("linear_hwc",)},
         limits=_limits,
-        fixed={**BY_CODE, **by_code("Gemma4VisionPatchEmbedder: 3 * self.patch_size**2", in_channels=3)},
+        fixed=BY_CODE,
         follows=_follows,
         stated=shapes_say("", "encoder.layers.0.self_attn", "patch_embedder"),
         unshown=("pool",),
