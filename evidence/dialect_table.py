@@ -46,12 +46,12 @@ DINOV3 = {
 TOWER = {"num_classes": 0, "pool": "map", "class_token": False, "act": "gelu_tanh"}
 CLIP = {"patch_bias": False, "pre_norm": True, "head_bias": False, "norm_eps": 1e-5}
 GEMMA4: dict[str, Any] = {
-    "num_heads": 4, "attention_head_dim": 8, "class_token": False, "patch_bias": False, "block": "sandwich",
-    "centre_pixels": True, "qk_norm": True, "v_norm": True, "attention_scale": 1.0, "qkv_bias": False,
-    "attention_out_bias": False, "mlp": "swiglu", "act": "gelu_tanh", "mlp_bias": False,
-    "linear_bounds": True, "norm": "rmsnorm", "pos_embed": "factorized", "pos_embed_grid": (9, 9),
-    "pos_embed_resize": "leading_rows", "dynamic_image_size": True, "patch_embed": "linear_chw",
-    "rope": Rope(theta=100.0, axes="wh", pairs="half_of_axis"),
+    "num_heads": 4, "attention_head_dim": 8, "class_token": False, "patch_bias": False,
+    "block": "sandwich", "centre_pixels": True, "qk_norm": True, "v_norm": True, "attention_scale": 1.0,
+    "qkv_bias": False, "attention_out_bias": False, "mlp": "swiglu", "act": "gelu_tanh",
+    "mlp_bias": False, "linear_bounds": True, "norm": "rmsnorm", "pos_embed": "factorized",
+    "pos_embed_grid": (9, 9), "pos_embed_resize": "leading_rows", "dynamic_image_size": True,
+    "patch_embed": "linear_chw", "rope": Rope(theta=100.0, axes="wh", pairs="half_of_axis"),
 }  # fmt: skip
 SQUARES = {
     "num_classes": 0, "final_norm": "none", "pool": "soft", "pool_window": 3, "pool_standardise": True,

@@ -9,6 +9,8 @@ from torch import nn
 from vit_config import ConfigError
 
 POOLS = {"soft": "soft", "avg": "mean"}
+CHECKED = ("RmsNorm", "GELU")
+"""Classes of layers that are checked here: some norms have no gain, and activations are approximate."""
 
 
 def gemma4_fields(model: Any) -> dict[str, Any]:

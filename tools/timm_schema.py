@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import torch
-from timm_gemma4 import gemma4_fields
+from timm_gemma4 import CHECKED, gemma4_fields
 from torch import nn
 
 from parity.porting.dialects.timm import read_state
@@ -66,7 +66,7 @@ UNDERSTOOD: dict[str, Fields] = {
     _LAYERS + "mlp.GluMlp": {"gate_last": False},
     _LAYERS + "mlp.SwiGLU": {},
     _LAYERS + "norm.LayerNorm": {"elementwise_affine": True},
-    _LAYERS + "norm.RmsNorm": {},
+    _LAYERS + "norm.RmsNorm": {"elementwise_affine": True},
     _LAYERS + "patch_embed.PatchEmbed": {"dynamic_img_pad": False},
     _LAYERS + "pos_embed_sincos.RotaryEmbeddingCat": {
         "grid_type": "index",
@@ -82,7 +82,7 @@ UNDERSTOOD: dict[str, Fields] = {
     _LAYERS + "activations.GELU": {},
     _LAYERS + "activations.GELUTanh": {},
     _LAYERS + "activations.QuickGELU": {},
-    _TORCH + "activation.GELU": {},
+    _TORCH + "activation.GELU": {"approximate": "none"},
     _TORCH + "activation.ReLU": {},
     _TORCH + "activation.SiLU": {},
     _TORCH + "container.ModuleList": {},
@@ -157,10 +157,11 @@ def read_schema(model: Timms, arguments: Iterable[str], loading: Fields) -> ViTC
     """
     if strange := sorted(set(arguments) - ARGUMENTS - TRAINING_ONLY):
         raise NotUnderstoodError(f"arguments {', '.join(strange)}")
+    gemma = type(model).__name__.startswith("Gemma4")
     try:
         for name, module in model.named_modules():
-            _check_class(name or "the model", module)
-        gemma = type(model).__name__.startswith("Gemma4")
+            if not (gemma and type(module).__name__ in CHECKED):
+                _check_class(name or "the model", module)
         cfg = ViTConfig(**(gemma4_fields(model) if gemma else _fields(model, loading)))
     except (AttributeError, KeyError, ConfigError) as error:  # a part has moved, or parts contradict
         raise NotUnderstoodError(f"{type(error).__name__}: {error}") from None
@@ -474,7 +475,7 @@ def _is_there(module: Timms | None) -> bool:
 
 
 def _activation(module: Timms) -> str:
-    if _kind(module) not in _ACTIVATIONS or getattr(module, "approximate", "none") != "none":
+    if _kind(module) not in _ACTIVATIONS:
         raise NotUnderstoodError(f"an activation that is a {_kind(module)}")
     return _ACTIVATIONS[_kind(module)]
 

@@ -34,10 +34,10 @@ def check_image(cfg: ViTConfig, height: int, width: int, channels: int) -> None:
             f"the image is {given}, not divisible by patch_size = {cfg.patch_size}; "
             + nearest_sizes((height, width), cfg.patch_size)
         )
-    _check_grid(cfg, rows, columns, f"the image is {given} and")
+    check_grid(cfg, rows, columns, f"the image is {given} and")
 
 
-def _check_grid(cfg: ViTConfig, rows: int, columns: int, what: str) -> None:
+def check_grid(cfg: ViTConfig, rows: int, columns: int, what: str) -> None:
     """Refuse a grid for which positions run out.
 
     Args:

@@ -15,6 +15,7 @@ from parity.porting.metadata import Metadata
 from vit_config import InputError, Preprocess, ViTConfig
 from vit_config.images.patches import Patches, collate
 from vit_config.images.pixels import Picture, prepare
+from vit_config.inputs import check_grid
 from vit_train.frameworks import Framework
 
 if TYPE_CHECKING:
@@ -208,6 +209,8 @@ class Loaded:
         stated = self._stated
         if stated.max_patches is None:
             return stated.normalise(np.stack(images))
+        for image in images:
+            check_grid(self.config, *self.config.grid_of(*image.shape[:2]), "within max_patches it")
         parts = [stated.normalise(image) for image in images]
         return collate(parts, self.config.patch_size, stated.max_patches)
 

@@ -13,8 +13,9 @@ import vit_torch
 import vit_torch.bounded
 import vit_torch.weights
 from parity.measure.redraw import redraw
+from parity.porting.files import load
 from tests.support.tiny import TINY, error, variant
-from vit_config import ConfigError, InputError, Recipe
+from vit_config import ConfigError, InputError, Preprocess, Recipe, write_weights
 from vit_config.images.patches import Patches, collate
 from vit_config.parameters import parameters
 from vit_jax.functional import get_params, make_apply
@@ -107,3 +108,11 @@ def test_what_squares_do_not_divide_is_refused():
         model.reset_classifier(7)
     model.reset_classifier(7, "avg")
     assert model.logits(torch.zeros(1, 3, 28, 30)).shape == (1, 7)
+
+
+def test_an_image_within_a_budget_that_squares_do_not_divide_is_refused(tmp_path):
+    write_weights(tmp_path / "soft.safetensors", SOFT, arrays_of(SOFT))
+    stated = Preprocess(max_patches=12)
+    loaded = load(tmp_path / "soft.safetensors", framework="torch", preprocess=stated)
+    with pytest.raises(InputError, match="within max_patches it has 3x4 patches, which pool_window"):
+        loaded.logits([np.zeros((21, 20, 3), np.uint8)])

@@ -61,8 +61,8 @@ def _entries(cfg: ViTConfig) -> dict[str, Any]:
 
 
 def _follows(fields: Mapping[str, Any]) -> dict[str, Fixed]:
-    """Return the channels, and the image size: as many squares along both sides as the processor makes of
-    a square image."""
+    """Return the channels, and the image size: as many squares along both sides as the processor makes
+    of a square image."""
     found = by_code("Gemma4VisionPatchEmbedder: 3 * self.patch_size**2", in_channels=3)
     window, patch = fields.get("pool_window"), fields.get("patch_size")
     if not isinstance(window, int) or not isinstance(patch, tuple):
