@@ -26,7 +26,8 @@ from vit_jax.functional import get_params, make_apply
 from vit_jax.weights import from_arrays as jax_model
 from vit_torch.weights import from_arrays as torch_model
 
-NAMES = [name for name in PRESETS if name.startswith("naflexvit")]
+NAMES = [name for name in PRESETS if name.startswith(("naflexvit", "gemma4")) and "_enc" not in name]
+"""Of Gemma 4's, those that pool no squares, which would have to divide every grid."""
 MOST = 64
 """Patches of an image at most."""
 
@@ -55,7 +56,8 @@ def sizes(count: int) -> list[tuple[int, int]]:
 def small(cfg: ViTConfig) -> ViTConfig:
     """The architecture in two narrow blocks, every switch as it is."""
     changes = {"hidden_size": 24, "depth": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 7}
-    return cfg.replace(**changes, pos_embed_grid=(4, 5), pool_num_heads=None, pool_mlp_dim=None)
+    table = (MOST, MOST) if cfg.pos_embed_resize == "leading_rows" else (4, 5)
+    return cfg.replace(**changes, pos_embed_grid=table, pool_num_heads=None, pool_mlp_dim=None)
 
 
 def weights(cfg: ViTConfig) -> dict[str, np.ndarray]:
