@@ -23,7 +23,7 @@ def _twins(names: str) -> tuple[str, ...]:
 
 LAYERS = (
     "vit_config/test_parameters.py",
-    *(f"twins/test_{each}.py" for each in ("widths", "numerics", "reference_paper", "kernels")),
+    *(f"twins/test_{each}.py" for each in ("widths", "bounded", "numerics", "reference_paper", "kernels")),
     *(f"twins/test_{each}.py" for each in ("features", "patches", "head_tokens", "drop")),
     *(f"twins/test_{each}.py" for each in ("dynamic_size", "bad_input")),
     "parity/twins/test_check.py::test_every_switch_agrees_in_float64",
@@ -88,8 +88,8 @@ GROUPS = {
         ),
     ),
     "layers": Group(
-        _twins("attention heads norm mlp patch pooling positions rel_pos rope block res_post parallel")
-        + _twins("branches kernels linear model"),
+        _twins("attention heads norm mlp patch pooling positions rel_pos rope block res_post sandwich")
+        + _twins("parallel bounded branches kernels linear model"),
         LAYERS,
     ),
     "steps": Group(
