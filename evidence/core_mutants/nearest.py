@@ -23,9 +23,9 @@ def _twins(names: str) -> tuple[str, ...]:
 
 LAYERS = (
     "vit_config/test_parameters.py",
-    *(f"twins/test_{each}.py" for each in ("widths", "bounded", "numerics", "reference_paper", "kernels")),
+    *(f"twins/test_{each}.py" for each in ("widths", "numerics", "reference_paper", "kernels")),
     *(f"twins/test_{each}.py" for each in ("features", "patches", "head_tokens", "drop")),
-    *(f"twins/test_{each}.py" for each in ("dynamic_size", "bad_input")),
+    *(f"twins/test_{each}.py" for each in ("dynamic_size", "bad_input", "bounded")),
     "parity/twins/test_check.py::test_every_switch_agrees_in_float64",
 )
 TABLES = tuple(
