@@ -79,6 +79,8 @@ def _eva_mlp(cfg: ViTConfig) -> tuple[str, ...]:
 
 def eva_limits(cfg: ViTConfig) -> Iterator[str]:
     """Yield why ``Eva`` cannot be a model."""
+    if cfg.rope is not None and cfg.rope.pairs == "half_of_axis":
+        yield 'it turns pairs that are interleaved, or a half of the head apart, not "half_of_axis"'
     if cfg.pool == "map" and cfg.act != "gelu":
         yield f"its attention pooling has a GELU, whatever the blocks have, here {cfg.act}"
     if set(cfg.kv_heads) != {cfg.num_heads} and not (cfg.k_bias and cfg.block == "pre_norm"):
