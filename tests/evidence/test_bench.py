@@ -81,7 +81,7 @@ class Slow:
 
     clock = 0.0
 
-    def __init__(self, side, model, batch_size, dtype, python=None):
+    def __init__(self, side, model, batch_size, dtype, python=None, in_a_row=1):
         self.result = Result(str(python or side))
         self.first = set()
 
@@ -149,7 +149,8 @@ def test_the_jax_twin_runs_in_bfloat16():
 def test_both_twins_are_timed(tmp_path, capfd):
     file = tmp_path / "bench.json"
     sides = ["--peak", "1e13", "--sides", "vit_torch", "vit_jax"]
-    assert main(["digits", "--batch", "3", "--repeats", "2", "--json", str(file), *sides]) == 0
+    command = ["digits", "--batch", "3", "--repeats", "2", "--in-a-row", "2", "--json", str(file), *sides]
+    assert main(command) == 0
     printed = capfd.readouterr().out
     assert "vit_torch" in printed
     content = json.loads(file.read_text())
