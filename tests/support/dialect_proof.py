@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -21,7 +21,10 @@ Logits = Callable[[np.ndarray], np.ndarray]
 """Images (B, C, H, W) float64 to logits (B, classes): a library's model."""
 
 
-def redraw(model: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
+Model = TypeVar("Model", bound=torch.nn.Module)
+
+
+def redraw(model: Model, seed: int = 0) -> Model:
     """A torch model in float64 and evaluation mode, no parameter left at a value that hides a fault."""
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():

@@ -44,13 +44,14 @@ def test_round_trip_from_jax_is_bit_exact_in_every_type(dtype, x64):
 def test_layouts_are_each_frameworks_own():
     torch_model = vit_torch.ViT(TINY)
     jax_model = to_jax(torch_model)
-    block, twin = jax_model.blocks[1], torch_model.blocks[1]
-    np.testing.assert_array_equal(block.mlp.fc1.kernel[...], twin.mlp.fc1.weight.detach().T)
+    block, twin = jax_model.blocks[1], torch_model.get_parameter
+    fc1, gain = (twin(f"blocks.1.{name}.weight").detach() for name in ("mlp.fc1", "norm1"))
+    np.testing.assert_array_equal(block.mlp.fc1.kernel[...], fc1.T)
     np.testing.assert_array_equal(
         jax_model.patch_embed.proj.kernel[...],
         torch_model.patch_embed.proj.weight.detach().permute(2, 3, 1, 0),  # OIHW to HWIO
     )
-    np.testing.assert_array_equal(block.norm1.scale[...], twin.norm1.weight.detach())
+    np.testing.assert_array_equal(block.norm1.scale[...], gain)
     np.testing.assert_array_equal(jax_model.cls_token[...], torch_model.cls_token.detach())
 
 
