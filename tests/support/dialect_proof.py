@@ -47,9 +47,9 @@ def twin_logits(path: Path, images: np.ndarray) -> dict[str, np.ndarray]:
         model = load(path, framework="torch").model
         found["torch"] = model(torch.from_numpy(images)).logits.numpy()
     with jax.enable_x64(True):
-        model = load(path, framework="jax").model
-        compute = nnx.jit(lambda model, images: model(images).logits)  # one program, not a hundred
-        found["jax"] = np.asarray(compute(model, jax.numpy.asarray(images.transpose(0, 2, 3, 1))))
+        graph, state = nnx.split(load(path, framework="jax").model)
+        compute = jax.jit(lambda state, images: nnx.merge(graph, state)(images).logits)  # one program
+        found["jax"] = np.asarray(compute(state, jax.numpy.asarray(images.transpose(0, 2, 3, 1))))
     return found
 
 
