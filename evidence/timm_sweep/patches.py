@@ -90,7 +90,7 @@ def _torch(cfg: ViTConfig, arrays: Mapping[str, np.ndarray], batch: Patches, pul
     model = from_arrays(cfg, arrays, kernel="reference")
     logits = model(_tensors(batch)).logits
     (logits * torch.from_numpy(pull)).sum().backward()
-    grads = {name: each.grad for name, each in model.named_parameters()}
+    grads = {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
     return logits.detach().numpy(), to_arrays(model, grads)
 
 
