@@ -8,6 +8,9 @@ Both draw the frequencies of their viewpoints for themselves, each by its own fr
 port that carries over the parameters alone misses that buffer. Both demand float32.
 """
 
+# installed by who tries it
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 from collections.abc import Callable

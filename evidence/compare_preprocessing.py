@@ -9,7 +9,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -80,7 +80,7 @@ def timm_cases() -> Iterator[Case]:
                 "mean": IMAGENET_MEAN,
                 "std": IMAGENET_STD,
             }
-            transform = create_transform(**resolve_data_config(pretrained_cfg=stated))
+            transform: Any = create_transform(**resolve_data_config(pretrained_cfg=stated))
             ours = Preprocess(
                 mean=IMAGENET_MEAN,
                 std=IMAGENET_STD,
@@ -141,7 +141,7 @@ def _hugging_face_case(library: str, processor, name: str) -> Case:
     resized = size.height if squash else size.shortest_edge
     kept = crop.height if crop else resized
     mode = "squash" if squash else "center"
-    interpolation = Image.Resampling(processor.resample).name.lower()
+    interpolation: Any = Image.Resampling(processor.resample).name.lower()
     ours = Preprocess(
         mean=tuple(processor.image_mean),
         std=tuple(processor.image_std),
@@ -161,7 +161,7 @@ def _hugging_face_case(library: str, processor, name: str) -> Case:
 
 def compare(case: Case, shapes: Sequence[tuple[int, int]] = SHAPES) -> Difference:
     """Run both ways on images of several shapes."""
-    scale = np.float32(case.preprocess.std) * 255  # back to grey levels
+    scale = np.array(case.preprocess.std, np.float32) * 255  # back to grey levels
     equal, largest, means, shifted = 0, 0.0, [0.0], []
     for shape in shapes:
         image = picture(*shape)

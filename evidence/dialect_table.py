@@ -33,7 +33,13 @@ from vit_config import ConfigError, Rope, ViTConfig, write_weights
 from vit_config.parameters import parameters
 
 BASE = ViTConfig(
-    image_size=24, patch_size=8, hidden_size=40, depth=3, num_heads=5, mlp_dim=52, num_classes=7
+    image_size=(24, 24),
+    patch_size=(8, 8),
+    hidden_size=40,
+    depth=3,
+    num_heads=5,
+    mlp_dim=52,
+    num_classes=7,
 )
 PUBLISHED = {"hidden_size": 192, "num_heads": 3}
 DINOV3 = {
@@ -284,7 +290,7 @@ def _judges() -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--write", type=Path, default=None)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -20,6 +20,8 @@ import numpy as np
 
 import parity
 from evidence import ROOT
+from parity.exporting.export import To
+from parity.exporting.subject import DType
 from parity.measure.redraw import redraw
 from parity.porting.loaded import Loaded
 from vit_config import Preprocess, ViTConfig, preset, write_weights
@@ -40,7 +42,7 @@ FAMILIES = {
 }
 TEXT = "CLIP, text"
 """The family whose text tower is exported; its sizes are those of OpenAI's ViT-B/32."""
-CASES = (
+CASES: tuple[tuple[To, DType], ...] = (
     ("onnx", "float32"),
     ("stablehlo", "float32"),
     ("torch-export", "float32"),
@@ -135,7 +137,7 @@ def reader(path: Path, to: str) -> Callable[[np.ndarray], object]:
     return run
 
 
-def measured(family: str, to: str, dtype: str, source: Path, twins: list[Loaded]) -> dict:
+def measured(family: str, to: To, dtype: DType, source: Path, twins: list[Loaded]) -> dict:
     """One row."""
     suffix = {"onnx": ".onnx", "stablehlo": ".stablehlo", "torch-export": ".pt2"}[to]
     out = source.with_name(f"out{suffix}")
@@ -193,7 +195,7 @@ def page(rows: dict[str, dict]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", choices=FAMILIES, help="the rows of one family")
     parser.add_argument("--missing", action="store_true", help="the rows that are not there yet")
     told = parser.parse_args()

@@ -231,8 +231,9 @@ def by_original(
     torch.manual_seed(1)
     arrays = {name: value * (1 + nudge) for name, value in read_weights(start).arrays.items()}
     model = ORIGINALS[case.preset](job.model).load(arrays).to(dtype)
-    how = {"lr": recipe.learning_rate, "weight_decay": recipe.weight_decay}
-    optimizer = torch.optim.Adam(model.parameters(), **how)
+    optimizer = torch.optim.Adam(
+        model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay
+    )
     preprocess = make_preprocess(dataset, recipe)
     since = time.process_time()
     read = train_batches(dataset, recipe, preprocess, image_size=size)
@@ -274,7 +275,7 @@ def drawn(folder: Path) -> Iterator[str]:
     """Draw what each model learned, beside the page, and yield the lines that show it."""
     for case in WHOLE:
         run_dir = folder / f"{case.title}-jax"
-        there = {path.stem: path for path in draw_model(run_dir / WEIGHTS, run_dir / IMAGES)}
+        there = {path.stem: path for path in draw_model(run_dir / WEIGHTS, run_dir / IMAGES, "jax")}
         yield f"### {case.title}\n"
         for name in PICTURES:
             picture = f"{case.recipe}_{name}.png"

@@ -134,7 +134,7 @@ def _counts(title: str, outcomes: list[Outcome]) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--write", type=Path, default=None)
     arguments = parser.parse_args()
     groups = look_alikes.groups()

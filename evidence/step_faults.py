@@ -134,7 +134,7 @@ def page(rows: list[str], missed: list[str], unseen: list[str], clean: list[str]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
     parser.add_argument("--only", nargs="*", help="names of faults")
     arguments = parser.parse_args()

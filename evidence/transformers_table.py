@@ -195,13 +195,13 @@ def save(model: Model, folder: Path) -> None:
 
 def _line(name: str, folder: Path) -> Line:
     source = read_checkpoint(folder / "saved")
-    refused, options = "", {}
+    refused = ""
     try:
         there = convert_verified(source, to="timm", out=folder / "timm")
     except (ConfigError, WeightsError) as error:
-        refused, options = str(error).partition(": ")[2] or str(error), {"num_classes": 0}
+        refused = str(error).partition(": ")[2] or str(error)
         try:
-            there = convert_verified(source, to="timm", out=folder / "timm", **options)
+            there = convert_verified(source, to="timm", out=folder / "timm", num_classes=0)
         except (ConfigError, WeightsError):
             return Line(name, source.dialect.name, "", "refused", "", refused, True)
     by = "model.py" if (there.path / "model.py").is_file() else "config.json"
@@ -213,7 +213,7 @@ def _line(name: str, folder: Path) -> Line:
     return Line(
         model=name,
         dialect=source.dialect.name,
-        asked="`--num-classes 0`" if options else "",
+        asked="`--num-classes 0`" if refused else "",
         to_timm=f"{_said(there.verification)}; {by}",
         back=said,
         refused=refused,

@@ -13,6 +13,7 @@ from vit_jax.linear import add_broadcast
 from vit_jax.norm import make_norm
 from vit_jax.rel_pos import RelativePositionBias
 from vit_jax.rope import Rotation, rotate
+from vit_jax.rules import split
 
 
 class Attention(Heads, nnx.Module):
@@ -52,7 +53,7 @@ class Attention(Heads, nnx.Module):
         if qkv.ndim > 3:
             q, k, v = jnp.moveaxis(qkv, 2, 0)  # (B, N, h, d) each
         else:
-            q, k, v = jnp.split(qkv, [h * d, (h + kv) * d], axis=-1)
+            q, k, v = split(qkv, [h * d, (h + kv) * d])
         if self.q_bias is not None and self.v_bias is not None:
             q_bias, v_bias = self.q_bias[...], self.v_bias[...]
             q = add_broadcast(q, q_bias.reshape(q.shape[2:]))

@@ -14,7 +14,7 @@ from flax import nnx
 
 from vit_jax.rules import project
 
-_NOT_DRAWN = nnx.initializers.zeros_init()  # flax would draw what `vit_jax.init` draws anew
+NOT_DRAWN = nnx.initializers.zeros_init()  # flax would draw what `vit_jax.init` draws anew
 
 
 def add_broadcast(x: jax.Array, small: jax.Array) -> jax.Array:
@@ -31,7 +31,7 @@ class Linear(nnx.Linear):
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, kernel_init=_NOT_DRAWN, **kwargs)
+        super().__init__(*args, kernel_init=NOT_DRAWN, **kwargs)
 
     def __call__(self, inputs: jax.Array) -> jax.Array:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Map (..., inputs) to (..., outputs), where outputs may be several axes of the weight."""
@@ -39,24 +39,3 @@ class Linear(nnx.Linear):
         y = project(x, self.kernel[...], self.precision)
         y = y if self.bias is None else add_broadcast(y, self.bias[...])
         return y.reshape(*inputs.shape[:-1], *y.shape[1:])
-
-
-class Conv(nnx.Conv):
-    """`nnx.Conv` of patches (B, H, W, C), the bias added by `add_broadcast`."""
-
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, kernel_init=_NOT_DRAWN, **kwargs)
-
-    def __call__(self, inputs: jax.Array) -> jax.Array:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Map (B, H, W, C) to (B, gh, gw, outputs)."""
-        strides: Any = self.strides
-        padding: Any = self.padding
-        y = jax.lax.conv_general_dilated(
-            inputs,
-            self.kernel[...],
-            strides,
-            padding,
-            dimension_numbers=("NHWC", "HWIO", "NHWC"),
-            precision=self.precision,
-        )
-        return y if self.bias is None else add_broadcast(y, self.bias[...])

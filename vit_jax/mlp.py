@@ -8,7 +8,7 @@ from vit_config import ViTConfig
 from vit_jax.bounded import make_linear
 from vit_jax.drop import Dropout
 from vit_jax.norm import make_norm
-from vit_jax.rules import gelu
+from vit_jax.rules import gelu, split
 
 ACTIVATIONS = {
     "gelu": gelu,  # with erf
@@ -78,7 +78,7 @@ class PackedSwiGLU(Mlp):
 
     def hidden(self, x: jax.Array) -> jax.Array:
         """Map (B, N, D) to the hidden layer (B, N, M)."""
-        gate, value = jnp.split(self.fc1(x), 2, axis=-1)  # (B, N, M) each
+        gate, value = split(self.fc1(x), 2)  # (B, N, M) each
         return self.act(gate) * value
 
 

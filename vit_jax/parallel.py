@@ -12,6 +12,7 @@ from vit_jax.linear import Linear, add_broadcast
 from vit_jax.mlp import Activation
 from vit_jax.norm import make_layer_scale, make_norm
 from vit_jax.rope import Rotation
+from vit_jax.rules import split
 
 
 class ParallelBlock(Heads, nnx.Module):
@@ -55,7 +56,7 @@ class ParallelBlock(Heads, nnx.Module):
         B, N, D = x.shape
         M, d = self.mlp_dim, D // self.num_heads
         y = self.in_proj(self.in_norm(x))  # (B, N, M + 3 D)
-        hidden, q, k, v = jnp.split(y, [M, M + D, M + 2 * D], axis=-1)
+        hidden, q, k, v = split(y, [M, M + D, M + 2 * D])
         hidden = hidden if self.mlp_bias is None else add_broadcast(hidden, self.mlp_bias[...])
         q, k = (each.reshape(B, N, -1, self.qk_dim(d)) for each in (q, k))
         q, k = self.normalise(q, k)

@@ -8,7 +8,7 @@ from jax.sharding import AxisType
 from vit_config import InputError, ViTConfig
 from vit_config.images.patches import Patches
 from vit_config.images.types import check_image_library, check_image_type
-from vit_jax.linear import Conv, Linear, add_broadcast
+from vit_jax.linear import NOT_DRAWN, Linear, add_broadcast
 from vit_jax.norm import make_norm
 
 
@@ -43,6 +43,27 @@ def _check_axes(images: jax.Array) -> None:
         )
 
 
+class PatchConv(nnx.Conv):
+    """A convolution whose strides are its kernel's size: the product of flattened patches and a matrix.
+
+    cuDNN takes ten times as long for the convolution (docs/performance.md).
+    """
+
+    def __call__(self, inputs: jax.Array) -> jax.Array:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Map images (B, H, W, C) to (B, gh, gw, D)."""
+        B, H, W, _ = inputs.shape
+        ph, pw, *_ = self.kernel[...].shape
+        return self.of_patches(patchify(inputs, (ph, pw))).reshape(B, H // ph, W // pw, -1)
+
+    def of_patches(self, pixels: jax.Array) -> jax.Array:
+        """Map patches (B, N, ph * pw * C), in (row, column, channel) order, to (B, N, D)."""
+        kernel = self.kernel[...]  # (ph, pw, C, D)
+        x = pixels.reshape(-1, pixels.shape[-1])
+        y = jnp.matmul(x, kernel.reshape(-1, kernel.shape[-1]), precision=self.precision)
+        y = y if self.bias is None else add_broadcast(y, self.bias[...])
+        return y.reshape(*pixels.shape[:-1], -1)
+
+
 class PatchEmbed(nnx.Module):
     """Patch embedding by a strided convolution (arXiv 2010.11929, equation 1)."""
 
@@ -53,13 +74,14 @@ class PatchEmbed(nnx.Module):
 
     def add_projection(self, cfg: ViTConfig, *, rngs: nnx.Rngs) -> None:
         """Create the projection."""
-        self.proj = Conv(
+        self.proj = PatchConv(
             cfg.in_channels,
             cfg.hidden_size,
             kernel_size=cfg.patch_size,
             strides=cfg.patch_size,
             padding="VALID",
             use_bias=cfg.patch_bias,
+            kernel_init=NOT_DRAWN,
             rngs=rngs,
         )
 
@@ -70,9 +92,7 @@ class PatchEmbed(nnx.Module):
 
     def project_patches(self, pixels: jax.Array) -> jax.Array:
         """Project patches (B, N, ph * pw * C), in (row, column, channel) order, to tokens (B, N, D)."""
-        kernel = self.proj.kernel[...]  # (ph, pw, C, D)
-        x = pixels @ kernel.reshape(-1, kernel.shape[-1])
-        return x if self.proj.bias is None else add_broadcast(x, self.proj.bias[...])
+        return self.proj.of_patches(pixels)
 
     def __call__(self, images: jax.Array | Patches) -> jax.Array:
         """Map images (B, H, W, C), or patches, to patch tokens (B, N, D).

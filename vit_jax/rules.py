@@ -67,7 +67,7 @@ def _normalised(
     x: jax.Array, epsilon: float, centred: bool, *, held: bool = False
 ) -> tuple[jax.Array, jax.Array]:
     """Return the result (..., D) and 1 / s (..., 1)."""
-    x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    x = _wide(x)
     x = x - _mean(x) if centred else x
     inverse = jax.lax.rsqrt(_mean(x * x) + epsilon)
     if held:
@@ -82,52 +82,100 @@ def _mean(x: jax.Array) -> jax.Array:
 def _held(*values: jax.Array) -> Sequence[jax.Array]:
     """Return the values; in a derivative, a CPU stores each once, and computes none of them again
     where it is read (with `vit_jax.compiling.compiler_options`)."""
-    barrier = lambda *values: jax.lax.optimization_barrier(values)  # noqa: E731
-    return jax.lax.platform_dependent(*values, cpu=barrier, default=lambda *values: values)
+    return jax.lax.platform_dependent(*values, cpu=_stored, default=lambda *values: values)
+
+
+def _stored(*values: jax.Array) -> Sequence[jax.Array]:
+    return jax.lax.optimization_barrier(values)
 
 
 def gelu(x: jax.Array) -> jax.Array:
     """Compute y = x P(x), P the distribution function of a standard normal (arXiv 1606.08415).
 
     The derivative is P(x) + x p(x) with the density p. A CPU takes P(x) from y / x, so that the
-    backward pass keeps x and y alone, and computes no error function.
+    backward pass keeps x and y alone, and computes no error function; a TPU too. A GPU moves fewer bytes
+    if it computes P(x) again, and so does a CPU in half precision, where y / x lost digits.
 
     Args:
         x: (...).
 
     Returns:
-        (...).
+        (...), computed in at least float32.
     """
     return (_gelu.fun if _automatic.value else _gelu)(x)
 
 
 @jax.custom_jvp
 def _gelu(x: jax.Array) -> jax.Array:
-    return jax.nn.gelu(x, approximate=False)
+    wide = _wide(x)
+    return (wide * _share(wide, fast=_is_half(x))).astype(x.dtype)
 
 
 @_gelu.defjvp
 def _(primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
     (x,), (t,) = primals, tangents
     x, y = _held(x, _gelu(x))
-    return y, (_share(x, y) + x * _density(x)) * t
+    of_output = lambda x, y: _quotient(x, y) + x * _density(x)  # noqa: E731
+    cpu = _slope if _is_half(x) else of_output
+    return y, jax.lax.platform_dependent(x, y, cpu=cpu, tpu=of_output, default=_slope) * t
+
+
+def _wide(x: jax.Array) -> jax.Array:
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
+def _slope(x: jax.Array, y: jax.Array) -> jax.Array:
+    wide = _wide(x)
+    return (_share(wide, fast=_is_half(x)) + wide * _density(wide)).astype(x.dtype)
+
+
+def _is_half(x: jax.Array) -> bool:
+    return jnp.finfo(x.dtype).bits < 32
+
+
+def _share(x: jax.Array, *, fast: bool) -> jax.Array:
+    """Return P(x); the fast formula is wrong by up to 1e-7, which half precision does not resolve."""
+    scaled = x * 0.5**0.5
+    return 0.5 + 0.5 * jax.lax.erf(scaled) if fast else 0.5 * jax.lax.erfc(-scaled)
 
 
 @jax.custom_jvp
-def _share(x: jax.Array, y: jax.Array) -> jax.Array:
+def _quotient(x: jax.Array, y: jax.Array) -> jax.Array:
     """Return P(x), given y = x P(x)."""
     limits = jnp.finfo(x.dtype)
     small = jnp.abs(x) < limits.tiny / limits.eps  # y has lost digits
     return jnp.where(small, 0.5, y / jnp.where(small, 1.0, x))
 
 
-@_share.defjvp
+@_quotient.defjvp
 def _(primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
-    return _share(*primals), _density(primals[0]) * tangents[0]
+    return _quotient(*primals), _density(primals[0]) * tangents[0]
 
 
 def _density(x: jax.Array) -> jax.Array:
     return jnp.exp(-0.5 * x * x) * (0.5 / jnp.pi) ** 0.5
+
+
+def split(x: jax.Array, at: int | Sequence[int]) -> list[jax.Array]:
+    """Split the last axis, as `jnp.split` does.
+
+    A GPU stores the gradient of x once: XLA would join the parts' gradients anew for every product
+    that reads it.
+    """
+    return jnp.split((_whole.fun if _automatic.value else _whole)(x), at, axis=-1)
+
+
+@jax.custom_jvp
+def _whole(x: jax.Array) -> jax.Array:
+    return x
+
+
+@_whole.defjvp
+def _(primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
+    (t,) = jax.lax.platform_dependent(
+        *tangents, cuda=_stored, rocm=_stored, default=lambda *values: values
+    )
+    return primals[0], t
 
 
 def softmax_product(logits: jax.Array, v: jax.Array) -> jax.Array:

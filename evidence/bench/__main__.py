@@ -41,6 +41,9 @@ class Arguments:
     """Images in a batch."""
     repeats: int = 10
     """Runs of each pass after the first, which compiles."""
+    in_a_row: int = 1
+    """Passes in one run, of which the last alone is waited for. On an accelerator the next one is then
+    prepared while one computes, as in training; a run's time is that of one pass."""
     sides: tuple[str, ...] = tuple(SIDES)
     """Sides to time; one whose library is not installed is named and left out."""
     dtype: Dtype = "float32"
@@ -76,9 +79,10 @@ def _main(argv: list[str]) -> int:
     for side in arguments.sides:
         if side not in SIDES:
             raise ConfigError(f"--sides: unknown side {side!r}; the sides are {', '.join(SIDES)}")
-    for name in ("batch", "repeats"):
+    for name in ("batch", "repeats", "in_a_row"):
         if getattr(arguments, name) < 1:
-            raise ConfigError(f"--{name} = {getattr(arguments, name)}: must be at least 1")
+            option = name.replace("_", "-")
+            raise ConfigError(f"--{option} = {getattr(arguments, name)}: must be at least 1")
     if arguments.peak is not None and arguments.peak <= 0:
         raise ConfigError(f"--peak = {arguments.peak}: must be greater than 0")
     if arguments.beside and not shutil.which(arguments.beside):
@@ -98,6 +102,7 @@ def _main(argv: list[str]) -> int:
             arguments.dtype,
             status.update,
             arguments.beside,
+            arguments.in_a_row,
         )
     _print(console, arguments, described, results, flops, peak, whose)
     if arguments.json:
@@ -106,6 +111,7 @@ def _main(argv: list[str]) -> int:
             "preset": arguments.preset,
             "batch": arguments.batch,
             "dtype": arguments.dtype,
+            "in_a_row": arguments.in_a_row,
             "flops_per_image": flops,
             "peak_flops": peak,
             "peak_of": whose,
@@ -134,7 +140,7 @@ def _print(
     devices = "".join(f"{card}, " for card in cards)
     versions = ", ".join(f"{name} {version}" for name, version in described["versions"].items())
     console.print(
-        f"{arguments.preset}, {arguments.dtype}, batch {arguments.batch};"
+        f"{arguments.preset}, {arguments.dtype}, batch {arguments.batch}, {arguments.in_a_row} in a row;"
         f" {devices}{described['processor']}, {described['cores']} cores, load {described['load']}",
         highlight=False,
     )

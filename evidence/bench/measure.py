@@ -79,10 +79,17 @@ class Worker:
     """The process of one side."""
 
     def __init__(
-        self, side: str, model: str, batch_size: int, dtype: str, python: Path | None = None
+        self,
+        side: str,
+        model: str,
+        batch_size: int,
+        dtype: str,
+        python: Path | None = None,
+        in_a_row: int = 1,
     ) -> None:
         self.result = Result(side)
-        worker = command("evidence.bench.worker", side, model, str(batch_size), dtype, python=python)
+        what = (side, model, str(batch_size), dtype, str(in_a_row))
+        worker = command("evidence.bench.worker", *what, python=python)
         self._process = subprocess.Popen(
             worker, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
             env=os.environ | _SHARED,
@@ -133,19 +140,21 @@ def measure(
     dtype: str = "float32",
     progress: Callable[[str], None] = lambda text: None,
     beside: Path | None = None,
+    in_a_row: int = 1,
 ) -> list[Result]:
     """Run each pass of each side `repeats` times after a first run, between two of the first side.
 
     Args:
+        in_a_row: passes of one run, of which the last alone is waited for.
         beside: another interpreter, in which each side runs once more.
     """
     workers: list[Worker] = []
     try:
         for side in sides:
             progress(f"{side}: starts")
-            workers.append(Worker(side, model, batch_size, dtype))
+            workers.append(Worker(side, model, batch_size, dtype, None, in_a_row))
             if beside:
-                workers.append(Worker(side, model, batch_size, dtype, beside))
+                workers.append(Worker(side, model, batch_size, dtype, beside, in_a_row))
         for which in PASSES:
             for worker in workers:
                 progress(f"{which}, first run: {worker.result.side}")

@@ -25,10 +25,12 @@ Dtype = Literal["float32", "tf32", "bfloat16"]
 
 
 class Side(NamedTuple):
-    """One model, ready to run; each call returns when its result is ready."""
+    """One model, ready to run; a device may still compute when a call returns."""
 
-    forward: Callable[[], None]
-    step: Callable[[], None]
+    forward: Callable[[], Any]
+    step: Callable[[], Any]
+    wait: Callable[[Any], None]
+    """Wait until what a call returned has been computed."""
     device: str
     peak_bytes: Callable[[], int] | None = None
     """Peak memory of the accelerator; None where the process's own counts."""
@@ -94,19 +96,19 @@ def _side_jax(
     classify = jax.jit(logits, compiler_options=options)
     batch = {"image": jnp.asarray(images), "label": jnp.asarray(labels, jnp.int32)}
 
-    def forward() -> None:
-        classify(state.params, batch["image"]).block_until_ready()
+    def forward() -> jax.Array:
+        return classify(state.params, batch["image"])
 
-    def step() -> None:
+    def step() -> Any:
         nonlocal state
         state, metrics = train_step(state, batch)
-        jax.block_until_ready((state, metrics))
+        return state, metrics
 
     device = jax.devices()[0]
     if device.platform == "cpu":
-        return Side(forward, step, "cpu")
+        return Side(forward, step, jax.block_until_ready, "cpu")
     peak = lambda: device.memory_stats()["peak_bytes_in_use"]  # noqa: E731
-    return Side(forward, step, device.device_kind, peak)
+    return Side(forward, step, jax.block_until_ready, device.device_kind, peak)
 
 
 def _torch(
@@ -139,24 +141,22 @@ def _torch(
             output = call(x)
         return output if logits is None else getattr(output, logits)
 
-    def wait() -> None:
+    def wait(_: Any) -> None:
         if cuda:
             torch.cuda.synchronize()
 
-    def forward() -> None:
+    def forward() -> Any:
         with torch.no_grad():
-            run()
-        wait()
+            return run()
 
     def step() -> None:
         optimizer.zero_grad()
         F.cross_entropy(run().float(), y).backward()
         optimizer.step()
-        wait()
 
     if not cuda:
-        return Side(forward, step, "cpu")
-    return Side(forward, step, torch.cuda.get_device_name(), torch.cuda.max_memory_allocated)
+        return Side(forward, step, wait, "cpu")
+    return Side(forward, step, wait, torch.cuda.get_device_name(), torch.cuda.max_memory_allocated)
 
 
 def _vit_torch(compiled: bool, kernel: str = "sdpa") -> Callable[..., Side]:

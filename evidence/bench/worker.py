@@ -1,6 +1,7 @@
-"""One side in a process of its own: ``python -m evidence.bench.worker SIDE MODEL BATCH DTYPE``.
+"""One side in a process of its own: ``python -m evidence.bench.worker SIDE MODEL BATCH DTYPE ROW``.
 
-It reads ``forward`` or ``step`` from each line of its input, runs it once and prints one JSON line.
+It reads ``forward`` or ``step`` from each line of its input, runs it ROW times in a row, waits for the
+last and prints one JSON line, with the time of one.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def main(argv: list[str]) -> int:
     """Serve until the input ends; report a side that cannot be made in one line."""
     replies, sys.stdout = sys.stdout, sys.stderr  # libraries print, too
     say = lambda reply: print(json.dumps(reply), file=replies, flush=True)  # noqa: E731
-    name, model, batch_size, dtype = argv
+    name, model, batch_size, dtype, in_a_row = argv
     try:
         side = make_side(name, model, int(batch_size), cast(Dtype, dtype))
     except (*USER_ERRORS, ModuleNotFoundError) as error:
@@ -41,11 +42,15 @@ def main(argv: list[str]) -> int:
     for line in sys.stdin:
         started, used = time.perf_counter(), _cpu_seconds()
         try:
-            getattr(side, line.strip())()
+            for _ in range(int(in_a_row)):
+                result = getattr(side, line.strip())()
+            side.wait(result)
         except Exception as error:  # whatever a compiler dies of ends this side, not the others
             say({"error": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"})
             return 2
-        seconds, cpu = time.perf_counter() - started, _cpu_seconds() - used
+        seconds, cpu = (
+            taken / int(in_a_row) for taken in (time.perf_counter() - started, _cpu_seconds() - used)
+        )
         # ru_maxrss is in KiB on Linux, in bytes on macOS
         unit = 1 if sys.platform == "darwin" else 1024
         own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -34,7 +34,7 @@ def every_sample(folder: Path, only: str = "") -> Iterator[Sample]:
     yield from samples(folder, only)
     for name, suffix in OTHER_KINDS:
         if name.startswith(only):
-            yield write_sample(*called(name), folder, suffix=suffix)
+            yield write_sample(called(name)[0], folder, suffix=suffix)
     if not only:
         yield from of_transformers(folder)
 
@@ -77,7 +77,7 @@ def contradict(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=20, help="changes of each sample")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="a dialect, or how its name begins")

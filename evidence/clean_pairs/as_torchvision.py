@@ -36,6 +36,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.pos_embedding = nn.Parameter(torch.empty(1, W.TOKENS, W.D))
         self.dropout = nn.Dropout(0.1)
+        blocks: OrderedDict[str, nn.Module]
         blocks = OrderedDict((f"encoder_layer_{i}", EncoderBlock()) for i in range(W.DEPTH))
         self.layers, self.ln = nn.Sequential(blocks), nn.LayerNorm(W.D, eps=W.EPSILON)
 

@@ -1,5 +1,8 @@
 """The model in Equinox, which is not among the dependencies: it is tried where it is installed."""
 
+# installed by who tries it
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 import equinox

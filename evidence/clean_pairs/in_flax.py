@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -113,6 +115,8 @@ class NnxBlock(nnx.Module):
 
 
 class NnxViT(nnx.Module):
+    layers: Any
+
     def __init__(self, rngs, *, scan=False):
         size = (W.PATCH, W.PATCH)
         self.patches = nnx.Conv(W.C, W.D, size, size, padding="VALID", rngs=rngs)

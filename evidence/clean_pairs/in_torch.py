@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from einops.layers.torch import Rearrange
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from evidence.clean_pairs import weights as W
 
@@ -156,7 +157,8 @@ class EinopsViT(nn.Module):
         x = self.embed(x)
         x = torch.cat((self.cls.expand(x.shape[0], 1, -1), x), dim=1)
         x += self.pos
-        for n1, attention, n2, wide, narrow in self.blocks:
+        for block in self.blocks:
+            n1, attention, n2, wide, narrow = block.children()
             x = attention(n1(x)) + x
             x = narrow(F.gelu(wide(n2(x)))) + x
         return self.head(self.norm(x[:, 0]))
@@ -227,7 +229,7 @@ class Checkpointed(nn.Module):
     def forward(self, x):
         x = self.model.embed(x)
         for layer in self.model.layers:
-            x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)
+            x = checkpoint(layer, x, use_reentrant=False)
         return self.model.head(self.model.norm(x)[:, 0])
 
 

@@ -1,5 +1,8 @@
 """The model as libraries build it: timm, transformers, and the twins of this project."""
 
+# transformers' configurations take more than they declare
+# pyright: reportCallIssue=false
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,5 +1,8 @@
 """BERT of transformers (arXiv 1810.04805), with a padding mask and segments, in Linen."""
 
+# transformers' configurations take more than they declare
+# pyright: reportCallIssue=false
+
 import jax.numpy as jnp
 from flax import linen as nn
 

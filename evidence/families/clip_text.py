@@ -1,5 +1,8 @@
 """The text tower of CLIP in transformers (arXiv 2103.00020), in NNX with packed projections."""
 
+# transformers' configurations take more than they declare
+# pyright: reportCallIssue=false
+
 import jax
 import jax.numpy as jnp
 import numpy as np

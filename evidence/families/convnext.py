@@ -1,5 +1,7 @@
 """ConvNeXt of timm (arXiv 2201.03545) in Linen, channels last, with grouped convolutions."""
 
+from typing import Any
+
 import jax.numpy as jnp
 from flax import linen as nn
 
@@ -20,7 +22,7 @@ def port(model):
 
 
 def params(w):
-    found = {"stem_conv": layer(w, "stem.0"), "stem_norm": norm(w, "stem.1")}
+    found: dict[str, Any] = {"stem_conv": layer(w, "stem.0"), "stem_norm": norm(w, "stem.1")}
     found |= {"head_norm": norm(w, "head.norm"), "head": layer(w, "head.fc")}
     for i, depth in enumerate(DEPTHS):
         if i:

@@ -1,5 +1,8 @@
 """DETR of transformers (arXiv 2005.12872): functions of one image, mapped over the batch."""
 
+# transformers' configurations take more than they declare
+# pyright: reportCallIssue=false
+
 import jax
 import jax.numpy as jnp
 
@@ -37,7 +40,7 @@ def port(model):
 def conv(p, x, stride=1):
     """x: (channels, height, width)"""
     pad = p["weight"].shape[-1] // 2
-    return jax.lax.conv(x[None], p["weight"], (stride, stride), [(pad, pad)] * 2)[0]
+    return jax.lax.conv_general_dilated(x[None], p["weight"], (stride, stride), [(pad, pad)] * 2)[0]
 
 
 def frozen_norm(p, x):

@@ -1,5 +1,8 @@
 """Gemma of transformers (arXiv 2403.08295) as functions: layers under lax.scan, heads by einsum."""
 
+# transformers' configurations take more than they declare
+# pyright: reportCallIssue=false
+
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,5 +1,10 @@
 """Llama of transformers (arXiv 2302.13971) with its head, in Linen under scan and remat."""
 
+# transformers' configurations take more than they declare
+# pyright: reportCallIssue=false
+
+from typing import Any, cast
+
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
@@ -88,7 +93,7 @@ class Llama(nn.Module):
             nn.make_causal_mask(ids), nn.make_attention_mask(jnp.ones_like(mask), mask)
         )
         scan = nn.scan(nn.remat(Layer), variable_axes={"params": 0}, split_rngs={"params": True},
-                       in_axes=nn.broadcast, length=DEPTH)  # fmt: skip
+                       in_axes=cast(Any, nn.broadcast), length=DEPTH)  # fmt: skip
         x, _ = scan(name="layers")(x, mask, jnp.cos(angles), jnp.sin(angles))
         x = nn.RMSNorm(epsilon=1e-5, name="norm")(x)
         return nn.Dense(VOCABULARY, use_bias=False, name="lm_head")(x)

@@ -1,5 +1,7 @@
 """MLP-Mixer of timm (arXiv 2105.01601) as plain functions of nested dictionaries, in torch's layouts."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -12,9 +14,8 @@ IMAGES = normal(2, 3, 3 * PATCH, 2 * PATCH)
 def original():
     from timm.models.mlp_mixer import MlpMixer
 
-    size = IMAGES.shape[2:]
-    model = MlpMixer(img_size=size, patch_size=PATCH, num_blocks=DEPTH, embed_dim=WIDTH,
-                     mlp_ratio=(0.6, 1.6), num_classes=7)  # fmt: skip
+    sizes: Any = {"img_size": IMAGES.shape[2:], "patch_size": PATCH, "embed_dim": WIDTH}
+    model = MlpMixer(**sizes, num_blocks=DEPTH, mlp_ratio=(0.6, 1.6), num_classes=7)
     return drawn(model), (IMAGES,)
 
 

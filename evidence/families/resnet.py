@@ -1,5 +1,7 @@
 """ResNet of timm (arXiv 1512.03385) in NNX, channels last."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -12,7 +14,8 @@ IMAGES = normal(3, 3, 37, 29)
 def original():
     from timm.models.resnet import Bottleneck, ResNet
 
-    model = ResNet(Bottleneck, layers=(1, 2, 1, 1), channels=(5, 7, 3, 2), stem_width=11, num_classes=13)
+    block: Any = Bottleneck
+    model = ResNet(block, layers=(1, 2, 1, 1), channels=(5, 7, 3, 2), stem_width=11, num_classes=13)
     return drawn(model), (IMAGES,)
 
 

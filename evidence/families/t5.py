@@ -1,5 +1,8 @@
 """T5 of transformers (arXiv 1910.10683), encoder and decoder, as functions of a state dict."""
 
+# transformers' configurations take more than they declare
+# pyright: reportCallIssue=false
+
 import jax
 import jax.numpy as jnp
 import numpy as np

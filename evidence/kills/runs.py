@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import NoReturn
 
@@ -217,7 +218,7 @@ def kill_runs(folder: Path, kills: int, framework: str, seed: int) -> str:
         whole.give_up()
     log = [event for event in read_log(whole.run_dir) if event["kind"] == "train"]
     pause = (log[-1]["time"] - log[0]["time"]) / kills
-    rng, places, runs = np.random.default_rng(seed), dict.fromkeys(("start", "training", "end"), 0), 0
+    rng, places, runs = np.random.default_rng(seed), Counter[str](), 0
     while places["start"] + places["training"] < kills:
         runs += 1
         broken = Killed(job, folder / "images", folder / f"broken{runs}", framework)

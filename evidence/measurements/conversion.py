@@ -45,7 +45,7 @@ print(json.dumps([time.perf_counter() - start, cores() - used, imports, peak()])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--preset", default="vit_giant_patch14_dinov2")
     parser.add_argument("--to", default="hf")
     parser.add_argument("--folder", type=Path, default=None)

@@ -22,7 +22,7 @@ from parity.cli.dispatch import COMMANDS
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--beside", type=Path, default=None)
     parser.add_argument("--repeat", type=int, default=5)
     arguments = parser.parse_args()

@@ -90,7 +90,7 @@ def of_torchvision(folder: Path) -> Run:
 
 
 def of_timm(folder: Path) -> Run:
-    dataset = create_dataset("", str(folder / "train"))
+    dataset: Any = create_dataset("", str(folder / "train"))
     loader = create_loader(
         dataset,
         (3, SIDE, SIDE),
@@ -108,7 +108,7 @@ def of_timm(folder: Path) -> Run:
 
 def plain(folder: Path, draft: bool) -> Run:
     files = sorted((folder / "train").rglob("*.jpg"))
-    mean, std = np.float32(IMAGENET_MEAN) * 255, np.float32(IMAGENET_STD) * 255
+    mean, std = np.array(IMAGENET_MEAN, np.float32) * 255, np.array(IMAGENET_STD, np.float32) * 255
     rng = np.random.default_rng(0)
 
     def one(path: Path) -> np.ndarray:
@@ -116,7 +116,7 @@ def plain(folder: Path, draft: bool) -> Run:
         width, height = image.size
         probe = torch.empty(3, height, width, device="meta")
         top, left, tall, wide = transforms.RandomResizedCrop.get_params(
-            probe, (0.08, 1.0), (3 / 4, 4 / 3)
+            probe, [0.08, 1.0], [3 / 4, 4 / 3]
         )
         if draft:
             image.draft("RGB", (width * SIDE // wide, height * SIDE // tall))

@@ -10,6 +10,7 @@ a tensor is beyond its limit in the first run, and in how many still in the root
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
 from parity.measure.redraw import branch_norms, random_batch, redraw
 from parity.twins.judge import Runs, compare
@@ -42,13 +43,15 @@ def main() -> None:
             random_batch(cfg, arguments.batch, seed),
             DTYPE,
         )
-        own, exact = ([twin.run(*start, dtype) for twin in twins] for dtype in (DTYPE, "float64"))
-        before = _worst(Runs(DTYPE, *own, *exact))
+        (jax, torch), exact = (
+            [twin.run(*start, dtype) for twin in twins] for dtype in (DTYPE, "float64")
+        )
+        runs = Runs(DTYPE, jax, torch, exact[0], exact[1])
+        before = _worst(runs)
         if before <= 1:
             continue
-        after = _worst(
-            Runs(DTYPE, *own, *exact, lambda k, start=start: nudged_runs(twins, DTYPE, start, DTYPE, k))
-        )
+        again = lambda k, start=start: nudged_runs(twins, DTYPE, start, DTYPE, k)  # noqa: E731
+        after = _worst(replace(runs, again=again))
         first, still = first + 1, still + (after > 1)
         print(f"seed {seed}: {before:.2f} limits, {after:.2f} after more runs")
     said = f"{first} of {arguments.seeds} beyond their limit, {still} after more runs"

@@ -58,7 +58,8 @@ def share_of_decay(job: Job, start: Path, dataset: ImageDataset) -> float:
     read = train_batches(dataset, recipe, make_preprocess(dataset, recipe), image_size=size)
     images, labels = next(page.placed(read, torch.float32))
     torch.nn.functional.cross_entropy(model(images), labels).backward()
-    larger = [recipe.weight_decay * each.abs() > each.grad.abs() for each in model.parameters()]
+    both = [(each, each.grad) for each in model.parameters() if each.grad is not None]
+    larger = [recipe.weight_decay * each.abs() > grad.abs() for each, grad in both]
     return torch.cat([each.ravel() for each in larger]).double().mean().item()
 
 

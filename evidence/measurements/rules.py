@@ -47,16 +47,17 @@ def abstract_arguments(cfg: ViTConfig, sharding: Any = None) -> tuple[Any, Any]:
     return jax.tree.map(placed, (state, batch))
 
 
-def on_tpu(cfg: ViTConfig) -> dict[str, float]:
+def on_tpu(cfg: ViTConfig) -> dict[str, int]:
     """What the step consists of for one chip, compiled."""
     chip = SingleDeviceSharding(get_topology("v5e:2x4").devices[0])
     step = jax.jit(make_train_step(cfg, RECIPE, 10), donate_argnums=0)
     compiled = step.lower(*abstract_arguments(cfg, chip)).compile()
-    temporaries = compiled.memory_analysis().temp_size_in_bytes
-    return count_operations(compiled) | {"MiB of temporaries": temporaries >> 20}
+    memory = compiled.memory_analysis()
+    assert memory is not None
+    return count_operations(compiled) | {"MiB of temporaries": memory.temp_size_in_bytes >> 20}
 
 
-def on_cuda(cfg: ViTConfig) -> dict[str, float]:
+def on_cuda(cfg: ViTConfig) -> dict[str, int]:
     """What the step consists of before a compiler for CUDA sees it."""
     step = jax.jit(make_train_step(cfg, RECIPE, 10))
     text = step.trace(*abstract_arguments(cfg)).lower(lowering_platforms=("cuda",)).as_text()

@@ -100,7 +100,7 @@ def model_results(only: Collection[str], quick: bool) -> Iterator[Result]:
     """Each fault in either twin, in one block and in all; `quick`: in one of these, each in its turn."""
     for turn, fault in enumerate(FAULTS.values()):
         scopes = [BLOCK, None] if fault.in_block else [None]
-        cases = [(twin, block) for twin in TWINS for block in scopes]
+        cases: list[tuple[TwinName, int | None]] = [(twin, block) for twin in TWINS for block in scopes]
         if not only or fault.name in only:
             for dtype in types_of(fault.name):
                 for twin, block in [cases[turn % len(cases)]] if quick else cases:
@@ -160,7 +160,7 @@ def step_results(only: Collection[str], quick: bool) -> Iterator[Result]:
     for turn, fault in enumerate(STEP_FAULTS.values()):
         twins = fault.twins
         if not only or fault.name in only:
-            for twin in [twins[turn % len(twins)]] if quick else twins:
+            for twin in (twins[turn % len(twins)],) if quick else twins:
                 yield _step_result(fault, twin)
 
 

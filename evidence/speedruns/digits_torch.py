@@ -9,6 +9,7 @@ steps; `python -m evidence.speedruns.table` runs both and compares their curves.
 import math
 import sys
 import time
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ EPOCHS, BATCH, PEAK, WARMUP, DECAY, BETAS, EPS = 60, 64, 3e-3, 0.1, 0.1, (0.9, 0
 
 def load():
     """Even numbers to train on, odd ones to test: (N, 8, 8) in [-1, 1] and (N,)."""
-    digits = load_digits()
+    digits: Any = load_digits()
     images, labels = (digits.images / 8 - 1).astype(np.float32), digits.target.astype(np.int32)
     return (images[::2], labels[::2]), (images[1::2], labels[1::2])
 

@@ -89,6 +89,7 @@ class SlowError(Exception):
 def compared(pair: dict[str, Any], limit: int) -> Outcome:
     """Compare the two sides of a pair."""
     import parity
+    from parity.verifier.report.compared import Compared
 
     a, b = (str(PAIRS / pair[side]) for side in "ab")
     started = time.perf_counter()
@@ -102,6 +103,7 @@ def compared(pair: dict[str, Any], limit: int) -> Outcome:
         return Outcome(pair, f"{type(error).__name__}: {said[:100]}")
     finally:
         signal.alarm(0)
+    assert isinstance(found, Compared)
     shown = {(Path(line.file).name, line.line) for place in found.places for line in place.b.lines}
     marked = {(f, int(n)) for f, _, n in (each.partition(":") for each in pair.get("wrong_lines", ()))}
     near = any(f == g and abs(i - j) <= NEAR for f, i in shown for g, j in marked)
@@ -177,16 +179,17 @@ def main() -> int:
     chosen = options.only or [*pairs]
     chosen = parse(options.share).of(chosen) if options.share else chosen
     outcomes = []
-    kept = {}
-    if options.kept is not None and options.kept.is_file():
-        kept = {each["id"]: each for each in map(json.loads, options.kept.read_text().splitlines())}
+    file: Path | None = options.kept
+    kept: dict[str, Any] = {}
+    if file is not None and file.is_file():
+        kept = {each["id"]: each for each in map(json.loads, file.read_text().splitlines())}
     for name in chosen:
         if name in kept:
             each = Outcome(pairs[name], **kept[name]["said"])
         else:
             each = compared(pairs[name], options.seconds)
-        if options.kept is not None and name not in kept:
-            with options.kept.open("a") as stream:
+        if file is not None and name not in kept:
+            with file.open("a") as stream:
                 said = {field: value for field, value in vars(each).items() if field != "pair"}
                 stream.write(json.dumps({"id": name, "said": said}) + "\n")
         outcomes.append(each)

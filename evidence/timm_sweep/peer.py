@@ -29,7 +29,7 @@ def create_abstract(name: str, **changes: Any) -> torch.nn.Module:
         return import_timm().create_model(name, pretrained=False, **changes)
 
 
-def create_float64(name: str, **changes: Any) -> torch.nn.Module:
+def create_float64(name: str, **changes: Any) -> Any:
     """Create a model of timm's in float64 and evaluation mode."""
     model = import_timm().create_model(name, pretrained=False, **changes).double().eval()
     with float64():

@@ -81,7 +81,7 @@ class Slow:
 
     clock = 0.0
 
-    def __init__(self, side, model, batch_size, dtype, python=None):
+    def __init__(self, side, model, batch_size, dtype, python=None, in_a_row=1):
         self.result = Result(str(python or side))
         self.first = set()
 
@@ -148,14 +148,15 @@ def test_the_jax_twin_runs_in_bfloat16():
 @pytest.mark.exhaustive  # both are compiled, in processes of their own
 def test_both_twins_are_timed(tmp_path, capfd):
     file = tmp_path / "bench.json"
+    runs = ["--batch", "3", "--repeats", "2", "--in-a-row", "2"]
     sides = ["--peak", "1e13", "--sides", "vit_torch", "vit_jax"]
-    assert main(["digits", "--batch", "3", "--repeats", "2", "--json", str(file), *sides]) == 0
+    assert main(["digits", *runs, "--json", str(file), *sides]) == 0
     printed = capfd.readouterr().out
     assert "vit_torch" in printed
     content = json.loads(file.read_text())
     assert [side["side"] for side in content["sides"]] == ["vit_torch", "vit_jax"]
-    for side, runs in zip(content["sides"], (3, 2), strict=True):
+    for side, count in zip(content["sides"], (3, 2), strict=True):
         assert side["error"] is None
-        assert {len(each) for each in side["seconds"].values()} == {runs}
+        assert {len(each) for each in side["seconds"].values()} == {count}
         assert {len(each) for each in side["ratios"].values()} == {2}
         assert side["peak_bytes"] > 2**20

@@ -55,8 +55,8 @@ def test_a_log_that_is_ahead_is_said(tmp_path):
     lines = [{"kind": "train", "step": step} for step in (3, 6, 9)]
     (tmp_path / FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert taken_again(tmp_path, 9) is None
-    assert "goes to step 9, and the run goes on from step 6" in taken_again(tmp_path, 6)
-    assert "from the start, for there is no checkpoint" in taken_again(tmp_path, 0)
+    assert "goes to step 9, and the run goes on from step 6" in str(taken_again(tmp_path, 6))
+    assert "from the start, for there is no checkpoint" in str(taken_again(tmp_path, 0))
 
 
 @pytest.mark.quick

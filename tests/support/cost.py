@@ -12,6 +12,7 @@ import os
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,7 +89,7 @@ class Costs:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add up, by file."""
-        spent = dict(report.user_properties)
+        spent: dict[str, Any] = dict(report.user_properties)
         self._costs[report.nodeid.partition("::")[0]] += spent.get(KEY, 0.0)
         self._shared += spent.get(SHARED, 0.0)
 

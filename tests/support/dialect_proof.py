@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -23,7 +23,10 @@ Logits = Callable[[np.ndarray], np.ndarray]
 """Images (B, C, H, W) float64 to logits (B, classes): a library's model."""
 
 
-def redraw(model: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
+Model = TypeVar("Model", bound=torch.nn.Module)
+
+
+def redraw(model: Model, seed: int = 0) -> Model:
     """A torch model in float64 and evaluation mode, no parameter left at a value that hides a fault."""
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
@@ -52,9 +55,9 @@ def twin_logits(path: Path, images: np.ndarray) -> dict[str, np.ndarray]:
         model = load(path, framework="torch").model
         found["torch"] = model(torch.from_numpy(images)).logits.numpy()
     with jax.enable_x64(True):
-        model = load(path, framework="jax").model
-        compute = nnx.jit(lambda model, images: model(images).logits)  # one program, not a hundred
-        found["jax"] = np.asarray(compute(model, jax.numpy.asarray(images.transpose(0, 2, 3, 1))))
+        graph, state = nnx.split(load(path, framework="jax").model)
+        compute = jax.jit(lambda state, images: nnx.merge(graph, state)(images).logits)  # one program
+        found["jax"] = np.asarray(compute(state, jax.numpy.asarray(images.transpose(0, 2, 3, 1))))
     return found
 
 

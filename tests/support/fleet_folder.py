@@ -13,15 +13,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from safetensors.numpy import load_file, save_file
 
 from parity.porting.conversion import convert
+from parity.porting.fleet import run_manifest
+from parity.porting.fleet.ledger import LEDGER
 from parity.porting.fleet.pool import Ended, Told
 from tests.support.tiny import TINY
 from vit_config import Preprocess, write_weights
 from vit_config.parameters import parameters
 
 CFG = TINY.replace(image_size=10, patch_size=5)
+LOCK = f".{LEDGER}.lock"
+"""What a run holds while it writes."""
 KINDS = ("parity", "timm", "hf", "torchvision", "google", "big-vision")
 """Dialects, in the order in which they take turns."""
 SUFFIXES = {"parity": ".safetensors", "torchvision": ".pth", "google": ".npz", "big-vision": ".npz"}
@@ -124,6 +129,26 @@ def answer(manifest: Path, **answers: object) -> None:
         if job["status"] == "ask":
             job["set"] |= {name: answers[name] for name in job["set"]}
     manifest.write_text(json.dumps(content))
+
+
+def run(path, *, to="parity", **options):
+    """Convert the rows of a manifest; return the exit status."""
+    with open(os.devnull, "w") as nowhere:
+        return run_manifest(path, to=to, console=Console(file=nowhere), **options)
+
+
+def lines(out: Path) -> list[dict[str, Any]]:
+    """What a run wrote of each row."""
+    return [json.loads(line) for line in (out / LEDGER).read_text().splitlines()]
+
+
+def contents(out: Path) -> dict[str, bytes]:
+    """Every file that a run wrote, but those of its own."""
+    return {
+        str(path.relative_to(out)): path.read_bytes()
+        for path in out.rglob("*")
+        if path.is_file() and path.name not in (LEDGER, LOCK)
+    }
 
 
 @pytest.fixture

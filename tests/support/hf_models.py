@@ -30,10 +30,10 @@ MLP = {"intermediate_size": 44}
 CLASSES = {"id2label": {0: "tench", 1: "crane", 2: "crane, a bird"}}
 
 
-def build(name: str, config: str, **entries: Any) -> torch.nn.Module:
+def build(name: str, config: str, **entries: Any) -> Any:
     """A model by the names of its class and config, redrawn in float64; no mask token is learned."""
     torch.manual_seed(0)
-    model: torch.nn.Module = getattr(transformers, name)(getattr(transformers, config)(**entries))
+    model = getattr(transformers, name)(getattr(transformers, config)(**entries))
     redraw(model)
     for key, parameter in model.named_parameters():
         if key.endswith("mask_token"):

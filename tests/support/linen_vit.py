@@ -6,6 +6,7 @@ itself. Parameters decide the type of the computation.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -151,8 +152,13 @@ class LinenViT(nn.Module):
         assert {name: each.shape for name, each in parameters.items()} == self.shapes()
         with jax.enable_x64(True):
             tree = traverse_util.unflatten_dict(parameters, sep="/")
-            out = jax.jit(self.apply)({"params": tree}, jnp.asarray(images.transpose(0, 2, 3, 1)))
+            out = _program(self)({"params": tree}, jnp.asarray(images.transpose(0, 2, 3, 1)))
         return np.asarray(out)
+
+
+@cache  # one for all models of the same schema
+def _program(model: LinenViT) -> Callable:
+    return jax.jit(model.apply)
 
 
 @cache  # Flax traces the model for them

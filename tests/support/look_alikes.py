@@ -32,7 +32,7 @@ from vit_config.errors import UnstatedError
 from vit_config.parameters import parameters
 
 F32 = np.dtype(np.float32)
-Signature = frozenset[tuple[str, tuple[int, ...]]]
+Signature = frozenset[tuple[str, tuple[int, ...] | bytes]]
 
 CHOICES: dict[str, tuple[Any, ...]] = {
     "act": ("gelu", "gelu_tanh", "quick_gelu", "silu", "relu"),

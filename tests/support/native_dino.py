@@ -6,6 +6,7 @@ Small, plain and apart from the twins: what the tests of these formats compare w
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import nn
@@ -13,6 +14,8 @@ from torch.nn.functional import gelu, silu
 
 
 class Attention(nn.Module):
+    qkv: Any
+
     def __init__(self, width: int, heads: int, *, bias: bool, masked: bool):
         super().__init__()
         self.heads = heads
@@ -94,6 +97,10 @@ class Block(nn.Module):
 
 class Dino(nn.Module):
     """Either of the two; images (B, 3, H, W) to the normalised class token (B, D)."""
+
+    patch_embed: Any
+    rope_embed: Any
+    blocks: Any
 
     def __init__(
         self,

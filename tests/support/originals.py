@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -125,6 +125,8 @@ class ExerciseBlock(nn.Module):
 
 class Exercise(Original):
     """The course exercise: probabilities (B, classes)."""
+
+    blocks: Any
 
     def __init__(self, cfg: ViTConfig):
         super().__init__(cfg)

@@ -6,11 +6,13 @@ import pytest
 
 import vit_jax.train.run as run_room
 from vit_jax.train.sharding import make_program
+from vit_jax.train.spread import make_mesh_program
 
 
 @pytest.fixture(scope="module", autouse=True)
 def each_program_once():
     """Runs of the same job share their step: most of their time is compiling. Devices are tuples."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_room, "make_program", lru_cache(make_program))
+        for make in (make_program, make_mesh_program):
+            patch.setattr(run_room, make.__name__, lru_cache(make))
         yield

@@ -36,11 +36,11 @@ def test_an_image_of_another_size_is_refused_at_call_time(twin, shape, words):
     one_line(caught.value, *words)
 
 
-@pytest.mark.parametrize("size", [(0, 15), (21, 0), (3, 3)])
-def test_an_image_smaller_than_a_patch_is_refused(size):
+@pytest.mark.parametrize(("height", "width"), [(0, 15), (21, 0), (3, 3)])
+def test_an_image_smaller_than_a_patch_is_refused(height, width):
     with pytest.raises(InputError) as caught:
-        check_image(SMALL.replace(dynamic_image_size=True), *size, 3)
-    one_line(caught.value, f"the image is {size[0]}x{size[1]}", "patch_size = (7, 5)")
+        check_image(SMALL.replace(dynamic_image_size=True), height, width, 3)
+    one_line(caught.value, f"the image is {height}x{width}", "patch_size = (7, 5)")
 
 
 def test_a_single_image_is_not_a_batch():

@@ -1,5 +1,7 @@
 """Each update rule of a recipe is that of torch.optim and of optax, in both twins, in float64."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import optax
 import pytest
@@ -172,7 +174,8 @@ def test_in_float32_adam_is_torchs_and_optaxs_is_not(count):
                           final_learning_rate=0.0, learning_rate=1.0)  # fmt: skip
     grad, parameter = {"a.weight": jnp.full(4, 0.37)}, torch.nn.Parameter(torch.zeros(4))
     ours, optaxs = make_optimizer(recipe, 1), optax.adam(1.0)
-    states, found = [ours.init(grad), optaxs.init(grad)], [grad, grad]
+    states: list[Any] = [ours.init(grad), optaxs.init(grad)]
+    found: list[Any] = [grad, grad]
     before, optimizer = parameter.detach(), torch.optim.Adam([parameter], lr=1.0)
     for _ in range(count):
         found[0], states[0] = ours.update(grad, states[0], grad)

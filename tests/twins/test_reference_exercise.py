@@ -110,7 +110,7 @@ def test_attention_is_one_small_attention_per_head(cfg):
     arrays = redrawn(cfg)
     x = np.random.default_rng(2).standard_normal((2, 7, cfg.hidden_size))
     expected = Exercise(cfg).load(arrays).blocks[1].attention(torch.tensor(x))
-    ours, _ = vit_torch.from_arrays(cfg, arrays).blocks[1].attn(torch.tensor(x))
+    ours, _ = vit_torch.from_arrays(cfg, arrays).get_submodule("blocks.1.attn")(torch.tensor(x))
     twin, _ = call_jax(cfg, arrays, lambda model, x: model.blocks[1].attn(x), x)
     assert error(ours.detach(), expected.detach()) <= EXACT
     assert error(twin, expected.detach()) <= EXACT
@@ -118,7 +118,7 @@ def test_attention_is_one_small_attention_per_head(cfg):
 
 def test_a_head_sees_only_its_own_slice():
     arrays = redrawn(UNEVEN)
-    attention = vit_torch.from_arrays(UNEVEN, arrays).blocks[0].attn
+    attention = vit_torch.from_arrays(UNEVEN, arrays).get_submodule("blocks.0.attn")
     x = torch.randn(1, 4, 30, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     other = x.clone()
     other[..., 6:12] += 1.0  # the second head's slice

@@ -52,7 +52,7 @@ def test_attention_with_heads_of_any_width(h, kv, d, x64):
         heads.append(weights @ v[..., shared])
     expected = _linear(arrays, "blocks.0.attn.proj", np.concatenate(heads, axis=-1))
     ours, _ = vit_jax.from_arrays(cfg, arrays).blocks[0].attn(jnp.asarray(x))
-    theirs, _ = vit_torch.from_arrays(cfg, arrays).blocks[0].attn(torch.from_numpy(x))
+    theirs, _ = vit_torch.from_arrays(cfg, arrays).get_submodule("blocks.0.attn")(torch.from_numpy(x))
     assert error(ours, expected) < 1e-14
     assert error(theirs.detach(), expected) < 1e-14
 

@@ -4,10 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
-from tests.support.tiny import variant
+from tests.support.tiny import TINY, variant
 from vit_config import Recipe
-from vit_jax.rules import automatic_derivatives, gelu, normalise, project, softmax_product
+from vit_jax.patch import PatchEmbed
+from vit_jax.rules import automatic_derivatives, gelu, normalise, project, softmax_product, split
 from vit_jax.step import init_state, make_train_step
 
 EPSILON = 1e-6
@@ -237,3 +239,32 @@ def test_softmax_times_values_loses_no_digits_against_a_softmax():
         run(softmax_product, jnp.float32), run(plain, jnp.float32), exact, strict=True
     ):
         assert error(our, truth) < 1.05 * error(their, truth) < 1e-6
+
+
+def test_a_gpu_stores_the_gradient_of_what_is_split_once():
+    weight = draw(5, 6, dtype="float32")
+    back = jax.jit(jax.grad(lambda x: sum((part**2).sum() for part in split(x @ weight, [1, 4]))))
+
+    def has_a_barrier(platform):
+        lowered = back.trace(draw(7, 5, dtype="float32")).lower(lowering_platforms=(platform,))
+        return "optimization_barrier" in lowered.as_text()
+
+    assert [has_a_barrier(platform) for platform in ("cuda", "rocm", "cpu", "tpu")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_a_patch_projection_is_a_convolution():
+    """Of images whose last rows and columns are no whole patch, too."""
+    cfg = TINY.replace(image_size=(7, 11), patch_size=(3, 5), patch_remainder="crop", in_channels=2)
+    proj = PatchEmbed(cfg, rngs=nnx.Rngs(0)).proj
+    kernel = draw(3, 5, 2, cfg.hidden_size, dtype="float32")
+    proj.kernel[...], proj.bias[...] = kernel, kernel[0, 0, 0]
+    images = draw(2, 7, 11, 2, dtype="float32")
+    convolved = jax.lax.conv_general_dilated(
+        images, kernel, (3, 5), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+    assert error(proj(images), convolved + kernel[0, 0, 0]) < 1e-6

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from parity.cli.support.train_options import parse
 from parity.runs.folder import read_run
+from tests.support.programs import each_program_once  # noqa: F401 - for every test here
 from tests.support.read_share import SHAPE
 from tests.support.same_state import CLOSE, assert_same_run, named
 from tests.support.tiny import SMALLEST
@@ -68,7 +69,7 @@ def test_two_processes_train_as_one_and_stop_together(tmp_path):
     assert described["params.head.weight"][0] == [20, 3]
     parts = [region for region, _ in described["params.head.weight"][2]]  # a half each
     assert parts == [[[0, 10], [0, 3]], [[10, 20], [0, 3]]]
-    four, two = jax.devices()[:4], jax.devices()[:2]
+    four, two = tuple(jax.devices()[:4]), tuple(jax.devices()[:2])
 
     def go_on(folder, devices, mesh, stop_after):
         how = {"devices": devices, "mesh": mesh, "stop_after": stop_after}
@@ -99,7 +100,7 @@ def test_four_processes_train_as_one(tmp_path):
         parse(argv, prog="train").job,
         data_dir=data_dir,
         run_dir=tmp_path / "alone",
-        devices=jax.devices()[:4],
+        devices=tuple(jax.devices()[:4]),
         mesh=MESH,
         stop_after=12,
         console=Console(quiet=True),
@@ -122,7 +123,7 @@ def test_where_sums_have_two_terms_every_bit_is_the_same(mesh, tmp_path):
             parse(argv, prog="train").job,
             data_dir=data_dir,
             run_dir=folder,
-            devices=jax.devices()[:2],
+            devices=tuple(jax.devices()[:2]),
             mesh=mesh,
             stop_after=18,
             console=Console(quiet=True),

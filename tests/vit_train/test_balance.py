@@ -101,7 +101,7 @@ def test_labels_that_files_do_not_list_are_read():
 def test_balanced_weights_become_numbers():
     job, (line,) = weighed(Job(TINY, Recipe(class_weights="balanced")), dataset())
     assert job.recipe.class_weights == pytest.approx([20 / (3 * count) for count in COUNTS])
-    assert np.average(job.recipe.class_weights, weights=COUNTS) == pytest.approx(1)
+    assert np.average(np.array(job.recipe.class_weights), weights=COUNTS) == pytest.approx(1)
     assert (
         line
         == "training images of each class: a 13 (weight 0.513), b 5 (weight 1.33), c 2 (weight 3.33)"

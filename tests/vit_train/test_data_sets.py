@@ -40,7 +40,7 @@ def rectangles(data_dir) -> ImageDataset:
     return open_dataset("tfds:tiny_rectangles", data_dir)
 
 
-def contents(split: Records) -> list[tuple[bytes, int]]:
+def contents(split: Records) -> list[tuple[bytes, Any]]:
     every = [split[index] for index in range(len(split))]
     return sorted((record["image"].tobytes(), record["label"]) for record in every)
 

@@ -95,6 +95,6 @@ def test_attention_maps(by_class_token):
     np.testing.assert_array_equal(panels[0], images[0, ..., 0])
     last = attention[-1][1].mean(axis=0)  # of the second image
     looks = last[0] if by_class_token else last.mean(axis=0)
-    np.testing.assert_allclose(panels[-1], looks[prefix:].reshape(grid))
+    np.testing.assert_allclose(np.asarray(panels[-1]), looks[prefix:].reshape(grid))
     titles = [axes.get_title() for axes in figure.axes[1 : plots.MAX_BLOCKS + 1]]
     assert (titles[0], titles[-1]) == ("block 0", "block 13")

@@ -66,7 +66,7 @@ def test_what_a_worker_raises_is_raised_and_a_lost_worker_is_one_line(root):
     dataset = opened(root)
     dataset.train.on_damage = "refuse"
     with pytest.raises(DataError, match=r"4\.png: damaged"):
-        [*train_batches(dataset, RECIPE, GREY, image_size=SIZE, num_workers=1)]
+        list(train_batches(dataset, RECIPE, GREY, image_size=SIZE, num_workers=1))
     batches = train_batches(opened(root), RECIPE, GREY, image_size=SIZE, num_workers=1)
     next(batches)
     for child in multiprocessing.active_children():

@@ -34,7 +34,7 @@ class Tolerance:
     """How the limits were derived, with the measurement behind them."""
 
     @property
-    def allclose(self) -> dict[str, float]:
+    def allclose(self) -> dict[str, Any]:
         """Arguments for ``np.testing.assert_allclose(a, b, **tolerance.allclose)`` and the like."""
         return {"rtol": 0.0, "atol": self.absolute}
 

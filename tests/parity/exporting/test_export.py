@@ -72,7 +72,7 @@ def test_prepared_images_go_through_onnx(weights, tmp_path):
     images = exporting.prepared(
         exporting.subject_of(model, input="float32", dtype=None), PICTURES
     ).transpose(0, 3, 1, 2)
-    found = session.run(["logits"], {"images": images})[0]
+    found = np.asarray(session.run(["logits"], {"images": images})[0])
     np.testing.assert_allclose(found, of_twin(weights), rtol=1e-4, atol=1e-5)
     assert max(each.error for each in done.compared) < 2e-6
     assert main(["diff", str(weights), str(out)]) == 0  # each node, in float64
@@ -125,9 +125,8 @@ def test_int8_says_what_it_costs(weights, tmp_path, capsys, monkeypatch):
     assert main([*argv, "--force"]) == 1
 
 
-def other_resize(*arguments):
-    *these, told = arguments
-    return pixels.fit(*these, told.replace(interpolation="bilinear"))
+def other_resize(xp, images, size, told):
+    return pixels.fit(xp, images, size, told.replace(interpolation="bilinear"))
 
 
 EXHAUSTIVE = [

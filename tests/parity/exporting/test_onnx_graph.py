@@ -108,7 +108,7 @@ def test_operators_are_the_standards(tmp_path, where):
             given = [torch.from_numpy(np.array(each)) for each in given]
         with torch.no_grad():
             found = module(*given)
-        for value, each in zip(wanted, found.values(), strict=True):
+        for value, each in zip(map(np.asarray, wanted), found.values(), strict=True):
             np.testing.assert_allclose(np.asarray(each), value, rtol=2e-6, atol=2e-6, err_msg=name)
 
 
@@ -131,7 +131,7 @@ def test_operators_of_older_versions_are_theirs(tmp_path, node, attributes, outp
     session = onnxruntime.InferenceSession(graph)
     with torch.no_grad():
         found = graph_module(graph)(torch.from_numpy(IMAGE))
-    for value, each in zip(session.run(None, IMAGES), found.values(), strict=True):
+    for value, each in zip(map(np.asarray, session.run(None, IMAGES)), found.values(), strict=True):
         np.testing.assert_allclose(np.asarray(each), value, rtol=2e-6, atol=2e-6)
 
 

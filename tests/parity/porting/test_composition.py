@@ -97,7 +97,7 @@ def stops(source: Checkpoint, folder: Path, rng: random.Random) -> tuple[str, st
 )
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_two_conversions_are_one(name: str, seed: int, tmp_path: Path) -> None:
-    sample = write_sample(*called(name), tmp_path)
+    sample = write_sample(called(name)[0], tmp_path)
     source = read_checkpoint(sample.folder / sample.entry)
     middle, last = stops(source, tmp_path, random.Random(f"{seed} {name}"))
     first = convert(source, to=middle, out=tmp_path / "first")

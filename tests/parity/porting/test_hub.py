@@ -1,6 +1,7 @@
 """Names on the Hub, without a network: a cache made here, and a client that answers what it is told."""
 
 import json
+from typing import Any
 from unittest import mock
 
 import huggingface_hub
@@ -130,7 +131,7 @@ def test_a_name_of_timms_predicts_as_timm_does(cache, twin):
     model.eval()
     save_for_hf(model, snapshot(cache, f"timm/{TAG}"), safe_serialization=True)
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (201, 177, 3), np.uint8))
-    transform = create_transform(**resolve_model_data_config(model))
+    transform: Any = create_transform(**resolve_model_data_config(model))
     with torch.no_grad():
         expected = model(transform(image)[None]).numpy()
 

@@ -17,7 +17,6 @@ from parity.twins.check import check_config, check_weights
 from parity.twins.check_report import to_dict
 from tests.support.fault_subjects import BASE as SUBJECT
 from tests.support.fault_subjects import NEEDED
-from tests.support.share import rarely
 from tests.support.tiny import TINY, VARIANTS, variant
 from vit_config import write_weights
 from vit_torch.leaves import leaves
@@ -52,8 +51,8 @@ REDUCED = (
 )  # fmt: skip
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", rarely(REDUCED, ("plain",)))
+@pytest.mark.exhaustive  # every run has TINY itself, in `test_command_checks_a_file`
+@pytest.mark.parametrize("name", REDUCED)
 def test_agrees_in_reduced_types(name):
     report = check_config(two_blocks(variant(name)), dtypes=("float32", "bfloat16"), seed=3)
     assert report.passed, to_dict(report)
@@ -115,7 +114,7 @@ def test_the_command_catches_every_fault_in_its_module(name, tmp_path):
 
 
 def test_the_file_without_a_fault_passes(subject):
-    assert main(["check", str(subject)]) == 0
+    assert main(["check", str(subject), "--dtype", "float64", "float32"]) == 0
 
 
 def test_the_fast_variance_needs_its_offset_and_the_clean_pair_passes_there():
@@ -124,8 +123,9 @@ def test_the_fast_variance_needs_its_offset_and_the_clean_pair_passes_there():
 
 
 def test_faults_leave_no_trace():
-    check_config(TINY, dtypes=("float64",), fault="dropped_residual")
-    assert check_config(TINY, dtypes=("float64",)).passed
+    cfg = TINY.replace(depth=1)
+    assert not check_config(cfg, dtypes=("float64",), fault="dropped_residual").passed
+    assert check_config(cfg, dtypes=("float64",)).passed
 
 
 @pytest.mark.slow

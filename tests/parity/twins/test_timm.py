@@ -1,5 +1,7 @@
 """timm's own models: their state dicts load as they are, and they compute the same function."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -72,13 +74,13 @@ SHRUNKEN = {
 }  # fmt: skip
 
 
-def create(name: str) -> torch.nn.Module:
+def create(name: str) -> Any:
     """A model of timm's, without values; its own huge model has no head by default."""
     with torch.device("meta"):
         return timm.create_model(name, pretrained=False, num_classes=1000)
 
 
-def shrunk(case: str) -> tuple[torch.nn.Module, ViTConfig]:
+def shrunk(case: str) -> tuple[Any, ViTConfig]:
     """A small model of timm's and the schema that describes it."""
     theirs, ours = SHRUNKEN[case]
     with torch.device("meta"):
@@ -86,7 +88,7 @@ def shrunk(case: str) -> tuple[torch.nn.Module, ViTConfig]:
     return model, TINY.replace(depth=2, **ours)
 
 
-def fill(model: torch.nn.Module, arrays: dict) -> torch.nn.Module:
+def fill(model: Any, arrays: dict) -> Any:
     """Put our arrays into a model of timm's, every one of them and nothing else."""
     state = {name: torch.tensor(array) for name, array in arrays.items()}
     model.load_state_dict(state, strict=True, assign=True)
@@ -149,7 +151,7 @@ def test_a_small_model_is_timms(case):
     for twin, output in run_both(cfg, arrays, images).items():
         assert error(output.logits, logits) <= EXACT, twin
         assert error(output.pooled, pooled) <= EXACT, twin
-        tokens = np.concatenate([output.prefix_tokens, output.patch_tokens], axis=1)
+        tokens = np.concatenate([*map(np.asarray, (output.prefix_tokens, output.patch_tokens))], axis=1)
         assert error(tokens, features) <= EXACT, twin
 
 

@@ -1,5 +1,6 @@
 """Conversion is a walk over both trees: bit for bit, both ways, strict and complete in its errors."""
 
+import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
@@ -44,13 +45,14 @@ def test_round_trip_from_jax_is_bit_exact_in_every_type(dtype, x64):
 def test_layouts_are_each_frameworks_own():
     torch_model = vit_torch.ViT(TINY)
     jax_model = to_jax(torch_model)
-    block, twin = jax_model.blocks[1], torch_model.blocks[1]
-    np.testing.assert_array_equal(block.mlp.fc1.kernel[...], twin.mlp.fc1.weight.detach().T)
+    block, twin = jax_model.blocks[1], torch_model.get_parameter
+    fc1, gain = (twin(f"blocks.1.{name}.weight").detach() for name in ("mlp.fc1", "norm1"))
+    np.testing.assert_array_equal(block.mlp.fc1.kernel[...], fc1.T)
     np.testing.assert_array_equal(
         jax_model.patch_embed.proj.kernel[...],
         torch_model.patch_embed.proj.weight.detach().permute(2, 3, 1, 0),  # OIHW to HWIO
     )
-    np.testing.assert_array_equal(block.norm1.scale[...], twin.norm1.weight.detach())
+    np.testing.assert_array_equal(block.norm1.scale[...], gain)
     np.testing.assert_array_equal(jax_model.cls_token[...], torch_model.cls_token.detach())
 
 
@@ -65,6 +67,17 @@ def test_the_same_pairs_carry_gradients_and_moments():
     back = state_to_jax(pairs, tensors)
     for name, value in values.items():
         np.testing.assert_array_equal(back[name], value)
+
+
+def test_trees_without_values_are_each_their_own():
+    """Built once for each schema, and copied: what is done to one tree is done to no other."""
+    first, second = (vit_jax.weights.abstract_model(TINY) for _ in range(2))
+    assert first.norm.scale is not second.norm.scale
+    first.blocks[0].attn.kernel, first.head = "xla", None
+    assert (second.blocks[0].attn.kernel, second.head.bias.shape) == ("auto", (11,))
+    with jax.enable_x64(True):
+        wide = vit_jax.weights.abstract_model(TINY)
+    assert (first.norm.scale.dtype, wide.cls_token.dtype) == ("float32", "float64")
 
 
 def test_converted_arrays_share_no_memory():

@@ -72,10 +72,11 @@ def test_a_gradient_that_stops_is_a_difference_with_its_line():
 
 def test_what_one_side_folds_has_no_gradient_there_and_the_function_is_the_same():
     torch.manual_seed(0)
-    a, b = nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 3)).double(), nn.Linear(6, 3).double()
+    narrow, wide = nn.Linear(6, 4), nn.Linear(4, 3)
+    a, b = nn.Sequential(narrow, wide).double(), nn.Linear(6, 3).double()
     with torch.no_grad():
-        b.weight.copy_(a[1].weight @ a[0].weight)
-        b.bias.copy_(a[1](a[0].bias))
+        b.weight.copy_(wide.weight @ narrow.weight)
+        b.bias.copy_(wide(narrow.bias))
     found = compare((a, X), (b, X))
     assert found.equal
     assert "without a gradient in B: 0.weight, 0.bias, 1.weight and 1 more" in found.to_text()

@@ -115,7 +115,8 @@ def test_the_classifier(tmp_path: Path):
     """It averages patches without a norm; the tower has one all the same, and it is written."""
     model = whole("CLIPForImageClassification", **CLASSES)
     norm = model.vision_model.post_layernorm
-    norm.weight.data.fill_(1.0), norm.bias.data.fill_(0.0)
+    norm.weight.data.fill_(1.0)
+    norm.bias.data.fill_(0.0)
     saved = save(model, tmp_path / "saved", transformers.CLIPImageProcessor())
     prove(saved, logits(model), to="hf-clip-classifier", out=tmp_path / "back", reload=reload())
     source = read_checkpoint(saved)

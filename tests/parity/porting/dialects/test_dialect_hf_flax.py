@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import flax.serialization
 import numpy as np
@@ -98,7 +99,7 @@ def write(folder: Path, tree: dict[str, np.ndarray]) -> None:
     (folder / "flax_model.msgpack").write_bytes(content)
 
 
-def read(folder: Path) -> dict[str, np.ndarray]:
+def read(folder: Path) -> Any:
     content = flax.serialization.msgpack_restore((folder / "flax_model.msgpack").read_bytes())
     return traverse_util.flatten_dict(content, sep="/")
 

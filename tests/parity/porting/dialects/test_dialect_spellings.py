@@ -4,6 +4,8 @@ None of these libraries installs here. A model of timm or of Linen is saved unde
 renamings that their own loaders and their readers have, and read; EVA-CLIP's are read by timm, too.
 """
 
+from typing import Any
+
 import flax.serialization
 import numpy as np
 import pytest
@@ -25,7 +27,7 @@ SIZES = {"embed_dim": 30, "depth": 3, "num_heads": 5, "img_size": (21, 21), "pat
 STATED = {"num_heads": 5, "norm_eps": 1e-6, "act": "gelu", "pool": "class"}
 
 
-def model_of(name, **options):
+def model_of(name, **options) -> Any:
     """A model of timm, drawn anew in float64."""
     torch.manual_seed(0)
     return redraw(timm.create_model(name, **{**SIZES, **options}))

@@ -74,7 +74,7 @@ def test_what_msgpack_cannot_hold(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def packed_array(shape, name, data) -> bytes:
+def packed_array(shape, name, data):
     return msgpack.packb({"w": msgpack.ExtType(1, msgpack.packb((shape, name, data)))})
 
 

@@ -18,8 +18,8 @@ MOST = 400
 
 
 COSTLY = (
-    "tuples in tuples", "references", "dictionaries", "a packed pickle", "packed texts", "letters",
-    "empty lists", "numbers",
+    "sets", "tuples in tuples", "references", "dictionaries", "a packed pickle", "packed texts",
+    "letters", "empty lists", "numbers",
 )  # fmt: skip
 """Files that take seconds to open, each beside a cheaper one of its kind."""
 

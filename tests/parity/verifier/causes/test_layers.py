@@ -102,7 +102,7 @@ def test_experts_whose_second_weights_are_stacked_in_another_order(order: list[i
     model, x = Experts().double().eval(), torch.randn(5, WIDTH).double()
     held = {key: value.numpy() for key, value in model.state_dict().items()}
 
-    def stacked(name: str, order: list[int]) -> tuple[Any, Any]:
+    def stacked(name: str, order: list[int]) -> tuple[Any, ...]:
         return tuple(np.stack([held[f"{name}.{i}.{key}"] for i in order]) for key in ("weight", "bias"))
 
     def function(params: Any, x: Any) -> Any:

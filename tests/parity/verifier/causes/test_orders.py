@@ -21,7 +21,8 @@ def test_interleaved_groups_are_no_transposition():
     gain, shift, x = RNG.normal(size=12), RNG.normal(size=12), RNG.normal(size=(2, 12, 5, 7))
 
     def original(x):
-        return F.silu(F.group_norm(torch.tanh(x), 3, *map(torch.from_numpy, (gain, shift)), 1e-6))
+        weight, bias = torch.from_numpy(gain), torch.from_numpy(shift)
+        return F.silu(F.group_norm(torch.tanh(x), 3, weight, bias, 1e-6))
 
     def port(interleaved):
         def norm(x):  # (B, H, W, C)

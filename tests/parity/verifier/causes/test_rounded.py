@@ -43,6 +43,7 @@ class Rotary(torch.nn.Module):
 
     def __init__(self, base):
         super().__init__()
+        self.frequencies: torch.Tensor
         self.register_buffer("frequencies", base ** -(torch.arange(3) / 3), persistent=False)
 
     def forward(self, x):

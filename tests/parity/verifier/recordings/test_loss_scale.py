@@ -26,7 +26,7 @@ def train(path, *, times=1.0, divided=1.0, spoiled=False):
                 trace.log("loss", loss)
                 (times * loss).backward()
                 for parameter in net.parameters():
-                    parameter.grad /= divided
+                    parameter.grad.div_(divided)
                 trace.log("gradients", {name: p.grad for name, p in net.named_parameters()})
                 optimizer.step()
     return str(path)
