@@ -36,6 +36,7 @@ JAX_ONLY = {
 # what only one side's framework makes necessary
 PRIVATE = {
     "weights": {"to_numpy"},  # numpy has no bfloat16
+    "patch": {"PatchConv"},  # XLA leaves a convolution to cuDNN, which takes ten times as long
     # optax's Adam loses digits in float32, torch has no LAMB, and its groups scale layers
     "optim": {"scale_by_adam", "scale_by_layer", "Lamb"},
     "kernels": {"weights_formed"},  # what JAX chooses by itself always forms them
