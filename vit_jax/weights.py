@@ -1,7 +1,6 @@
 """Parameters as named numpy arrays - timm-style names, PyTorch's layout - and back."""
 
 from collections.abc import Mapping
-from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -52,16 +51,11 @@ def abstract_text(cfg: TextConfig, *, kernel: str = "auto") -> TextTower:
 
 
 def _abstract(kind: Any, cfg: Any, kernel: str) -> Any:
-    return nnx.merge(*_built(kind, cfg, kernel, jax.config.read("jax_enable_x64")), copy=True)
-
-
-@lru_cache(maxsize=64)  # Flax takes twenty times as long to build a tree as to copy one
-def _built(kind: Any, cfg: Any, kernel: str, wide: bool) -> tuple[nnx.GraphDef, nnx.State]:
     def build() -> Any:
         no_key: Any = SimpleNamespace(params=lambda: None)  # draws would be traced, for nothing
         return kind(cfg, kernel=kernel, rngs=no_key)
 
-    return nnx.split(nnx.eval_shape(build))
+    return nnx.eval_shape(build)
 
 
 def from_arrays(cfg: ViTConfig, arrays: Mapping[str, np.ndarray], *, kernel: str = "auto") -> ViT:
