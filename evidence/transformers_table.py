@@ -37,6 +37,10 @@ SIZES = {
     "patch_size": 8,
 }
 VISION = {**SIZES, "intermediate_size": 52}
+GEMMA = {
+    **{name: value for name, value in VISION.items() if name != "image_size"},
+    **{"head_dim": 8, "num_key_value_heads": 5, "pooling_kernel_size": 2, "position_embedding_size": 48},
+}
 FLAT = {**{name: value for name, value in VISION.items() if name != "image_size"}, "num_patches": 9}
 TEXT = {
     "hidden_size": 20,
@@ -138,6 +142,12 @@ MODELS: dict[str, Model] = {
     **dict(_towers("Siglip2", FLAT)),
     "Siglip2VisionModel, no pooling head": Model(
         "Siglip2VisionModel", "Siglip2VisionConfig", {**FLAT, "vision_use_head": False}
+    ),
+    "Gemma4VisionModel": Model("Gemma4VisionModel", "Gemma4VisionConfig", GEMMA),
+    "Gemma4VisionModel, bounds": Model(
+        "Gemma4VisionModel",
+        "Gemma4VisionConfig",
+        {**GEMMA, "use_clipped_linears": True, "standardize": True},
     ),
     "JanusVisionModel": Model("JanusVisionModel", "JanusVisionConfig", {**SIZES, "mlp_ratio": 1.5}),
     "BlipVisionModel": Model("BlipVisionModel", "BlipVisionConfig", VISION),

@@ -32,6 +32,11 @@ def draw(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32)
 
 
+def sample_of(dialect):
+    """A schema without bounds, as no single number has a partner by its value."""
+    return sample(dialect).replace(linear_bounds=False)
+
+
 def forms(dialect, cfg):
     """A random model by our names, and in a dialect, with the rows that join them."""
     stream = np.random.default_rng(3)
@@ -65,7 +70,7 @@ def relations(matched: Matched) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("dialect", WRITTEN, ids=lambda each: each.name)
 def test_every_dialect_is_found_under_scrambled_names(dialect):
-    ours, theirs, bound = forms(dialect, sample(dialect))
+    ours, theirs, bound = forms(dialect, sample_of(dialect))
     secret = {name: f"{random.Random(name).getrandbits(48):012x}" for name in theirs}
     scrambled = {secret[name]: theirs[name] for name in sorted(theirs, key=secret.__getitem__)}
 
@@ -90,7 +95,7 @@ def first_apart(table):
 
 @pytest.mark.parametrize("dialect", [d for d in WRITTEN if d.name != NAFLEX], ids=lambda each: each.name)
 def test_the_table_that_is_written_reads_and_writes_the_dialect(dialect, tmp_path, monkeypatch):
-    cfg = sample(dialect)
+    cfg = sample_of(dialect)
     ours, theirs, _ = forms(dialect, cfg)
     text = table_text(match(ours, theirs), "a lab's files")
     module = f"found_{dialect.name.replace('-', '_')}"
