@@ -92,11 +92,11 @@ def hold_out(dataset: ImageDataset, fraction: float) -> tuple[ImageDataset, Reco
         out = sorted(order[index * len(whole) // held] for index in range(held))
     inside = set(out)
     kept = [index for index in range(len(whole)) if index not in inside]
-    train, validation = (whole.like_these(raw=Part(whole.raw, part)) for part in (kept, out))
+    train, validation = (whole.like_these(raw=Subset(whole.raw, part)) for part in (kept, out))
     return dataclasses.replace(dataset, train=train), validation
 
 
-class Part(Sequence[Any]):
+class Subset(Sequence[Any]):
     """Some items of a sequence, numbered from 0."""
 
     def __init__(self, items: Any, indices: Sequence[int]):

@@ -23,7 +23,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Part:
+class ModulePart:
     """One module of a model."""
 
     path: str
@@ -53,7 +53,7 @@ class Part:
 class Run(NamedTuple):
     """Consecutive modules of a list that are alike in everything but their index."""
 
-    first: Part
+    first: ModulePart
     last: str
     """Path of the last module."""
     count: int  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -61,7 +61,7 @@ class Run(NamedTuple):
 
 def anatomy(
     cfg: ViTConfig, *, batch_size: int = 1, image_size: tuple[int, int] | None = None
-) -> list[Part]:
+) -> list[ModulePart]:
     """Return every module of the schema's model, parents first, in evaluation mode.
 
     Args:
@@ -86,7 +86,7 @@ def anatomy(
             call.flops = sum(flops[_below(path, name)] for name, _ in module.named_children())
         flops[path] = call.flops
         parts.append(
-            Part(
+            ModulePart(
                 path=path,
                 depth=len(path.split(".")) if path else 0,
                 type=type(module).__name__,
@@ -101,7 +101,7 @@ def anatomy(
 
 
 def count_flops(cfg: ViTConfig) -> int:
-    """Count the FLOPs of one image of the schema's size; see `Part.flops`."""
+    """Count the FLOPs of one image of the schema's size; see `ModulePart.flops`."""
     return anatomy(cfg)[0].flops
 
 
@@ -110,7 +110,7 @@ def count_parameters(cfg: ViTConfig) -> int:
     return vit_torch.leaves.count_parameters(abstract_model(cfg))
 
 
-def fold(parts: Sequence[Part]) -> list[Run]:
+def fold(parts: Sequence[ModulePart]) -> list[Run]:
     """Fold each series of consecutive modules in a list that are alike in everything below them.
 
     Args:
@@ -136,14 +136,14 @@ def fold(parts: Sequence[Part]) -> list[Run]:
     return runs
 
 
-def _size(parts: Sequence[Part], start: int) -> int:
+def _size(parts: Sequence[ModulePart], start: int) -> int:
     """Return how many parts make up a module and everything below it."""
     depth = parts[start].depth
     after = (i for i in range(start + 1, len(parts)) if parts[i].depth <= depth)
     return next(after, len(parts)) - start
 
 
-def _relative(parts: Sequence[Part], start: int) -> list[Part]:
+def _relative(parts: Sequence[ModulePart], start: int) -> list[ModulePart]:
     """Return a module and everything below it, with paths relative to the module's."""
     skip = len(parts[start].path)
     return [replace(p, path=p.path[skip:]) for p in parts[start : start + _size(parts, start)]]

@@ -25,7 +25,7 @@ from vit_config.recipe import Recipe
 from vit_jax.functional import get_params
 from vit_jax.model import ViT
 from vit_jax.step import TrainState, make_eval_step, make_gradients
-from vit_jax.train.program import Program
+from vit_jax.train.program import CompiledRun
 from vit_jax.train.run import numerics, train
 from vit_jax.weights import from_arrays
 from vit_torch.step import make_eval_step as make_torch_eval_step
@@ -114,7 +114,7 @@ def events(recipe, data_dir, folder):
     """What a run logs and keeps, by its step, with a model of one number that nothing trains."""
     state = TrainState(jnp.int32(0), {"head.bias": jnp.zeros(1)}, (), None)
     metrics = {name: jnp.float32(0) for name in ("loss", "accuracy", "grad_norm", "learning_rate")}
-    program = Program(
+    program = CompiledRun(
         num_devices=1,
         initialise=lambda: state,
         abstract_state=jax.eval_shape(lambda: state),

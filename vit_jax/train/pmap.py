@@ -16,7 +16,7 @@ from vit_config.lora import Lora
 from vit_jax.scanned import Loop
 from vit_jax.stacks import stack, unstack
 from vit_jax.step import Batch, TrainState, init_state, make_eval_step
-from vit_jax.train.program import Device, Program, held_together, make_step
+from vit_jax.train.program import CompiledRun, Device, held_together, make_step
 
 AXIS = "data"
 
@@ -29,7 +29,7 @@ def make_pmap_program(
     frozen: Collection[str],
     lora: Lora | None,
     loop: Loop,
-) -> Program:
+) -> CompiledRun:
     """Make a program with `jax.pmap`, as `vit_jax.train.sharding.make_program` does.
 
     On n devices every leaf of the state is (n, ...), a copy for each, and a batch of B rows is
@@ -58,7 +58,7 @@ def make_pmap_program(
     def first_copy(x: jax.Array) -> np.ndarray:
         return np.array(x.addressable_shards[0].data, copy=True).reshape(x.shape[1:])
 
-    return Program(
+    return CompiledRun(
         num_devices=n,
         initialise=jax.jit(lambda: replicate(initialise()), out_shardings=split),
         abstract_state=unstack(jax.eval_shape(initialise)),

@@ -19,7 +19,7 @@ from vit_jax.scanned import Loop, choose_loop
 from vit_jax.step import TrainState
 from vit_jax.train.flops import count_flops
 from vit_jax.train.hlo import Transfers, transfers
-from vit_jax.train.program import Program
+from vit_jax.train.program import CompiledRun
 from vit_jax.train.sharding import make_program
 from vit_jax.train.spread import make_mesh_program
 from vit_jax.train.topology import Chip, Topology
@@ -123,7 +123,7 @@ def fly(
     return Flight(batch_size, fits, "", memory.total, memory, flops, nbytes, moved, *took, formats)
 
 
-def build(job: Job, topology: Topology, how: Mapping[str, Any], batch_size: int) -> Program:
+def build(job: Job, topology: Topology, how: Mapping[str, Any], batch_size: int) -> CompiledRun:
     """Make the program of a job with another batch size; nothing is compiled."""
     job.check()
     recipe = job.recipe.replace(batch_size=batch_size)
@@ -224,7 +224,7 @@ def roofline(flight: Flight, chip: Chip) -> Roofline:
     )
 
 
-def arguments(program: Program, job: Job, batch_size: int) -> tuple[TrainState, dict[str, Any]]:
+def arguments(program: CompiledRun, job: Job, batch_size: int) -> tuple[TrainState, dict[str, Any]]:
     """Return shapes and types of the state and of a batch, as the devices take them."""
     cfg, recipe = job.model, job.recipe
     labels = (

@@ -28,7 +28,7 @@ Device = Any
 
 
 @dataclass(frozen=True)
-class Program:
+class CompiledRun:
     """The functions of one training run, compiled for some devices."""
 
     num_devices: int

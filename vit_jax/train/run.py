@@ -25,7 +25,7 @@ from vit_jax.teacher import make_teacher
 from vit_jax.train.augment import make_changes
 from vit_jax.train.checkpoint import Checkpoints
 from vit_jax.train.hosts import make_hosts
-from vit_jax.train.program import Device, Program
+from vit_jax.train.program import CompiledRun, Device
 from vit_jax.train.sharding import Parallel, Sharding, make_program
 from vit_jax.train.spread import make_mesh_program
 from vit_jax.weights import abstract_model
@@ -145,7 +145,7 @@ def with_arrays(job: Job, state: TrainState, arrays: Mapping[str, np.ndarray]) -
     return state._replace(params=params, ema=ema)
 
 
-def _with_changes(program: Program, task: Task) -> Program:
+def _with_changes(program: CompiledRun, task: Task) -> CompiledRun:
     """Change the images of each batch once they are on the devices, if the recipe says so."""
     job = task.job
     if job.recipe.device_side is None:
@@ -154,7 +154,7 @@ def _with_changes(program: Program, task: Task) -> Program:
     return replace(program, place_batch=lambda batch: changes(program.place_batch(batch)))
 
 
-def _without_transfers(program: Program) -> Program:
+def _without_transfers(program: CompiledRun) -> CompiledRun:
     """Make a step fail that copies to or from the devices implicitly, which is a defect."""
 
     def train_step(state: TrainState, batch: Mapping[str, Any]) -> tuple[TrainState, Metrics]:

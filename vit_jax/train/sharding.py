@@ -23,7 +23,7 @@ from vit_jax.step import TrainState, init_state, make_eval_step
 from vit_jax.train.checks import check_batch_size, check_kernel
 from vit_jax.train.layout import leaf_name
 from vit_jax.train.pmap import AXIS, make_pmap_program
-from vit_jax.train.program import Device, Program, held_together, make_step
+from vit_jax.train.program import CompiledRun, Device, held_together, make_step
 
 Parallel = Literal["jit", "pmap"]
 Sharding = Literal["replicated", "full"]
@@ -40,7 +40,7 @@ def make_program(
     frozen: Collection[str] = (),
     lora: Lora | None = None,
     loop: Loop = UNROLLED,
-) -> Program:
+) -> CompiledRun:
     """Wrap the pure steps for `devices` (default: all local ones).
 
     Args:
@@ -92,7 +92,7 @@ def _jit_program(
     frozen: Collection[str],
     lora: Lora | None,
     loop: Loop,
-) -> Program:
+) -> CompiledRun:
     n = len(devices)
     mesh = jax.make_mesh((n,), (AXIS,), axis_types=(AxisType.Auto,), devices=devices)
     whole, split = NamedSharding(mesh, P()), NamedSharding(mesh, P(AXIS))
@@ -112,7 +112,7 @@ def _jit_program(
         return NamedSharding(mesh, shard_fully(leaf.shape, n))
 
     of_state = jax.tree_util.tree_map_with_path(place, abstract)
-    return Program(
+    return CompiledRun(
         num_devices=n,
         initialise=jax.jit(initialise, out_shardings=of_state),
         abstract_state=unstack(abstract),

@@ -22,7 +22,7 @@ from vit_jax.step import TrainState, init_state, make_eval_step
 from vit_jax.train.checks import check_batch_size, check_kernel
 from vit_jax.train.layout import Layout, make_layout
 from vit_jax.train.mesh import BATCH_AXES, make_mesh, parse_mesh
-from vit_jax.train.program import Device, Program, held_together, make_step
+from vit_jax.train.program import CompiledRun, Device, held_together, make_step
 
 
 def make_mesh_program(
@@ -35,7 +35,7 @@ def make_mesh_program(
     frozen: Collection[str] = (),
     lora: Lora | None = None,
     loop: Loop = UNROLLED,
-) -> Program:
+) -> CompiledRun:
     """Spread the pure steps over a mesh; `vit_jax.train.sharding.make_program` explains the rest.
 
     Adapters, which are small, are whole on every device.
@@ -71,7 +71,7 @@ def make_mesh_program(
         cfg, recipe, steps_per_epoch, frozen, lora, loop, gather=layout.gather, shares=shares
     )
     eval_step = make_eval_step(cfg, recipe, gather=layout.gather, loop=loop, lora=lora)
-    return Program(
+    return CompiledRun(
         num_devices=len(devices),
         initialise=jax.jit(initialise, out_shardings=of_state),
         abstract_state=_with_places(layout, usual) if several else usual,

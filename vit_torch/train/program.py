@@ -21,7 +21,7 @@ from vit_torch.weights import abstract_model, to_numpy
 
 
 @dataclass(frozen=True)
-class Program:
+class CompiledRun:
     """The functions of one training run on one device."""
 
     device: torch.device
@@ -63,7 +63,7 @@ def make_program(
     device: torch.device | None = None,
     frozen: Collection[str] = (),
     lora: Lora | None = None,
-) -> Program:
+) -> CompiledRun:
     """Wrap the steps for `device` (default: the GPU that torch sees, else the CPU).
 
     Args:
@@ -124,7 +124,7 @@ def make_program(
             return [fetch(each) for each in tree]
         return {name: to_numpy(value) for name, value in tree.items()}
 
-    return Program(
+    return CompiledRun(
         device=device,
         initialise=initialise,
         abstract_state=store(begin(abstract)),

@@ -16,7 +16,7 @@ from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.health import anomalies
 from parity.porting.hub import is_path
 from parity.porting.metadata import Metadata
-from parity.twins.anatomy import Part
+from parity.twins.anatomy import ModulePart
 from vit_config import PRESETS, ConfigError, ViTConfig, preset, preset_preprocess, preset_tags
 from vit_config.waiting import Waiting
 
@@ -72,7 +72,7 @@ def _anomalies(name: str, checkpoint: Checkpoint) -> tuple[str, ...]:
         return tuple(anomalies(checkpoint.arrays, progress))
 
 
-def print_facts(console: Console, subject: Subject, model: Part) -> None:
+def print_facts(console: Console, subject: Subject, model: ModulePart) -> None:
     """Print the facts of the subject as a whole."""
     table = facts.facts_table()
     if subject.checkpoint is None:
@@ -114,7 +114,7 @@ def _metadata(metadata: Metadata) -> dict[str, Any]:
     }
 
 
-def to_dict(subject: Subject, parts: Sequence[Part]) -> dict[str, Any]:
+def to_dict(subject: Subject, parts: Sequence[ModulePart]) -> dict[str, Any]:
     """Return all facts of the subject as plain data."""
     model, checkpoint = parts[0], subject.checkpoint
     return {

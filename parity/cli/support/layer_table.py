@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rich.table import Table
 from rich.text import Text
 
-from parity.twins.anatomy import Part, Run, Shape, fold
+from parity.twins.anatomy import ModulePart, Run, Shape, fold
 
 IDLE = ("Dropout", "DropPath", "PatchDropout", "Identity")
 """Layers that do nothing in evaluation."""
@@ -27,7 +27,7 @@ class Line(NamedTuple):
     flops: int
 
 
-def lines(parts: Sequence[Part], *, depth: int, everything: bool) -> Iterator[Line]:
+def lines(parts: Sequence[ModulePart], *, depth: int, everything: bool) -> Iterator[Line]:
     """Yield the rows of the table.
 
     Args:
@@ -74,7 +74,7 @@ def layer_table(rows: Sequence[Line]) -> Table:
     return table
 
 
-def totals(model: Part) -> str:
+def totals(model: ModulePart) -> str:
     """Return the parameters and FLOPs of the whole model, in words."""
     batch = (model.input_shape or (1,))[0]
     images = "1 image" if batch == 1 else f"{batch} images"
@@ -98,7 +98,7 @@ def flops_text(count: float) -> str:
     return f"{count / 1e9:,.2f} GFLOPs" if count >= 1e8 else f"{count / 1e6:,.2f} MFLOPs"
 
 
-def per_image(model: Part) -> float:
+def per_image(model: ModulePart) -> float:
     """Return the FLOPs for one image of the batch."""
     return model.flops / (model.input_shape or (1,))[0]
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from parity.porting.formats.budget import Budget
 from parity.porting.formats.comment import unpack
-from parity.porting.formats.part import Part
+from parity.porting.formats.part import FilePart
 from vit_config.errors import WeightsError
 from vit_config.files.stored import guarded
 
@@ -30,7 +30,7 @@ _HIGHEST_RATIO = 1032
 class _Contents(io.BufferedReader):
     """A zip archive whose table of contents is counted before it is read."""
 
-    def __init__(self, path: Path | Part, budget: Budget):
+    def __init__(self, path: Path | FilePart, budget: Budget):
         super().__init__(path.open("rb").detach())
         self._budget = budget
 
@@ -52,7 +52,7 @@ class Archive:
             the file, or its members are too many, or unpack to too much, for the budget.
     """
 
-    def __init__(self, path: Path | Part, kind: str, budget: Budget):
+    def __init__(self, path: Path | FilePart, kind: str, budget: Budget):
         self.path = path
         self.kind = kind
         self._verified: set[str] = set()
@@ -93,14 +93,14 @@ class Archive:
         """Read a whole member and check its CRC."""
         return self.range(name, 0, self.size(name)).tobytes()
 
-    def part(self, name: str) -> Part:
+    def part(self, name: str) -> FilePart:
         """Return a member that is stored as it is as a part of the file, after a check of its CRC."""
         member = self._member(name)
         if member.compress_type != zipfile.ZIP_STORED or not isinstance(self.path, Path):
             raise WeightsError(f"{name} is compressed; unpack the archive first")
         self.range(name, 0, 0)
         with self.path.open("rb") as file:
-            return Part(self.path, self._start(file, member), member.file_size)
+            return FilePart(self.path, self._start(file, member), member.file_size)
 
     def head(self, name: str, count: int) -> bytes:
         """Read at most `count` bytes from the start of a member, without checking its CRC."""
@@ -208,7 +208,7 @@ class Archive:
         return WeightsError(f"{self.path}: damaged, {name} in the archive: {how}; copy the file again")
 
 
-def _announced_members(path: Path | Part, size: int) -> int:
+def _announced_members(path: Path | FilePart, size: int) -> int:
     """Return the number of members in an archive's end record, which `zipfile` does not check."""
     with path.open("rb") as file:
         file.seek(max(0, size - _LONGEST_END))

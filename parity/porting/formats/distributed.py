@@ -20,7 +20,7 @@ from parity.porting.formats.budget import Budget, folder_budget
 from parity.porting.formats.flatten import check_names
 from parity.porting.formats.inert import Inert
 from parity.porting.formats.opcodes import Machine
-from parity.porting.formats.part import Part
+from parity.porting.formats.part import FilePart
 from parity.porting.formats.torch_types import torch_dtype
 from parity.porting.formats.torch_zip import prefix_of, read_torch_zip
 from vit_config.errors import MissingFileError, WeightsError
@@ -35,7 +35,7 @@ class _Piece(NamedTuple):
 
     place: tuple[slice, ...]
     shape: tuple[int, ...]
-    part: Part
+    part: FilePart
 
 
 def is_distributed(folder: Path) -> bool:
@@ -86,9 +86,9 @@ def _dict(fields: Mapping[str, Any], name: str) -> dict:
     return found
 
 
-def _places(folder: Path, index: Mapping[str, Any]) -> dict[str, dict[tuple[int, ...], Part]]:
+def _places(folder: Path, index: Mapping[str, Any]) -> dict[str, dict[tuple[int, ...], FilePart]]:
     """Return where the pieces of each tensor are, by their offsets in the tensor."""
-    found: dict[str, dict[tuple[int, ...], Part]] = {}
+    found: dict[str, dict[tuple[int, ...], FilePart]] = {}
     for key, value in _dict(index, "storage_data").items():
         name, info = _state(key) or {}, _state(value) or {}
         if info.get("transform_descriptors"):
@@ -101,7 +101,7 @@ def _places(folder: Path, index: Mapping[str, Any]) -> dict[str, dict[tuple[int,
             raise WeightsError(
                 f"{path}: ends before byte {begin + length}, where a piece ends; copy it again"
             )
-        found.setdefault(name["fqn"], {})[counts(name["offset"])] = Part(path, begin, length)
+        found.setdefault(name["fqn"], {})[counts(name["offset"])] = FilePart(path, begin, length)
     return found
 
 
@@ -116,7 +116,7 @@ def _shard(folder: Path, name: Any) -> Path:
     return folder / name
 
 
-def _tensor(name: str, about: Any, places: Mapping[tuple[int, ...], Part], budget: Budget) -> Stored:
+def _tensor(name: str, about: Any, places: Mapping[tuple[int, ...], FilePart], budget: Budget) -> Stored:
     fields = _state(about) or {}
     properties = fields["properties"].state
     kind = properties[0] if isinstance(properties, tuple) else (properties or {}).get("dtype")
@@ -144,7 +144,7 @@ def _tensor(name: str, about: Any, places: Mapping[tuple[int, ...], Part], budge
 
 
 def _piece(
-    name: str, chunk: Any, shape: tuple[int, ...], places: Mapping[tuple[int, ...], Part]
+    name: str, chunk: Any, shape: tuple[int, ...], places: Mapping[tuple[int, ...], FilePart]
 ) -> _Piece:
     fields = _state(chunk) or {}
     begins, sizes = counts(fields["offsets"]), counts(fields["sizes"])

@@ -18,7 +18,7 @@ import numpy as np
 from parity.porting.formats.base import Stored, lying_at
 from parity.porting.formats.budget import Budget
 from parity.porting.formats.flatten import Flat
-from parity.porting.formats.part import Part
+from parity.porting.formats.part import FilePart
 from vit_config.errors import WeightsError
 from vit_config.files.stored import checked_shape
 
@@ -37,7 +37,7 @@ _FLOATS = {(2, 5): np.float16, (2, 8): ml_dtypes.bfloat16, (4, 8): np.float32, (
 """Types by their bytes and the bits of the exponent."""
 
 
-def read_hdf5(path: Path | Part, budget: Budget) -> Flat:
+def read_hdf5(path: Path | FilePart, budget: Budget) -> Flat:
     """Open the arrays of a file without reading them, by their paths.
 
     Raises:
@@ -57,7 +57,7 @@ class _Message(NamedTuple):
 
 
 class _Reader:
-    def __init__(self, file: BinaryIO, path: Path | Part, budget: Budget):
+    def __init__(self, file: BinaryIO, path: Path | FilePart, budget: Budget):
         self._file, self._path, self._budget = file, path, budget
         self._size = path.stat().st_size
         self._seen: set[int] = set()

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 
-class Part:
+class FilePart:
     """A run of bytes in a file, with those of a path's methods that a reader uses."""
 
     def __init__(self, path: Path, begin: int, length: int):

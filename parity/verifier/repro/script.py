@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from parity.verifier.report.comparison import Place
-from parity.verifier.repro.side import Arrays, Side, side_of
+from parity.verifier.repro.side import Arrays, CodeSide, side_of
 from parity.verifier.search.layouts import ways
 from parity.verifier.search.region import Found, Region
 from vit_config import ConfigError, InputError
@@ -151,7 +151,7 @@ def _array(name: str, value: np.ndarray, loaded: bool) -> str:
     return f"np.array({value.tolist()}, dtype=np.{value.dtype.name})"
 
 
-def _called(name: str, side: Side) -> str:
+def _called(name: str, side: CodeSide) -> str:
     if side.framework == "torch":
         given = ", ".join(f"torch.tensor({each})" for each in side.arguments)
         return f"{name}({given}).numpy() * 1.0"

@@ -61,7 +61,7 @@ def _about(program: Program, op: Operation) -> str:
 
 
 @dataclass(frozen=True)
-class Side:
+class CodeSide:
     """One side of a place as code."""
 
     framework: str
@@ -73,7 +73,7 @@ class Side:
     """Numpy expressions of what the function is called with."""
 
 
-def side_of(region: Region, arrays: Arrays, *, given: np.ndarray | None = None) -> Side:
+def side_of(region: Region, arrays: Arrays, *, given: np.ndarray | None = None) -> CodeSide:
     """Write a region as a function.
 
     Args:
@@ -108,7 +108,7 @@ def side_of(region: Region, arrays: Arrays, *, given: np.ndarray | None = None) 
         lines.append((f"v{number} = " if index != end else "return ") + expression + source)
     if end not in operations:
         lines.append(f"return {names[end]}")
-    return Side(framework, tuple(lines), parameters, tuple(arguments))
+    return CodeSide(framework, tuple(lines), parameters, tuple(arguments))
 
 
 def _closed(program: Program, inside: set[int], end: int) -> tuple[list[int], dict[int, Any]]:

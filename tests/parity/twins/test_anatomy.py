@@ -12,7 +12,7 @@ import vit_jax.weights
 import vit_torch
 import vit_torch.leaves
 import vit_torch.weights
-from parity.twins.anatomy import Part, _watch, anatomy, count_flops, count_parameters, fold
+from parity.twins.anatomy import ModulePart, _watch, anatomy, count_flops, count_parameters, fold
 from tests.support.share import rarely
 from tests.support.tiny import TINY, VARIANTS, variant
 from vit_config import PRESETS, ConfigError, InputError, ViTConfig, preset
@@ -25,7 +25,7 @@ LARGEST = "vit_7b_patch16_dinov3"
 
 
 @functools.cache
-def by_path(cfg: ViTConfig) -> dict[str, Part]:
+def by_path(cfg: ViTConfig) -> dict[str, ModulePart]:
     return {part.path: part for part in anatomy(cfg)}
 
 

@@ -9,13 +9,13 @@ import numpy as np
 from parity.verifier.recordings.steps.fitting import JoinedLeaves, chosen, slope, snap, text
 from parity.verifier.recordings.steps.noise import TINY, noise
 from parity.verifier.recordings.steps.segment import Hypothesis
-from parity.verifier.recordings.steps.sides import Side
+from parity.verifier.recordings.steps.sides import RecordedSide
 
 TORCH = 1e-6
 """Constant that torch.nn.utils.clip_grad_norm_ adds to the norm; optax.clip_by_global_norm adds none."""
 
 
-def hypotheses(side: Side) -> Iterator[Hypothesis]:
+def hypotheses(side: RecordedSide) -> Iterator[Hypothesis]:
     """Yield no clipping, and clipping by the global norm, by each leaf's norm (both with and without a
     constant added), and by value."""
     segment = side.segment

@@ -10,7 +10,7 @@ import numpy as np
 from parity.verifier.recordings.steps.fitting import JoinedLeaves, text, two_slopes
 from parity.verifier.recordings.steps.moments import BUFFER, FIRST, SECOND, betas
 from parity.verifier.recordings.steps.noise import noise
-from parity.verifier.recordings.steps.sides import Side
+from parity.verifier.recordings.steps.sides import RecordedSide
 
 EPSILONS = (1e-8, 1e-6, 1e-7, 1e-5, 1e-10, 1e-12, 1e-16, 1e-15, 1e-4, 1e-3)
 """Epsilons that may be added in the denominator, the most usual first."""
@@ -35,7 +35,7 @@ class Denominator(NamedTuple):
     """Function that returns the direction (N,) with a given epsilon."""
 
 
-def directions(side: Side, flat: JoinedLeaves) -> Iterator[Direction]:
+def directions(side: RecordedSide, flat: JoinedLeaves) -> Iterator[Direction]:
     """Yield the directions of Adam with the usual epsilons, or those of SGD."""
     for each in denominators(side, flat):
         for epsilon in epsilons(side):
@@ -44,13 +44,13 @@ def directions(side: Side, flat: JoinedLeaves) -> Iterator[Direction]:
         yield from _descent(side, flat)
 
 
-def epsilons(side: Side) -> list[float]:
+def epsilons(side: RecordedSide) -> list[float]:
     """Return the epsilon that the recording gives for its optimiser, if any, then the usual ones."""
     own = _fact(side, "eps")
     return list(dict.fromkeys([*([float(own)] if isinstance(own, (int, float)) else []), *EPSILONS]))
 
 
-def denominators(side: Side, flat: JoinedLeaves) -> Iterator[Denominator]:
+def denominators(side: RecordedSide, flat: JoinedLeaves) -> Iterator[Denominator]:
     """Yield Adam's directions (arXiv 1412.6980) in every variant of bias correction and place of
     epsilon, and AMSGrad's (openreview ryQu7f-RZ)."""
     m = flat.join(side.segment.moments, FIRST)
@@ -90,7 +90,7 @@ def denominators(side: Side, flat: JoinedLeaves) -> Iterator[Denominator]:
 
 
 def _squares(
-    side: Side, flat: JoinedLeaves, v: np.ndarray, now: float, then: float
+    side: RecordedSide, flat: JoinedLeaves, v: np.ndarray, now: float, then: float
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the corrected second moment: as it is, or the largest so far. If that was not recorded, the
     larger of the last two is used, which is exact at the first step at which an element shrinks."""
@@ -105,7 +105,7 @@ def _squares(
             yield "largest so far, of corrected ones", np.maximum(before / then, v / now)
 
 
-def _betas(side: Side) -> list[tuple[float, float]]:
+def _betas(side: RecordedSide) -> list[tuple[float, float]]:
     """Return the betas that may be right: as recorded, as the moments tell, and the usual ones; the
     update shows which are."""
     found = betas(side)
@@ -115,7 +115,7 @@ def _betas(side: Side) -> list[tuple[float, float]]:
     return list(dict.fromkeys([*found, BETAS]))
 
 
-def _descent(side: Side, flat: JoinedLeaves) -> Iterator[Direction]:
+def _descent(side: RecordedSide, flat: JoinedLeaves) -> Iterator[Direction]:
     """Yield SGD's directions: gradient, momentum, or both by Nesterov's method (torch.optim.SGD)."""
     segment = side.segment
     plain, clipped = flat.join(segment.gradients), flat.join(segment.clipped)
@@ -136,7 +136,9 @@ def _descent(side: Side, flat: JoinedLeaves) -> Iterator[Direction]:
         yield Direction({"momentum": f"Nesterov's, {text(momentum)}"}, given + momentum * buffer)
 
 
-def _momenta(side: Side, flat: JoinedLeaves, given: np.ndarray, buffer: np.ndarray) -> list[float]:
+def _momenta(
+    side: RecordedSide, flat: JoinedLeaves, given: np.ndarray, buffer: np.ndarray
+) -> list[float]:
     found = [own] if isinstance(own := _fact(side, "momentum"), float) and own else []
     before = flat.join(side.segment.moments_before, BUFFER)
     if before is not None:
@@ -146,5 +148,5 @@ def _momenta(side: Side, flat: JoinedLeaves, given: np.ndarray, buffer: np.ndarr
     return list(dict.fromkeys([*found, 0.9, 0.95, 0.99]))
 
 
-def _fact(side: Side, name: str) -> object:
+def _fact(side: RecordedSide, name: str) -> object:
     return None if side.segment.optimizer is None else side.segment.optimizer.facts.get(name)

@@ -14,10 +14,10 @@ from parity.verifier.recordings.steps.fitting import digits
 from parity.verifier.recordings.steps.names import CAUSES
 from parity.verifier.recordings.steps.noise import noise
 from parity.verifier.recordings.steps.segment import Hypothesis, StepSegment
-from parity.verifier.recordings.steps.sides import Side, make_sides
+from parity.verifier.recordings.steps.sides import RecordedSide, make_sides
 from parity.verifier.recordings.verdict import Cause, Verdict
 
-RULES: dict[str, tuple[Callable[[Side], Iterable[Hypothesis]], ...]] = {
+RULES: dict[str, tuple[Callable[[RecordedSide], Iterable[Hypothesis]], ...]] = {
     "loss": (loss.hypotheses,),
     "clipped": (clipped.hypotheses,),
     "moments": (moments.hypotheses, moments.begun_elsewhere),
@@ -47,7 +47,7 @@ Result = Mapping[str, np.ndarray]
 class Gap:
     """The difference of two sides, and the test whether a recomputed value reproduces one of them."""
 
-    def __init__(self, a: Side, b: Side, carried: float = 0.0) -> None:
+    def __init__(self, a: RecordedSide, b: RecordedSide, carried: float = 0.0) -> None:
         left, right = a.segment.result, b.segment.result
         common = [key for key in left if key in right and left[key].shape == right[key].shape]
         bounds = [
@@ -69,7 +69,7 @@ class Gap:
         self.difference = _norm(left[key] - right[key] for key in self.keys)
         self._bounds = {id(a): bounds[0], id(b): bounds[1]}
 
-    def fit(self, side: Side, hypothesis: Hypothesis) -> Fit | None:
+    def fit(self, side: RecordedSide, hypothesis: Hypothesis) -> Fit | None:
         """Return the residual of a side under a hypothesis; None if it is more than rounding."""
         rest = {}
         for key in self.common:
@@ -83,7 +83,7 @@ class Gap:
         residual = _norm(rest[key] for key in self.keys)
         return Fit(hypothesis.choices, residual) if residual < SHARE * self.difference else None
 
-    def fits(self, side: Side, hypotheses: Iterable[Hypothesis]) -> list[Fit]:
+    def fits(self, side: RecordedSide, hypotheses: Iterable[Hypothesis]) -> list[Fit]:
         """Return the hypotheses that reproduce a side, without those much worse than the best."""
         found = [fit for each in hypotheses if (fit := self.fit(side, each)) is not None]
         best = min((fit.residual for fit in found), default=0.0)
@@ -223,7 +223,7 @@ def _missing(a: StepSegment, b: StepSegment, difference: float) -> Cause | None:
     )  # fmt: skip
 
 
-def _rounded(a: Side, b: Side) -> Cause | None:
+def _rounded(a: RecordedSide, b: RecordedSide) -> Cause | None:
     """Return the cause that one side computes its learning rates in float32, which no bound on their
     rounding tells from the other side's; else None."""
     which = learning_rate.in_float32(a, b)
@@ -238,7 +238,7 @@ def _rounded(a: Side, b: Side) -> Cause | None:
     )  # fmt: skip
 
 
-def _other_optimizers(a: Side, b: Side) -> str | None:
+def _other_optimizers(a: RecordedSide, b: RecordedSide) -> str | None:
     """Return a sentence if the sides keep different moments, so that their optimisers differ."""
     kept = [[kind for kind in moments.kinds(side) if not kind.startswith("max_")] for side in (a, b)]
     if kept[0] == kept[1]:

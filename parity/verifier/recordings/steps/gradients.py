@@ -9,20 +9,20 @@ import numpy as np
 from parity.verifier.recordings.steps.fitting import JoinedLeaves, shared, slope, snap, text
 from parity.verifier.recordings.steps.noise import noise
 from parity.verifier.recordings.steps.segment import Hypothesis
-from parity.verifier.recordings.steps.sides import Side
+from parity.verifier.recordings.steps.sides import RecordedSide
 
 Pair = tuple[Hypothesis, Hypothesis]
 LARGEST_COUNT = 4096
 """Most terms that a sum in place of an average may have."""
 
 
-def relations(a: Side, b: Side) -> Iterator[Pair]:
+def relations(a: RecordedSide, b: RecordedSide) -> Iterator[Pair]:
     """Yield both sides under each relation between them; values cannot tell which side is right."""
     yield from _relations(a, b)
     yield from ((first, second) for second, first in _relations(b, a))
 
 
-def _relations(one: Side, other: Side) -> Iterator[Pair]:
+def _relations(one: RecordedSide, other: RecordedSide) -> Iterator[Pair]:
     """Yield the ways in which `other` may have changed gradients that were those of `one`."""
     names = {k: v for k, v in other.segment.result.items() if k in one.segment.result}
     flat = JoinedLeaves(names)
@@ -59,7 +59,7 @@ def _relations(one: Side, other: Side) -> Iterator[Pair]:
             yield pair("decay in the gradient", "none", text(strength), value)
 
 
-def _scale(side: Side, factor: float) -> str:
+def _scale(side: RecordedSide, factor: float) -> str:
     """Describe a factor, with its likely origin."""
     batch = None if side.segment.labels is None else len(side.segment.labels)
     whole = round(factor)

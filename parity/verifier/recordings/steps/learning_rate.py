@@ -10,7 +10,7 @@ from parity.verifier.recordings.steps.fitting import snap, text
 from parity.verifier.recordings.steps.gradients import Pair
 from parity.verifier.recordings.steps.noise import SHARES
 from parity.verifier.recordings.steps.segment import Hypothesis
-from parity.verifier.recordings.steps.sides import Side
+from parity.verifier.recordings.steps.sides import RecordedSide
 
 FLOAT32 = 4 * float(np.finfo(np.float32).eps)
 """Distance of a schedule in float32 from the same in float64, as a share of its peak."""
@@ -18,7 +18,7 @@ LONGEST = 20_000
 """Most steps of a cosine that is searched for."""
 
 
-def relations(a: Side, b: Side) -> Iterator[Pair]:
+def relations(a: RecordedSide, b: RecordedSide) -> Iterator[Pair]:
     """Yield the relations of the two series; the hypotheses hold the rates of the differing step."""
     keys = [key for key in a.segment.result if key in b.segment.result]
     series = [{key: np.array(_series(side, key)) for key in keys} for side in (a, b)]
@@ -35,7 +35,7 @@ def relations(a: Side, b: Side) -> Iterator[Pair]:
         )
 
 
-def in_float32(a: Side, b: Side) -> int | None:
+def in_float32(a: RecordedSide, b: RecordedSide) -> int | None:
     """Return which side's series (0 or 1) is the other's as float32 computes it; None if neither is."""
     keys = a.segment.result.keys()
     if not keys or keys != b.segment.result.keys():
@@ -50,7 +50,7 @@ def in_float32(a: Side, b: Side) -> int | None:
     return single.index(True)
 
 
-def _series(side: Side, key: str) -> Sequence[float]:
+def _series(side: RecordedSide, key: str) -> Sequence[float]:
     rates = side.segment.group_rates.get(key, ())
     return rates or (side.segment.rates if len(side.segment.group_rates) <= 1 else ())
 

@@ -9,7 +9,7 @@ import numpy as np
 from parity.verifier.recordings.steps.fitting import digits, snap, text
 from parity.verifier.recordings.steps.noise import noise
 from parity.verifier.recordings.steps.segment import Hypothesis
-from parity.verifier.recordings.steps.sides import Side
+from parity.verifier.recordings.steps.sides import RecordedSide
 
 SCALES = (0.01, 0.05, 0.07, 0.1, 0.2, 0.25, 0.5, 2.0, 4.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 """Scales of the logits that are tried; one number, the loss, is not enough to fit any other scale."""
@@ -17,7 +17,7 @@ DIGITS = 2
 """Most digits of a smoothing that is fitted to one number and believed: 0.1, 0.05."""
 
 
-def hypotheses(side: Side) -> Iterator[Hypothesis]:
+def hypotheses(side: RecordedSide) -> Iterator[Hypothesis]:
     """Yield softmax and sigmoid cross entropy, reduced, smoothed and scaled in every usual way.
 
     Smoothing follows arXiv 1512.00567, section 7: a share of the target is spread over all K classes, or

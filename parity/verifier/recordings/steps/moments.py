@@ -21,7 +21,7 @@ from parity.verifier.recordings.steps.fitting import (
 )
 from parity.verifier.recordings.steps.noise import noise
 from parity.verifier.recordings.steps.segment import Hypothesis
-from parity.verifier.recordings.steps.sides import Side
+from parity.verifier.recordings.steps.sides import RecordedSide
 
 BETAS = (0.9, 0.95, 0.8, 0.85, 0.99)
 """Usual values of beta1, for a first update, where beta1 and an unrecorded clipping look the same."""
@@ -53,18 +53,18 @@ class MomentRule(NamedTuple):
     """Gradient that went into the moment, coupled decay included."""
 
 
-def kinds(side: Side) -> list[str]:
+def kinds(side: RecordedSide) -> list[str]:
     """Return the kinds of moments that a program keeps."""
     return sorted({key.rpartition(" ")[2] for key in side.segment.moments})
 
 
-def leaves(side: Side, kind: str) -> JoinedLeaves:
+def leaves(side: RecordedSide, kind: str) -> JoinedLeaves:
     """Return the parameters that have a kind of moment."""
     found = {k.rpartition(" ")[0]: v for k, v in side.segment.moments.items() if k.endswith(f" {kind}")}
     return JoinedLeaves(found)
 
 
-def hypotheses(side: Side) -> Iterator[Hypothesis]:
+def hypotheses(side: RecordedSide) -> Iterator[Hypothesis]:
     """Yield Adam's averages of the gradient and its square (arXiv 1412.6980), or the sum that SGD with
     momentum keeps; with or without L2 decay in the gradient, clipping, and moments reset to zero.
     """
@@ -97,7 +97,7 @@ def hypotheses(side: Side) -> Iterator[Hypothesis]:
                 yield Hypothesis(choices, entries)
 
 
-def betas(side: Side) -> list[tuple[float, float]]:
+def betas(side: RecordedSide) -> list[tuple[float, float]]:
     """Return the pairs of betas whose averages reproduce a program's moments."""
     averages = {
         key: value
@@ -112,7 +112,7 @@ def betas(side: Side) -> list[tuple[float, float]]:
     ]
 
 
-def begun_elsewhere(side: Side) -> Iterator[Hypothesis]:
+def begun_elsewhere(side: RecordedSide) -> Iterator[Hypothesis]:
     """Explain moments of the first recorded update that cannot have begun at zero, by a rule that leads
     from them to those of the next update: they began with an unrecorded state, loaded or left over.
     """
@@ -127,7 +127,7 @@ def begun_elsewhere(side: Side) -> Iterator[Hypothesis]:
             yield Hypothesis(rule | {"moments from": "others, not recorded"}, side.segment.result)
 
 
-def _reproduces(side: Side, hypothesis: Hypothesis) -> bool:
+def _reproduces(side: RecordedSide, hypothesis: Hypothesis) -> bool:
     bounds, result = noise(side), side.segment.result
     return all(
         np.sqrt(np.mean(((hypothesis.value[key] - result[key]) / bounds[key]) ** 2)) <= 1
@@ -142,7 +142,7 @@ class GivenGradient(NamedTuple):
     gradient: np.ndarray
 
 
-def _sources(side: Side, given: Given) -> Iterator[GivenGradient]:
+def _sources(side: RecordedSide, given: Given) -> Iterator[GivenGradient]:
     """Yield the gradients that the optimiser may have been given, clipped or not."""
     segment, flat = side.segment, given.flat
     plain, clipped = flat.join(segment.gradients), flat.join(segment.clipped)
@@ -175,7 +175,7 @@ def _sources(side: Side, given: Given) -> Iterator[GivenGradient]:
         )
 
 
-def _norms(side: Side, scale: float) -> Iterator[tuple[dict[str, str], float]]:
+def _norms(side: RecordedSide, scale: float) -> Iterator[tuple[dict[str, str], float]]:
     """Yield the norms to which a scaled gradient may have been clipped, each with its exact scale."""
     for added in (0.0, TORCH):
         whole = side.norm + added

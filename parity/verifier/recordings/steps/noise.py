@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from parity.verifier.recordings.steps.sides import Side
+from parity.verifier.recordings.steps.sides import RecordedSide
 
 SHARES = {
     "loss": 64,
@@ -22,7 +22,7 @@ TINY = 1e-150
 """Stand-in for zero in divisors and squares."""
 
 
-def noise(side: Side) -> dict[str, np.ndarray]:
+def noise(side: RecordedSide) -> dict[str, np.ndarray]:
     """Return bounds on the rounding of every element of the result, by entry."""
     segment, eps = side.segment, side.eps
     share = SHARES[segment.stage] * eps
@@ -42,7 +42,7 @@ def noise(side: Side) -> dict[str, np.ndarray]:
     return found
 
 
-def _bound(side: Side, key: str, share: float) -> np.ndarray:
+def _bound(side: RecordedSide, key: str, share: float) -> np.ndarray:
     segment = side.segment
     result = segment.result[key]
     if segment.stage == "updated":

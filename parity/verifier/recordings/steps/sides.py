@@ -32,7 +32,7 @@ MAPPINGS = (
 
 
 @dataclass(frozen=True)
-class Side:
+class RecordedSide:
     """One program, in the form that hypotheses are tried on."""
 
     segment: StepSegment
@@ -41,7 +41,7 @@ class Side:
     """Epsilon of the type that its values are in."""
     norms: Mapping[str, float]
     """Norm of every whole gradient, by leaf."""
-    following: Side | None = None
+    following: RecordedSide | None = None
     """Same elements of `StepSegment.following`."""
 
     @property
@@ -55,7 +55,7 @@ def leaf_of(key: str, stage: str) -> str:
     return key.rpartition(" ")[0] if stage == "moments" else key
 
 
-def make_sides(a: StepSegment, b: StepSegment) -> tuple[Side, Side]:
+def make_sides(a: StepSegment, b: StepSegment) -> tuple[RecordedSide, RecordedSide]:
     """Reduce both sides to the same elements of the leaves that both have in the same shape.
 
     Elements whose gradient is zero in theory are left out. They hold rounding noise, which Adam makes as
@@ -64,7 +64,7 @@ def make_sides(a: StepSegment, b: StepSegment) -> tuple[Side, Side]:
     eps = tuple(_eps(_values(each)) for each in (a, b))
     norms = (_norms(a), _norms(b))
     if a.stage in ("loss", "learning rate"):
-        return Side(a, eps[0], norms[0]), Side(b, eps[1], norms[1])
+        return RecordedSide(a, eps[0], norms[0]), RecordedSide(b, eps[1], norms[1])
     chosen = _chosen(a, b, max(eps), norms)
     return _side(a, eps[0], norms[0], chosen), _side(b, eps[1], norms[1], chosen)
 
@@ -75,10 +75,10 @@ def _norms(segment: StepSegment) -> dict[str, float]:
 
 def _side(
     segment: StepSegment, eps: float, norms: dict[str, float], chosen: Mapping[str, np.ndarray]
-) -> Side:
+) -> RecordedSide:
     after = segment.following
     following = None if after is None else _side(after, eps, _norms(after), chosen)
-    return Side(_reduced(segment, chosen), eps, norms, following)
+    return RecordedSide(_reduced(segment, chosen), eps, norms, following)
 
 
 def _values(segment: StepSegment) -> Iterable[np.ndarray]:

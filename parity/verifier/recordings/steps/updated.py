@@ -11,7 +11,7 @@ from parity.verifier.recordings.steps.directions import Direction, denominators,
 from parity.verifier.recordings.steps.fitting import JoinedLeaves, chosen, shared, slope, snap, text
 from parity.verifier.recordings.steps.noise import noise
 from parity.verifier.recordings.steps.segment import Hypothesis
-from parity.verifier.recordings.steps.sides import Side
+from parity.verifier.recordings.steps.sides import RecordedSide
 
 AT_ONCE, AFTER = "of the parameters before the update", "of the parameters after the update"
 
@@ -26,7 +26,7 @@ class Step(NamedTuple):
     bound: np.ndarray
 
 
-def hypotheses(side: Side) -> Iterator[Hypothesis]:
+def hypotheses(side: RecordedSide) -> Iterator[Hypothesis]:
     """Yield every usual rule with every usual number that comes near the recorded update."""
     step = _step(side)
     if step is not None:
@@ -35,7 +35,7 @@ def hypotheses(side: Side) -> Iterator[Hypothesis]:
                 yield from _decayed(side, step, direction, said, rate)
 
 
-def fitted(side: Side) -> Iterator[Hypothesis]:
+def fitted(side: RecordedSide) -> Iterator[Hypothesis]:
     """Yield the same rules with an epsilon or a learning rate that is fitted to the update."""
     step = _step(side)
     if step is None:
@@ -64,7 +64,7 @@ def _is_rounded(rate: float, recorded: float) -> bool:
     return 1e-3 * eps < abs(rate / recorded - 1) <= 4 * eps if recorded else False
 
 
-def _step(side: Side) -> Step | None:
+def _step(side: RecordedSide) -> Step | None:
     flat = JoinedLeaves(side.segment.result)
     start, after = flat.join(side.segment.parameters), flat.join(side.segment.result)
     bound = flat.join(noise(side))
@@ -73,7 +73,7 @@ def _step(side: Side) -> Step | None:
     return Step(flat, start, start - after, bound)
 
 
-def _rates(side: Side) -> list[tuple[str, float]]:
+def _rates(side: RecordedSide) -> list[tuple[str, float]]:
     """Return the signed learning rates that may have been used, in words; none if none was recorded."""
     rates, index = side.segment.rates, side.segment.index
     if len(rates) <= index:
@@ -103,7 +103,7 @@ def _near(step: Step, candidates: Iterable[Direction]) -> Iterator[Direction]:
                     yield direction
 
 
-def _fitted_rate(side: Side, step: Step, direction: Direction) -> float | None:
+def _fitted_rate(side: RecordedSide, step: Step, direction: Direction) -> float | None:
     flat, bound = step.flat, step.bound
     out = lambda v: flat.project(v / bound, step.start / bound) * bound  # noqa: E731
     return slope(out(direction.value), out(step.change), bound, side.eps)
@@ -144,7 +144,12 @@ def _fitted_epsilon(step: Step, rate: float, direction) -> float | None:
 
 
 def _decayed(
-    side: Side, step: Step, direction: Direction, said: str, rate: float, rounded: str = "as recorded"
+    side: RecordedSide,
+    step: Step,
+    direction: Direction,
+    said: str,
+    rate: float,
+    rounded: str = "as recorded",
 ) -> Iterator[Hypothesis]:
     """Yield an update with the remaining decay, if that has one strength on some leaves and none on
     others."""
@@ -176,7 +181,7 @@ def _decayed(
             yield Hypothesis({**choices, **said_of}, flat.split(value))
 
 
-def _multiples(side: Side, rate: float) -> list[tuple[str, float]]:
+def _multiples(side: RecordedSide, rate: float) -> list[tuple[str, float]]:
     """Return the factors that may multiply the strength of the decay, in words."""
     rates = side.segment.rates
     found = [("the learning rate", abs(rate)), ("nothing", 1.0)]
