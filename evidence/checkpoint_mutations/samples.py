@@ -106,7 +106,7 @@ def write_sample(dialect: Dialect, folder: Path, *, suffix: str = "") -> Sample:
     if suffix:
         (inside / weights).unlink()
         convert(own, to=dialect.name, out=inside / (weights := f"pytorch_model{suffix}"))
-    signed, alone = Path(weights).suffix not in (".msgpack", ".h5"), dialect.settings is None
+    signed, alone = Path(weights).suffix not in (".msgpack", ".h5", ".eqx"), dialect.settings is None
     return Sample(inside.name, inside, weights, weights if alone else "", signed)
 
 
