@@ -17,7 +17,8 @@ from unittest import mock
 
 import torch
 import tyro
-from timm_schema import TRAINING_ONLY, NotUnderstoodError, read_schema
+from timm_schema import NotUnderstoodError, read_schema
+from timm_understood import TRAINING_ONLY
 
 from evidence.timm_sweep.peer import MODULES, import_timm
 from vit_config import ConfigError, Preprocess, ViTConfig

@@ -44,8 +44,12 @@ from vit_config.schema import ViTConfig
 Kind = Literal["linear", "conv", "norm", "param", "fixed"]
 """Kind of the layer that a parameter belongs to; ``param`` is a parameter outside of such layers, and
 ``fixed`` one that no training changes: it has no gradient and no decay."""
-FIXED = ("bounds", "std_bias", "std_scale")
-"""Last names of the ``fixed`` parameters, which are not counted."""
+_FIXED = ("bounds", "std_bias", "std_scale")
+
+
+def is_fixed(name: str) -> bool:
+    """Return whether a parameter, by its name or the last part of it, is ``fixed``."""
+    return name.rpartition(".")[2] in _FIXED
 
 
 class Draw(NamedTuple):

@@ -17,7 +17,7 @@ from pydantic import (
 from vit_config.augmentation import Augment, Mix
 from vit_config.base import FloatTuple, NameTuple, Schema
 from vit_config.errors import ConfigError, InputError
-from vit_config.init import FIXED
+from vit_config.init import is_fixed
 from vit_config.recipe_rules import contradictions
 from vit_config.schema import ViTConfig
 
@@ -221,7 +221,7 @@ class Recipe(Schema, frozen=True):
 
 def is_decayed(recipe: Recipe, name: str, ndim: int) -> bool:
     """Return whether weight decay applies to the parameter called `name` (its timm-style name)."""
-    if name.rpartition(".")[2] in FIXED:
+    if is_fixed(name):
         return False
     match recipe.decay:
         case "matrices":

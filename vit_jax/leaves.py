@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from flax import nnx
 
-from vit_config.init import FIXED, Kind
+from vit_config.init import Kind, is_fixed
 
 # layer type -> its kind, and for each of its parameters the common name and the axes that lead from
 # JAX's layout to PyTorch's (None: the same)
@@ -76,7 +76,7 @@ def _own_leaves(path: tuple[str | int, ...], module: nnx.Module) -> Iterator[Lea
         if name not in rules and type(module).__module__.startswith("flax."):
             raise TypeError(f"no layout rule for {name} of {type(module).__name__} at {path}")
         common, axes = rules.get(name, (name, None))
-        own = "fixed" if name in FIXED else kind
+        own = "fixed" if is_fixed(name) else kind
         yield Leaf(".".join(map(str, (*path, common))), own, (*path, name), variable, axes)
 
 

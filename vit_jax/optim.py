@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from vit_config import Recipe
+from vit_config.init import is_fixed
 from vit_config.layer_decay import layer_scales
 from vit_config.recipe import decay_mask, decay_strength
 from vit_config.schedule import average_decay, learning_rate
@@ -122,7 +123,8 @@ def init_ema(recipe: Recipe, params: Params) -> Params | None:
 
 
 def update_ema(recipe: Recipe, ema: Params | None, params: Params, updates: jax.Array) -> Params | None:
-    """Return the average after update `updates`, from 1: ema <- decay ema + (1 - decay) params."""
+    """Return the average after update `updates`, from 1: ema <- decay ema + (1 - decay) params. What no
+    training changes stays as it is: it may be infinite."""
     if recipe.ema is None or ema is None:
         return None
     decay = average_decay(recipe, updates, jnp)
@@ -130,4 +132,4 @@ def update_ema(recipe: Recipe, ema: Params | None, params: Params, updates: jax.
     def averaged(mean: jax.Array, value: jax.Array) -> jax.Array:
         return (decay * mean + (1.0 - decay) * value).astype(value.dtype)
 
-    return {name: averaged(ema[name], value) for name, value in params.items()}
+    return {name: mean if is_fixed(name) else averaged(mean, params[name]) for name, mean in ema.items()}

@@ -46,7 +46,7 @@ def _check_axes(images: jax.Array) -> None:
 class PatchConv(nnx.Conv):
     """A convolution whose strides are its kernel's size: the product of flattened patches and a matrix.
 
-    cuDNN takes ten times as long for the convolution (docs/performance.md).
+    On a GPU this takes less time than cuDNN's convolution (docs/performance.md).
     """
 
     def __call__(self, inputs: jax.Array) -> jax.Array:  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from vit_config.init import FIXED, Kind
+from vit_config.init import Kind, is_fixed
 from vit_torch.bounded import BoundedLinear
 from vit_torch.norm import LayerNorm, RMSNorm
 
@@ -41,7 +41,7 @@ def walk(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 def leaves(model: nn.Module) -> tuple[Leaf, ...]:
     """Return every parameter of a model, in no promised order."""
     return tuple(
-        Leaf(f"{path}.{name}" if path else name, "fixed" if name in FIXED else kind, variable)
+        Leaf(f"{path}.{name}" if path else name, "fixed" if is_fixed(name) else kind, variable)
         for path, module in walk(model)
         for kind in (LAYERS.get(type(module), "param"),)
         for name, variable in module.named_parameters(recurse=False)

@@ -125,9 +125,10 @@ def init_ema(recipe: Recipe, model: nn.Module) -> Ema | None:
 @torch.no_grad()
 def update_ema(recipe: Recipe, ema: Ema | None, model: nn.Module, updates: int) -> None:
     """Update the average in place, after update number `updates`, counted from 1: ema <- decay ema +
-    (1 - decay) params."""
+    (1 - decay) params. What no training changes stays as it is: it may be infinite."""
     if recipe.ema is None or ema is None:
         return
     decay = float(average_decay(recipe, updates))
     for leaf in leaves(model):
-        ema[leaf.name].mul_(decay).add_(leaf.variable, alpha=1.0 - decay)
+        if leaf.kind != "fixed":
+            ema[leaf.name].mul_(decay).add_(leaf.variable, alpha=1.0 - decay)

@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import vit_torch.leaves
 from vit_config import ViTConfig
-from vit_config.init import FIXED
+from vit_config.init import is_fixed
 from vit_torch.weights import abstract_model
 
 Shape = tuple[int, ...]
@@ -48,7 +48,7 @@ class ModulePart:
     @property
     def own_parameters(self) -> int:
         """Number of parameters that the module itself holds and that training changes."""
-        return sum(math.prod(shape) for name, shape in self.own.items() if name not in FIXED)
+        return sum(math.prod(shape) for name, shape in self.own.items() if not is_fixed(name))
 
 
 class Run(NamedTuple):

@@ -112,7 +112,9 @@ def test_a_model_is_loaded_onto_a_mesh_as_jax_makes_it(start):
     assert len(kernel.sharding.device_set) == 8
     assert kernel.addressable_shards[0].data.size == kernel.size // 8
     whole = parity.load("start.safetensors", framework="jax")
-    assert error(loaded.of_batch(IMAGES), whole.of_batch(IMAGES)) < 1e-6
+    twin = parity.load("start.safetensors", framework="torch").model.double()
+    exact = twin.logits(tensors()[0].double()).detach()  # split sums are rounded otherwise, no worse
+    assert error(loaded.of_batch(IMAGES), exact) < 1.2 * error(whole.of_batch(IMAGES), exact) < 1e-6
     with pytest.raises(ConfigError, match="takes no mesh"):
         parity.load("start.safetensors", framework="torch", mesh=mesh)
 
