@@ -70,6 +70,7 @@ def main(argv: list[str], prog: str = "parity convert-run") -> int:
     arguments = parse(ConvertRun, runs_here(argv), prog=prog)
 
     from parity.runs.folder import NAMES, check_out, framework_of, read_manifest, write_run
+    from vit_config.files.atomic import check_spares
     from vit_config.waiting import Waiting
 
     source, out = arguments.source, arguments.out
@@ -81,6 +82,8 @@ def main(argv: list[str], prog: str = "parity convert-run") -> int:
         _refuse(arguments, ("like_file",), f"goes with --to timm, hf or lightning, not {arguments.to}")
     elif out.exists() and not arguments.force:
         raise ConfigError(f"{out}: already exists; give another path, or --force")
+    else:
+        check_spares(out, [source])
     with Waiting(f"reading {source}", 1, 2) as waiting:  # what is written is read again
         run = _read_own(arguments) if own else _read_foreign(arguments)
         notes = [*run.notes]

@@ -28,7 +28,7 @@ from parity.porting.provenance import Hop, digest_of_source, to_json
 from parity.porting.reopened import reopen
 from parity.porting.text.tokens import copy_tokenizer
 from vit_config import ConfigError, ViTConfig
-from vit_config.files.atomic import Check, accept, atomic_folder
+from vit_config.files.atomic import Check, accept, atomic_folder, check_spares
 from vit_config.files.safetensors_stream import Late, ignore
 from vit_config.pretrained import Reading
 
@@ -268,16 +268,14 @@ def _check_place(out: Path, prefix: str, wrapper: str | None) -> None:
 
 
 def check_out(source: Checkpoint, out: Path, force: bool) -> None:
-    """Refuse an output path that exists, is the source, or has an unknown suffix.
+    """Refuse an output path that exists, is or holds the source, or has an unknown suffix.
 
     Raises:
         ConfigError: with the reason.
     """
     if out.exists() and not force:
         raise ConfigError(f"{out}: already exists; give another path, or --force to replace it")
-    mine = {path.resolve() for path in (*source.container.files, source.path)}
-    if out.resolve() in mine:
-        raise ConfigError(f"{out}: is the source itself; give another path")
+    check_spares(out, (source.path, *source.container.files))
     if out.suffix not in SUFFIXES and out.suffix.lstrip(".").isalpha() and not out.is_dir():
         raise ConfigError(f"{out}: expected a folder, or a file that ends in {', '.join(SUFFIXES)}")
 

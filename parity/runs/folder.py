@@ -14,7 +14,7 @@ from parity.runs.folder_manifest import move, read_job, read_manifest
 from parity.runs.run import Run
 from parity.runs.state import TrainingState
 from vit_config import CheckpointError, ConfigError, MissingFileError
-from vit_config.files.atomic import atomic_folder, write_atomically
+from vit_config.files.atomic import atomic_folder, check_spares, write_atomically
 from vit_config.job import Job
 from vit_train.about import About
 from vit_train.best import best_so_far
@@ -171,8 +171,8 @@ def check_out(out: Path, source: Path | None, *, force: bool) -> None:
         return
     if not force:
         raise ConfigError(f"{out}: already exists; give another path, or --force")
-    if source is not None and source.resolve().is_relative_to(out.resolve()):
-        raise ConfigError(f"{out}: is the source itself; give another path")
+    if source is not None:
+        check_spares(out, [source])
     if out.is_dir() and any(out.iterdir()) and framework_of(out) is None:
         raise ConfigError(f"{out}: is not a run, and --force replaces only runs; give another path")
 

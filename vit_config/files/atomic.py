@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -136,6 +136,16 @@ def put_in_place(temporary: Path, path: Path) -> None:
 def _refuse_existing(path: Path, force: bool) -> None:
     if os.path.lexists(path) and not force:
         raise ConfigError(f"{path}: already exists; give another path, or allow it to be replaced")
+
+
+def check_spares(path: Path, read: Iterable[Path]) -> None:
+    """Refuse to replace a file or folder that is, or holds, what is read. Raises ConfigError."""
+    place = path.resolve()
+    for each in read:
+        if each.resolve() == place:
+            raise ConfigError(f"{path}: is the source itself; give another path")
+        if each.resolve().is_relative_to(place):
+            raise ConfigError(f"{path}: holds {each}, which is read; give another path")
 
 
 def check_parent(path: Path) -> None:

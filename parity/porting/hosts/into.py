@@ -21,7 +21,7 @@ from parity.porting.opened import Opened, open_checkpoint
 from parity.porting.provenance import digest_of, to_json
 from vit_config import ConfigError, WeightsError
 from vit_config.errors import UnstatedError
-from vit_config.files.atomic import atomic_folder, check_writable, put_in_place
+from vit_config.files.atomic import atomic_folder, check_spares, check_writable, put_in_place
 from vit_config.pretrained import Reading
 
 REPORT = "tower.json"
@@ -139,8 +139,7 @@ def _read(opened: Opened, tower: Checkpoint, part: str | None) -> tuple[Checkpoi
 def _check_out(host: Path, tower: Checkpoint, out: Path, force: bool) -> None:
     if out.exists() and not force:
         raise ConfigError(f"{out}: already exists; give another path, or --force to replace it")
-    if out.resolve() in {each.resolve() for each in (host, tower.path, *tower.container.files)}:
-        raise ConfigError(f"{out}: is what is read; give another path")
+    check_spares(out, (host, tower.path, *tower.container.files))
     if host.is_file() and out.suffix != host.suffix:
         raise ConfigError(f"{out}: expected a file that ends in {host.suffix}, as the host {host} does")
 

@@ -275,6 +275,20 @@ def test_where_it_may_not_write(own, tmp_path, capsys):
     assert read_weights(taken).config == SQUARE
 
 
+def test_what_is_replaced_never_holds_what_is_read(own, state, tmp_path, capsys):
+    here = tmp_path / "all"
+    folder = here / "timm"
+    here.mkdir()
+    convert(own, to="timm", out=folder)
+    host = save(state, here / "tv.pth")
+    before = sorted(here.rglob("*"))
+    for words in ([host, here, "--to", "hf"], [folder, here, "--to", "hf"], [own, here, "--into", host]):
+        flags = ["--set", "num_heads=5"] if words[0] == host else []
+        status, _, err = run(capsys, "convert", *words, *flags, "--force")
+        assert (status, f"{here}: holds {here}" in err, "which is read" in err) == (2, True, True), err
+    assert sorted(here.rglob("*")) == before
+
+
 def test_what_a_target_cannot_hold(tmp_path, capsys):
     cfg = SQUARE.replace(register_tokens=2, act="quick_gelu", norm="rmsnorm", qkv_bias=False)
     path = tmp_path / "own.safetensors"

@@ -344,8 +344,10 @@ def test_force_replaces_runs_only(refused, moved, tmp_path):
     mine.mkdir()
     (mine / "thesis.tex").write_text("all of it")
     refused(folder, "mine: is not a run, and --force", out=mine, flags=["--force"])
-    for out in (folder, folder.parent, folder / "checkpoints" / ".."):
+    for out in (folder, folder / "checkpoints" / ".."):
         refused(folder, "is the source itself", out=out, flags=["--force"])
+    for to in ("torch", "hf"):
+        refused(folder, "run, which is read", out=folder.parent, to=to, flags=["--force"])
     refused(folder, "is a file", out=mine / "thesis.tex", flags=["--force"])
     refused(folder, "no such folder to write out in", out=tmp_path / "no" / "out")
     (tmp_path / "out").mkdir()
