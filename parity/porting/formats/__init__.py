@@ -23,6 +23,7 @@ from parity.porting.formats.torch_writer import write_torch
 from parity.porting.formats.weights_folder import (
     find_step,
     find_weights,
+    index_of,
     read_shards,
     read_sidecars,
     with_task,
@@ -63,8 +64,8 @@ def open_container(path: str | Path) -> Container:
             return replace(found, path=path, sidecars={**read_sidecars(path), **found.sidecars})
         if not path.is_file():
             raise MissingFileError(f"{path}: no such file or folder; give the path of a checkpoint")
-        if path.name.endswith(".index.json"):
-            container = read_shards(path, read_file)
+        if index := path if path.name.endswith(".index.json") else index_of(path):
+            container = read_shards(index, read_file)
         else:
             container = read_file(path)
             container = read_fairscale(container) if is_fairscale(container) else container
@@ -87,6 +88,6 @@ def _open_folder(folder: Path) -> Container:
         container = read_file(path)
         return replace(container, kind=f"{container.kind}{said}")
     weights = find_weights(folder)
-    if weights.suffix == ".json":
-        return read_shards(weights, read_file)
+    if index := weights if weights.suffix == ".json" else index_of(weights):
+        return read_shards(index, read_file)
     return with_task(folder, read_file(weights), read_file)

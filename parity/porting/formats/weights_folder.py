@@ -37,6 +37,9 @@ ENDINGS = (
 OTHERS = (".onnx", ".npy")
 """Suffixes of files that cannot be read; one is opened, for its precise error, if there is no other."""
 
+PROGRAM = "saved_model.pb"
+"""File of TensorFlow that holds a program with its weights."""
+
 SHARD = ".distcp"
 """Suffix of a shard of torch.distributed.checkpoint."""
 
@@ -86,7 +89,7 @@ def find_weights(folder: Path) -> Path:
     Raises:
         MissingFileError: the folder has none of the known names, no single file that looks like weights,
             and no file of a known kind that cannot be read.
-        WeightsError: the folder holds shards of torch.distributed.checkpoint.
+        WeightsError: the folder holds shards of torch.distributed.checkpoint or a SavedModel.
     """
     for name in WEIGHTS:
         if (folder / name).is_file():
@@ -107,7 +110,11 @@ def find_weights(folder: Path) -> Path:
             f"{folder}: is a training run without {exported.name} yet; let it end, or take its newest"
             f" checkpoint by `parity convert {folder} OUT.safetensors --to parity`"
         )
-    inside = sorted(each.name for each in folder.iterdir() if each.name.startswith("checkpoint-"))
+    if (folder / PROGRAM).is_file():
+        raise WeightsError(
+            f"{folder}: is a SavedModel of TensorFlow, a program; give the weights that it was made of"
+        )
+    inside = _folders_with_weights(folder)
     hint = (
         f"give one of the folders in it, as {inside[-1]}"
         if inside
@@ -116,6 +123,38 @@ def find_weights(folder: Path) -> Path:
     raise MissingFileError(
         f"{folder}: none of {', '.join(WEIGHTS)} and no Orbax checkpoint in this folder; {hint}"
     )
+
+
+def _folders_with_weights(folder: Path) -> list[str]:
+    """List the folders below that have weights, by name, numbers in names as numbers.
+
+    A Trainer, a pipeline and the Hub's cache have such folders.
+    """
+    below = (each for level in ("*", "snapshots/*") for each in folder.glob(level) if each.is_dir())
+    found = (
+        str(each.relative_to(folder))
+        for each in below
+        if each.name.startswith("checkpoint-") or any((each / name).is_file() for name in WEIGHTS)
+    )
+    return sorted(found, key=lambda name: [part.zfill(12) for part in re.split(r"(\d+)", name)])
+
+
+def index_of(path: Path) -> Path | None:
+    """Find the index of a model's files, given one of several by its name; None for any other file.
+
+    Raises:
+        MissingFileError: there is no index beside it.
+    """
+    named = re.fullmatch(r"(.+)-(\d{5})-of-(\d{5})(\.\w+)", path.name)
+    if named is None or int(named[3]) < 2:
+        return None
+    index = path.with_name(f"{named[1]}{named[4]}.index.json")
+    if not index.is_file():
+        raise MissingFileError(
+            f"{path}: is {int(named[2])} of {int(named[3])} files of a model, and no {index.name} is"
+            " beside it, to say what is in which; give the folder with all of them"
+        )
+    return index
 
 
 def with_task(folder: Path, backbone: Container, read: Callable[[Path, Budget], Container]) -> Container:

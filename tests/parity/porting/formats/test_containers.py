@@ -128,9 +128,22 @@ def test_nothing_there(tmp_path):
 
 def test_an_empty_folder_says_what_was_looked_for(tmp_path):
     refused(tmp_path, "model.safetensors", "pytorch_model.bin", "Orbax", error=MissingFileError)
-    for step in (1, 2):
+    for step in (9, 10):
         (tmp_path / f"checkpoint-{step}").mkdir()
-    refused(tmp_path, "give one of the folders in it, as checkpoint-2", error=MissingFileError)
+    refused(tmp_path, "give one of the folders in it, as checkpoint-10", error=MissingFileError)
+
+
+@pytest.mark.parametrize("inside", ["snapshots/0a1b", "image_encoder"])
+def test_a_folder_of_folders_names_one_with_weights(tmp_path, inside):
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / inside).mkdir(parents=True)
+    save_file(small_plain(), tmp_path / inside / "model.safetensors")
+    refused(tmp_path, f"give one of the folders in it, as {inside}", error=MissingFileError)
+
+
+def test_a_program_of_tensorflow_is_named(tmp_path):
+    (tmp_path / "saved_model.pb").write_bytes(b"\x08\x01")
+    refused(tmp_path, "is a SavedModel of TensorFlow")
 
 
 @pytest.mark.parametrize(
@@ -222,6 +235,27 @@ def test_shards_of_torch(tmp_path):
     container = open_container(tmp_path)
     assert container.kind == "torch (2 shards)"
     assert_same_bits(loaded(container.tensors), {**linear(("a",)), **linear(("b",))})
+
+
+def test_one_of_several_shards_is_no_model(tmp_path):
+    first, second = (tmp_path / f"model-0000{i}-of-00002.safetensors" for i in (1, 2))
+    save_file(linear(("a",)), first)
+    for path in (first, tmp_path):
+        refused(
+            path,
+            "is 1 of 2 files of a model",
+            "no model.safetensors.index.json is",
+            error=MissingFileError,
+        )
+    save_file(linear(("b",)), second)
+    (tmp_path / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": {"a": first.name, "b": second.name}})
+    )
+    for path in (first, second, tmp_path):
+        assert open_container(path).tensors.keys() == {"a", "b"}
+    alone = tmp_path / "other-00001-of-00001.safetensors"
+    save_file(linear(("c",)), alone)
+    assert open_container(alone).tensors.keys() == {"c"}
 
 
 def test_a_missing_shard_is_named(sharded):
