@@ -41,7 +41,7 @@ def movements(program: Program) -> dict[int, Movement]:
     found: dict[int, Movement] = {}
     for index in behind:
         op = program.operations[index]
-        value = known[index] = program.apply(op, known, {})
+        value = known[index] = _again(program, op, known)
         if op.mark is not None:
             source = op.inputs[0] if op.is_layout and op.inputs else -1
             if source in marks:
@@ -55,6 +55,17 @@ def movements(program: Program) -> dict[int, Movement]:
             if last[i] == index:
                 known.pop(i, None)
     return found
+
+
+def _again(program: Program, op: Operation, known: dict[int, Any]) -> Any:
+    """Run an operation on nudged operands; one that they do not fit has the value that it had."""
+    try:
+        value = program.apply(op, known, {})
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
+        value = None  # such as the first of the rows that are equal to a number, where none is
+    if isinstance(value, np.ndarray) and value.shape != op.shape:
+        value = None  # such as the rows that are equal to a number
+    return program.values([op.index])[op.index] if value is None else value
 
 
 def _is_nudged(program: Program, op: Operation) -> bool:

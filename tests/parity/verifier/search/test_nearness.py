@@ -120,3 +120,28 @@ def test_what_is_zero_in_theory_is_not_compared_with_its_rounding():
     assert (found.verdict, found.error) == ("EQUAL", 0.0)
     found = compare((lambda x: centred(x, 1), x), (lambda x: x.sum(1), x))
     assert found.verdict == "DIFFERENT"
+
+
+HALVES = torch.tensor([0.5, 2.0, 0.5, 3.0], dtype=torch.float64)
+
+
+def numbered(x):
+    """The row of an exact number, which no nudged number is."""
+    return x * (x == 2.0).nonzero()[0, 0]
+
+
+def chosen(x):
+    """As many rows as have an exact number."""
+    return x[x == 0.5] * 3.0
+
+
+@pytest.mark.parametrize("program", [numbered, chosen])
+@pytest.mark.parametrize(("wrong", "verdict"), [(0.0, "EQUAL"), (1e-9, "DIFFERENT")])
+def test_what_hangs_on_exact_numbers_is_compared(program, wrong, verdict):
+    value = program(HALVES).numpy()
+
+    def port(x):
+        rows = x[np.flatnonzero(HALVES.numpy() == 0.5)] if program is chosen else x
+        return rows * (3.0 if program is chosen else 1.0) + wrong * value
+
+    assert compare((program, HALVES), (port, HALVES.numpy())).verdict == verdict
