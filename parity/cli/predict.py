@@ -113,7 +113,12 @@ def answer(
 
     Returns:
         0; 1 if some images could not be used, 2 if none could.
+
+    Raises:
+        ConfigError: no image is given.
     """
+    if not given:
+        raise ConfigError("no image; give files, folders of them, or - for names from standard input")
     from parity.cli.support.answers import Answers, names_of
     from parity.porting.loaded import BATCH
 

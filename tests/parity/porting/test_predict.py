@@ -246,6 +246,16 @@ def test_many_images_are_answered_in_files(tmp_path, file, capsys, monkeypatch):
     np.testing.assert_allclose(np.load(tmp_path / "f.npy"), features[[2, 0, 1]], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("command", [["predict"], ["embed", "--out", "x.npy"]])
+def test_no_image_is_a_mistake(tmp_path, file, capsys, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    status = main([command[0], str(file), *command[1:]])
+    said = "no image; give files, folders of them, or - for names from standard input"
+    assert (status, said in capsys.readouterr().err) == (2, True)
+    assert sorted(tmp_path.iterdir()) == before
+
+
 def test_names_are_taken_as_they_come():
     endless = (f"{number}.png\n" for number in itertools.count())
     assert next(names_of(["-"], endless)) == "0.png"
