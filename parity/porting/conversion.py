@@ -12,6 +12,7 @@ from typing import Any, Unpack
 from parity.porting.channels import Rule
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.conversion_plan import Target, asked_at_once, plan
+from parity.porting.dialects.hf.preprocessor import FILE as PIXELS
 from parity.porting.dialects.sidecars import texts, unsaid
 from parity.porting.formats import (
     write_equinox,
@@ -224,8 +225,14 @@ class Writing:
 
 
 def _warnings(target: Target, out: Path) -> Iterator[str]:
-    if target.metadata.pixels is None:
+    pixels, cfg = target.metadata.pixels, target.state.config
+    if pixels is None and PIXELS in target.source.container.sidecars:
+        yield f"{PIXELS} prepares pixels in a way that is not known here; give --preprocess FILE"
+    elif pixels is None:
         yield "how pixels are prepared is unknown; give --preprocess FILE if you know"
+    elif pixels.image_size not in (None, cfg.image_size) and not cfg.dynamic_image_size:
+        made, taken = ("x".join(map(str, size)) for size in (pixels.image_size, cfg.image_size))
+        yield f"images are prepared in {made}, and the model takes {taken}; --image-size fits it"
     if not SUFFIXES.get(out.suffix):
         yield from filter(None, [unsaid(target.dialect, target.state.config, target.metadata)])
 

@@ -75,7 +75,7 @@ def read(content: Any, default: str, image_size: tuple[int, int] | None) -> Prep
         return Preprocess(
             mean=mean if normal else (0.0,) * len(mean),
             std=std if normal else (1.0,) * len(std),
-            interpolation=RESAMPLE[told["resample"]],
+            interpolation=dict(enumerate(RESAMPLE))[told["resample"]],
             **fitted,
         )
     except (KeyError, TypeError, ValueError, ConfigError):
@@ -135,6 +135,8 @@ def _fitted(
     if kind == "Siglip2":
         return {"max_patches": told["max_num_patches"]}
     size, crop = told["size"], told["crop_size"] if told["do_center_crop"] else None
+    if told["do_center_crop"] and crop is None:
+        return None  # the library refuses that
     if isinstance(size, int):
         size = {"shortest_edge": size} if kind in SHORTEST else _sides(size, size)
     if isinstance(crop, int):

@@ -91,6 +91,25 @@ def test_reads_files_of_feature_extractors() -> None:
     assert preprocessor.read({"size": {"longest_edge": 224}}, "ViTImageProcessor", (224, 224)) is None
 
 
+@pytest.mark.parametrize("wrong", [{"resample": 9}, {"resample": -1}, {"do_center_crop": True}])
+def test_what_the_library_would_refuse_is_unknown(wrong) -> None:
+    assert preprocessor.read({"size": 224, **wrong}, "ViTImageProcessor", (224, 224)) is None
+
+
+def test_pixels_that_a_model_cannot_take_are_told(tmp_path: Path) -> None:
+    model = build("ViTForImageClassification", "ViTConfig", **SIZES, **MLP, **CLASSES)
+    saved = save(model, tmp_path / "saved", transformers.ViTImageProcessor())
+    height, width = read_checkpoint(saved).config.image_size
+    warned = convert(saved, to="parity", out=tmp_path / "a.safetensors").warnings
+    size = f"{height}x{width}"
+    assert warned == (
+        f"images are prepared in 224x224, and the model takes {size}; --image-size fits it",
+    )
+    (saved / preprocessor.FILE).write_text('{"do_pad": true}')
+    (warned,) = convert(saved, to="parity", out=tmp_path / "b.safetensors").warnings
+    assert "preprocessor_config.json prepares pixels in a way that is not known here" in warned
+
+
 WRITTEN = {
     "squashed": SQUASHED,
     "squashed and cropped": SQUASHED.replace(crop_fraction=0.875),
