@@ -15,6 +15,7 @@ from parity.porting.dialects.known import (
     SHAPES,
     Known,
     comparable,
+    word,
 )
 from parity.porting.dialects.questions import (
     Question,
@@ -25,7 +26,7 @@ from parity.porting.dialects.questions import (
     of_unstated,
 )
 from parity.porting.dialects.recognise import PATCHES
-from parity.porting.dialects.shapes import Shapes, fields_of, prefix_rows, square_grid
+from parity.porting.dialects.shapes import Shapes, fields_of, prefix_rows, prefix_tokens, square_grid
 from vit_config import ConfigError, ViTConfig, WeightsError
 from vit_config.errors import UnstatedError
 from vit_config.parameters import parameters
@@ -234,7 +235,23 @@ def _settle_prefix(known: Known, shapes: Shapes) -> None:
     if "pos_embed" in shapes:
         grid = known.fields.get("pos_embed_grid") or (size[0] // patch[0], size[1] // patch[1])
         rows = prefix_rows(shapes["pos_embed"][1], grid[0] * grid[1], known.fields)
+        if rows is None:
+            raise WeightsError(_ill_sized(known, shapes, grid[0] * grid[1]))
         known.fill({"pos_embed_prefix": rows}, SHAPES)
+
+
+def _ill_sized(known: Known, shapes: Shapes, patches: int) -> str:
+    """Say that a position table is not for the image, who states the image, and how to state another."""
+    grid, patch = square_grid(shapes, known.fields), known.fields["patch_size"]
+    size = word((grid[0] * patch[0], grid[1] * patch[1])) if grid else "HxW"
+    name = "pos_embed_grid" if known.fields.get("pos_embed_grid") else "image_size"
+    flag = "--set" if known.origins[name] == GIVEN else "--override"
+    fit = f"; give {flag} image_size={size}" if name == "image_size" else ""
+    return (
+        f"the position table has {shapes['pos_embed'][1]} rows, the image {patches} patches by {name} ="
+        f" {word(known.fields[name])} ({known.origins[name]}), and there are"
+        f" {prefix_tokens(known.fields)} tokens before them{fit}"
+    )
 
 
 def _settle_scale(known: Known, shapes: Shapes) -> None:

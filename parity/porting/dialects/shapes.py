@@ -61,7 +61,7 @@ def square_grid(shapes: Shapes, fields: Mapping[str, Any]) -> tuple[int, int] | 
 
 def _prefixes(rows: int, fields: Mapping[str, Any]) -> list[tuple[int, str]]:
     """Return the side of each square grid that may have `rows` rows, and which tokens have one too."""
-    tokens = int(fields["class_token"]) + int(fields["distill_token"]) + fields["register_tokens"]
+    tokens = prefix_tokens(fields)
     options = {tokens: "all", 0: "none"}
     if fields["class_token"] and tokens > 1:
         options[1] = "class"
@@ -73,24 +73,22 @@ def _prefixes(rows: int, fields: Mapping[str, Any]) -> list[tuple[int, str]]:
     return found
 
 
-def prefix_rows(rows: int, patches: int, fields: Mapping[str, Any]) -> str:
-    """Return which tokens before the patches have a row in the table: auto (all), class or none.
+def prefix_tokens(fields: Mapping[str, Any]) -> int:
+    """Return how many tokens stand before the patches."""
+    return int(fields["class_token"]) + int(fields["distill_token"]) + fields["register_tokens"]
 
-    Raises:
-        WeightsError: the number of rows fits no choice.
-    """
-    tokens = int(fields["class_token"]) + int(fields["distill_token"]) + fields["register_tokens"]
-    before = rows - patches
+
+def prefix_rows(rows: int, patches: int, fields: Mapping[str, Any]) -> str | None:
+    """Return which tokens before the patches have a row in the table: auto (all), class or none; None if
+    the number of rows fits no choice."""
+    tokens, before = prefix_tokens(fields), rows - patches
     if before == tokens:
         return "auto"
     if before == 0:
         return "none"
     if before == 1 and fields["class_token"]:
         return "class"
-    raise WeightsError(
-        f"the position table has {rows} rows, the image {patches} patches and there are {tokens} tokens"
-        " before them; give the image size that the table is for"
-    )
+    return None
 
 
 def _check_ranks(shapes: Shapes) -> None:

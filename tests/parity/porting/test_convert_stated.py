@@ -1,6 +1,7 @@
 """What the user states of a checkpoint's schema: of what it leaves open, or against what it says."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -52,6 +53,17 @@ def test_an_override_is_written_into_the_provenance(folder, tmp_path, capsys):
     assert [note for note in found.hops[-1].done if "override" in note] == [said]
     status, out, _ = run(capsys, "inspect", folder, "--override", "num_heads=3", "--depth", "0")
     assert "overridden" in out
+
+
+def test_the_advice_for_a_table_of_another_size_is_followed(folder, tmp_path):
+    wrong = shutil.copytree(folder, tmp_path / "wrong")
+    config = json.loads((wrong / "config.json").read_text())
+    (wrong / "config.json").write_text(json.dumps({**config, "image_size": 30}))
+    said = r"image_size = 30x30 \(config.json\).*; give --override image_size=15x15$"
+    with pytest.raises(WeightsError, match=said):
+        read_checkpoint(wrong)
+    again = read_checkpoint(wrong, override={"image_size": [15, 15]})
+    assert again.config == read_checkpoint(folder).config
 
 
 def test_tensors_are_not_overridden(folder, tmp_path):

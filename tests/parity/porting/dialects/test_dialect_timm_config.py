@@ -180,7 +180,11 @@ def test_no_architecture_hides_an_argument_that_another_pool_would_show():
         ({"model_args": {"patch_size": 0}}, "arguments that do not fit together"),
         ({"model_args": []}, None),
         ({"model_args": [1]}, "model_args = .1. is not an object"),
-        ({"model_args": {"img_size": 224}}, "position table has 7 rows, the image 196 patches"),
+        (
+            {"model_args": {"img_size": 224}},
+            "position table has 7 rows, the image 196 patches by image_size = 224x224"
+            r" \(config.json.*; give --override image_size=HxW",
+        ),
         ({"model_args": {"embed_dim": 64}}, r"hidden_size = 48 \(shapes\), but 64 \(config.json"),
         ({"pretrained_cfg": "tiny"}, "pretrained_cfg = 'tiny' is not an object"),
         (
