@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from parity.porting.dialects.dialect import Dialect
-from parity.porting.dialects.recognise import Model
 from parity.porting.dialects.table import REST, Bound, Table, bind_ours, bind_theirs
 from parity.porting.formats.base import Stored
 from vit_config import ConfigError, ViTConfig, WeightsError
 from vit_config.errors import OtherModelError
+
+if TYPE_CHECKING:
+    from parity.porting.dialects.recognise import Model
 
 
 class Matched(NamedTuple):
@@ -40,37 +42,40 @@ def bind(dialect: Dialect, cfg: ViTConfig, names: Iterable[str]) -> list[Bound]:
     return bound
 
 
+def unknown(dialect: Dialect, tensors: Mapping[str, Stored]) -> list[str]:
+    """Return the names that no row of a dialect's table takes, without those that it leaves out."""
+    return [name for name in _bind(dialect, tensors)[1] if not _is_ignored(name, dialect)]
+
+
 def match(found: Model) -> Matched:
     """Match every tensor of a model with a row of its dialect's table.
 
     Raises:
         WeightsError: a tensor is unknown to this dialect, or only another kind of model has it.
     """
-    bound, left = _bind(found)
+    bound, left = _bind(found.dialect, found.tensors)
     for name in left:
         for pattern, what in found.dialect.foreign.items():
             if fnmatch.fnmatchcase(name, pattern):
                 raise OtherModelError(f"{name} is of {what}; that is not converted")
     ignored = [name for name in left if _is_ignored(name, found.dialect)]
-    if unknown := [name for name in left if name not in ignored]:
-        raise WeightsError(
-            f"{len(unknown)} tensors are unknown to {found.dialect.name}: {some(unknown)}"
-        )
+    if others := [name for name in left if name not in ignored]:
+        raise WeightsError(f"{len(others)} tensors are unknown to {found.dialect.name}: {some(others)}")
     tensors = {name: stored for name, stored in found.tensors.items() if name not in ignored}
     return Matched(bound, tensors, tuple(ignored))
 
 
-def _bind(found: Model) -> tuple[list[Bound], list[str]]:
+def _bind(dialect: Dialect, tensors: Mapping[str, Stored]) -> tuple[list[Bound], list[str]]:
     """Match tensors with the table that leaves the fewest over; return rows and names left over."""
-    shapes = {name: stored.shape for name, stored in found.tensors.items()}
+    shapes = {name: stored.shape for name, stored in tensors.items()}
 
     def try_table(table: Table) -> tuple[list[Bound], list[str]]:
         bound, left = bind_theirs(table, shapes)
         return bound, left
 
-    bound, left = min(map(try_table, found.dialect.tables), key=lambda result: len(result[1]))
+    bound, left = min(map(try_table, dialect.tables), key=lambda result: len(result[1]))
     # a table's last row may take every tensor, also those to ignore or refuse
-    ignored = (*found.dialect.ignored, *found.dialect.foreign)
+    ignored = (*dialect.ignored, *dialect.foreign)
     out = [one for one in bound if one.row.ours == REST.ours and _matches(one.theirs[0], ignored)]
     return [one for one in bound if one not in out], [*left, *(one.theirs[0] for one in out)]
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from parity.porting.dialects.dialect import Dialect
+from parity.porting.dialects.matching import some, unknown
 from parity.porting.dialects.quantised import dequantised
 from parity.porting.dialects.strangers import stranger
 from parity.porting.dialects.table import REST, bind_theirs
@@ -84,7 +85,7 @@ def find(
     if not found:
         other = part is None and opened.container.tensors
         refused = OtherModelError if other else WeightsError
-        raise refused(f"{opened.path}: {_refusal(opened, dialects, part, every)}")
+        raise refused(f"{opened.path}: {_refusal(opened, dialects, part, every, asked)}")
     if len(found) > 1:
         raise UnstatedError(
             f"{opened.path}: holds several models, {_listed(found)};"
@@ -263,23 +264,31 @@ def _tops(opened: Opened) -> list[str]:
 
 
 def _nearest(tensors: Mapping[str, Stored], dialects: Sequence[Dialect]) -> str:
-    """Say which dialect's tensors are all there, without its wrapper or beside others."""
+    """Say which dialect's tensors are all there, without its wrapper or beside others.
+
+    The dialect is advised only if it knows all tensors.
+    """
     for each in dialects:
         if each.wrapper and marked(each, each.within_body(tensors)):
             return (
                 f"its tensors are named as those of {each.title}, but not under {each.wrapper!r};"
                 f" give --dialect {each.name} if that is what it is"
             )
+    near = []
     for each in dialects:
         own = each.within_body(tensors)
         names = [mark for mark in each.marks if not mark.startswith("!")]
-        beside = [mark[1:] for mark in each.marks if mark.startswith("!") and _is_there(mark[1:], own)]
+        marks = [one for mark in each.marks if mark.startswith("!") for one in mark[1:].split("|")]
+        beside = [one.partition(":")[0] for one in marks if _is_there(one, own)]
         if names and beside and all(_is_there(mark, own) for mark in names):
-            return (
-                f"its tensors are named as those of {each.title}, but for {', '.join(beside)};"
-                f" give --dialect {each.name} if that is what it is"
-            )
-    return ""
+            near.append((unknown(each, own), beside, each))
+    if not near:
+        return ""
+    left, beside, nearest = min(near, key=lambda each: len(each[0]))
+    said = f"its tensors are named as those of {nearest.title}, but for"
+    if left:
+        return f"{said} {some(list(dict.fromkeys([*beside, *left])))}"
+    return f"{said} {', '.join(beside)}; give --dialect {nearest.name} if that is what it is"
 
 
 def _listed(found: Sequence[Model]) -> str:
@@ -288,7 +297,11 @@ def _listed(found: Sequence[Model]) -> str:
 
 
 def _refusal(
-    opened: Opened, dialects: Sequence[Dialect], part: str | None, every: Sequence[Model]
+    opened: Opened,
+    dialects: Sequence[Dialect],
+    part: str | None,
+    every: Sequence[Model],
+    asked: bool,
 ) -> str:
     """Say why no model was found, as precisely as possible."""
     if not opened.container.tensors:
@@ -313,4 +326,5 @@ def _refusal(
     where = f" under {part!r}" if part else ""
     told = opened.sidecars.model_type
     of = f" (config.json says model_type = {told})" if told else ""
-    return f"no Vision Transformer of a known dialect{where}{of}; its tensors are {names} ..."
+    kind = " or ".join(each.title for each in dialects) if asked else "a known dialect"
+    return f"no Vision Transformer of {kind}{where}{of}; its tensors are {names} ..."

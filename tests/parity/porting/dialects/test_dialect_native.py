@@ -167,8 +167,8 @@ def test_heads_are_asked_for_and_what_is_said_is_taken(width, heads, tmp_path):
 
 def test_a_file_that_is_none_of_theirs(tmp_path):
     path = published(tmp_path / "theirs.pth", {"conv1.weight": torch.ones(3, 3)})
-    for name in ("deit", "deit3", "mae"):
-        with pytest.raises(WeightsError, match="no Vision Transformer of a known dialect"):
+    for name, title in (("deit", "DeiT"), ("deit3", "DeiT III"), ("mae", "MAE")):
+        with pytest.raises(WeightsError, match=f"no Vision Transformer of {title};"):
             read_checkpoint(path, dialect=name)
 
 

@@ -20,7 +20,7 @@ from parity.porting.verification.peers import import_timm
 from tests.support.convert_cases import arrays_of
 from tests.support.tiny import TINY
 from vit_config import ConfigError, WeightsError, preset
-from vit_config.errors import UnstatedError
+from vit_config.errors import OtherModelError, UnstatedError
 from vit_config.parameters import parameters
 
 import_timm()
@@ -266,6 +266,29 @@ def test_axes_of_one_length_are_of_the_library_that_the_user_names(state, tmp_pa
     odd = of_kind("npz", {**state, PATCHES: torch.ones(30, 6, 6, 6)}, tmp_path)
     found = read_checkpoint(odd, given={**GIVEN, "block": "pre_norm"}, dialect="timm").config
     assert (found.in_channels, found.patch_size) == (6, (6, 6))
+
+
+@pytest.mark.parametrize(
+    ("name", "entries", "there"),
+    [
+        ("Yolos", {"num_detection_tokens": 3, "image_size": (12, 12)}, "embeddings.detection_tokens"),
+        ("XCLIPVision", {"mit_num_attention_heads": 3}, "embeddings.class_embedding"),
+    ],
+)
+def test_no_dialect_is_advised_that_lacks_some_of_the_tensors(name, entries, there, tmp_path):
+    config = getattr(transformers, f"{name}Config")(**{**SIZES, **entries})
+    getattr(transformers, f"{name}Model")(config).save_pretrained(tmp_path)
+    with pytest.raises(OtherModelError, match=rf"named as those of .*, but for [^|]*{there}") as caught:
+        read_checkpoint(tmp_path)
+    assert "--dialect" not in str(caught.value)
+
+
+def test_a_dialect_that_the_user_names_is_named_in_the_refusal(state, tmp_path):
+    torch.save(state, tmp_path / "timm.pth")
+    with pytest.raises(
+        WeightsError, match="no Vision Transformer of transformers' ViT; its tensors are"
+    ):
+        read_checkpoint(tmp_path / "timm.pth", dialect="hf-vit")
 
 
 def test_half_a_rope_leaves_the_rest_open(state, tmp_path):
