@@ -7,6 +7,7 @@ from parity.porting.dialects.matching import Matched, match
 from parity.porting.dialects.recognise import Model, find
 from parity.porting.opened import Opened
 from vit_config import WeightsError
+from vit_config.errors import OtherModelError
 
 
 def find_model(opened: Opened, name: str | None, part: str | None) -> Model:
@@ -34,11 +35,17 @@ def match_model(opened: Opened, found: Model) -> Matched:
     Raises:
         WeightsError: the dialect does not know a tensor; or config.json states another model, and the
             user did not name the dialect.
+        OtherModelError: it does not, and config.json says that the weights are quantised.
     """
     other = "" if found.asked else opened.sidecars.contradiction(found.dialect)
     try:
         matched = match(found)
     except WeightsError as error:
+        if method := opened.sidecars.quantiser:
+            raise OtherModelError(
+                f"config.json says that it is quantised by {method}; save what model.dequantize()"
+                f" returns, or take the weights it was made of ({error})"
+            ) from None
         raise WeightsError(f"{other}, and {error}" if other else str(error)) from None
     if other:
         raise WeightsError(f"{other}; give --dialect {found.dialect.name} if that is what it is")

@@ -86,6 +86,14 @@ class Sidecars:
         told = config.get("model_type") if isinstance(config, dict) else None
         return told if isinstance(told, str) else ""
 
+    @property
+    def quantiser(self) -> str:
+        """What quantised the weights by transformers' config.json; empty if it says nothing of it."""
+        config = self.contents.get(CONFIG)
+        how = config.get("quantization_config") if isinstance(config, dict) else None
+        told = how.get("quant_method") if isinstance(how, dict) else None
+        return told if isinstance(told, str) else ""
+
     def contradiction(self, dialect: Dialect) -> str:
         """Say that config.json names another model type than the dialect's; empty if it does not."""
         told, known = self.model_type, getattr(dialect.settings, "model_types", ())

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from parity.cli import main
 from parity.porting.checkpoint import read_checkpoint
@@ -281,6 +281,24 @@ def test_no_dialect_is_advised_that_lacks_some_of_the_tensors(name, entries, the
     with pytest.raises(OtherModelError, match=rf"named as those of .*, but for [^|]*{there}") as caught:
         read_checkpoint(tmp_path)
     assert "--dialect" not in str(caught.value)
+
+
+def test_a_quantiser_that_only_the_config_names_is_named(tmp_path):
+    """Its tensors have names and types of its own, of which no pattern has to know."""
+    config = transformers.ViTConfig(**SIZES)
+    transformers.ViTModel(config, add_pooling_layer=False).save_pretrained(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    state = load_file(weights)
+    name = "encoder.layer.1.output.dense.weight"
+    state[f"{name}_packed"] = state.pop(name)[:, ::4].to(torch.int32)
+    save_file(state, weights, metadata={"format": "pt"})
+    path = tmp_path / "config.json"
+    told = {**json.loads(path.read_text()), "quantization_config": {"quant_method": "packed-in-fours"}}
+    path.write_text(json.dumps(told))
+    with pytest.raises(
+        OtherModelError, match=r"config.json says that it is quantised by packed-in-fours; save what"
+    ):
+        read_checkpoint(tmp_path)
 
 
 def test_a_dialect_that_the_user_names_is_named_in_the_refusal(state, tmp_path):
