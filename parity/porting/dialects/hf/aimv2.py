@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from parity.porting.dialects.dialect import ANY, Dialect, by_code
-from parity.porting.dialects.hf.clip import KEYS
+from parity.porting.dialects.hf.clip import KEYS, TEXT
 from parity.porting.dialects.hf.config import HfSettings, oblong
 from parity.porting.dialects.hf.keys import Key, sizes
 from parity.porting.dialects.hf.siglip import TOKENS_ALONE, no_head
@@ -68,7 +68,7 @@ DIALECTS = (
             processor="CLIPImageProcessor",
         ),
         square="Aimv2VisionEmbeddings: num_patches = (image_size // patch_size) ** 2",
-        ignored=("head.*", "embeddings.position_ids"),
+        ignored=("head.*", "visual_projection.*", *TEXT),
         body="vision_model.",
         note=TOKENS_ALONE,
     ),

@@ -14,7 +14,7 @@ from parity.porting.dialects.dialect import ANY, Dialect, by_code
 from parity.porting.dialects.hf.config import HfSettings, oblong
 from parity.porting.dialects.hf.keys import ACTS, Key, sizes
 from parity.porting.dialects.hf.vit import RESIZED
-from parity.porting.dialects.table import Table, apart, layer, row
+from parity.porting.dialects.table import Table, apart, layer, respelled, row
 from vit_config import ViTConfig
 
 BLOCK = "encoder.layers.{i}"
@@ -42,8 +42,10 @@ ENCODER = (
     *layer("norm_pre", "pre_layrnorm"),  # the library's own spelling
     *BLOCKS,
 )
-CAN = {"norm_eps": ANY, "act": tuple(ACTS.values()), "patch_bias": (False,), "pre_norm": (True,)}
 NORM = "post_layernorm"
+VISION = (*ENCODER, *layer("norm", NORM), *layer("head", "visual_projection"))
+"""AltCLIP's, saved with its text tower by version 5, has its blocks under ``encoder.layer``."""
+CAN = {"norm_eps": ANY, "act": tuple(ACTS.values()), "patch_bias": (False,), "pre_norm": (True,)}
 RELATIVES = ("altclip", "chinese_clip", "clipseg", "metaclip_2")
 """Models whose image tower is a copy of CLIP's code, with the defaults of its config."""
 
@@ -91,7 +93,7 @@ DIALECTS = (
     _dialect(
         "hf-clip-vision",
         "transformers' CLIP",
-        tables=((*ENCODER, *layer("norm", NORM), *layer("head", "visual_projection")),),
+        tables=(VISION, respelled(VISION, {"encoder.layers.": "encoder.layer."})),
         marks=("embeddings.class_embedding", "pre_layrnorm.weight", "!classifier.weight"),
         can={"head_bias": lambda cfg: (False,) if cfg.num_classes else (True,)},
         limits=_limits,

@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from parity.porting.checkpoint import read_checkpoint
-from tests.support.dialect_proof import prove
+from parity.porting.conversion import convert
+from tests.support.dialect_proof import images_for, prove, twin_logits
 from tests.support.hf_models import MLP, SQUARE, build, outputs, reload, save, transformers
+from tests.support.tiny import error
 from vit_config import ConfigError
 from vit_config.errors import OtherModelError
 
@@ -110,6 +112,22 @@ def test_relatives_of_clip(name, tmp_path):
     model = build(f"{kind}VisionModel", f"{kind}VisionConfig", **TOWER)
     saved = save(model, tmp_path / "saved")
     prove(saved, outputs(model, pooled), to="hf-clip-vision", out=tmp_path / "back")
+
+
+TEXT = {"vocab_size": 50, "hidden_size": 20, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "intermediate_size": 12}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "pick"), [("AltCLIP", pooled), ("Aimv2", mean)])
+def test_a_tower_is_read_beside_its_text_tower(kind, pick, tmp_path, wide):
+    """As the library saves both: AltCLIP's blocks under ``encoder.layer``, AIMv2's with a head."""
+    entries = {"vision_config": TOWER, "text_config": TEXT, "projection_dim": 8}
+    model = build(f"{kind}Model", f"{kind}Config", **entries)
+    saved, own = save(model, tmp_path / "saved"), tmp_path / "own.safetensors"
+    images = images_for(convert(saved, to="parity", out=own, num_classes=0).config)
+    expected = outputs(model.vision_model, pick)(images)
+    for name, logits in twin_logits(own, images).items():
+        assert error(logits, expected) <= 1e-12, name
 
 
 def test_what_no_schema_says_is_refused(tmp_path):
