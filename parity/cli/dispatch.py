@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 
 from parity.cli.support.advice import command_at_hand, here
 from vit_config.errors import USER_ERRORS, one_line
@@ -83,7 +84,9 @@ def _main(argv: list[str]) -> int:
         return 0
     command = OTHER_NAMES.get(argv[0], argv[0])
     if command not in COMMANDS:
-        complain(f"parity: no command {command!r}; the commands are {', '.join(COMMANDS)}")
+        near = get_close_matches(command, COMMANDS, 1)
+        hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}"
+        complain(f"parity: no command {command!r}; {hint}")
         return 2
     return run(command, argv[1:])
 

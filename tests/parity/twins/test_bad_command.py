@@ -176,11 +176,14 @@ def test_a_command_has_its_other_names_yet(name, capsys):
     assert said[0].err.startswith("parity diff: nowhere.py")
 
 
-def test_an_unknown_command_lists_the_commands(capsys):
-    assert main(["chek"]) == 2
+@pytest.mark.parametrize(
+    ("command", "hint"), [("chek", "did you mean check?"), ("ckpt/", "the commands are check")]
+)
+def test_an_unknown_command_names_the_nearest_or_all(capsys, command, hint):
+    assert main([command]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith("parity: no command 'chek'; the commands are check")
+    assert err.startswith(f"parity: no command {command!r}; {hint}")
     assert err.count("\n") == 1
 
 
