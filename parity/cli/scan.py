@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -57,6 +57,7 @@ def main(argv: list[str], prog: str = "parity scan") -> int:
         raise ConfigError(f"expected one folder, got {len(arguments.folder)}; {prog} --help explains")
     if arguments.out is not None:
         check_writable(arguments.out)
+        _refuse_other(arguments.out)
     console = screen(120, highlight=False)
     with Waiting("looking for checkpoints") as waiting:
         result = scan(arguments.folder[0], manifest=arguments.out, told=waiting.now)
@@ -65,6 +66,20 @@ def main(argv: list[str], prog: str = "parity scan") -> int:
     _print(console, result)
     done = result.manifest.count("ready") + result.manifest.count("other")
     return 0 if done == len(result.manifest.checkpoints) else 1
+
+
+def _refuse_other(path: Path) -> None:
+    """Refuse to replace a file that is no list of checkpoints. ConfigError: it is another one."""
+    from vit_config.files.foreign import parse_json, read_text
+
+    told: Any = {"checkpoints": []}
+    if path.exists():
+        try:
+            told = parse_json(read_text(path))
+        except (OSError, ValueError, RecursionError):
+            told = None
+    if not isinstance(told, dict) or "checkpoints" not in told:
+        raise ConfigError(f"{path}: already exists and lists no checkpoints; give another path")
 
 
 def _print(console: Console, result: Scan) -> None:

@@ -23,6 +23,7 @@ from tyro.constructors import ConstructorRegistry
 
 from parity.cli.support import flag_rules
 from parity.cli.support.advice import offer
+from parity.cli.support.kept import refuse_lost
 from vit_config import ConfigError
 
 
@@ -41,7 +42,7 @@ def parse(
         options: as `tyro.cli` takes.
 
     Raises:
-        ConfigError: an unknown flag, or a value that is not valid.
+        ConfigError: an unknown flag, a value that is not valid, or a report in place of what is read.
         SystemExit: after printing help.
     """
 
@@ -53,7 +54,7 @@ def parse(
 
     offer(flags_of(kind), argv)
     with events.on_parse_error(refuse):
-        return tyro.cli(
+        made = tyro.cli(
             kind,
             args=_gathered(kind, argv),
             prog=prog,
@@ -61,6 +62,8 @@ def parse(
             registry=registry,
             **options,
         )
+    refuse_lost(made)
+    return made
 
 
 def _gathered(kind: type, argv: Sequence[str]) -> list[str]:
