@@ -20,9 +20,9 @@ from parity.verifier.programs.jaxprs.mesh import Devices
 from parity.verifier.programs.jaxprs.sharded import OnEach
 from parity.verifier.programs.operation import Operation, Ref
 from parity.verifier.programs.program import Program
-from parity.verifier.search.meeting import meet, noise, reach
+from parity.verifier.search.meeting import meet, noise, unmet
 from parity.verifier.search.places import Search
-from parity.verifier.search.region import Found, Region, distance
+from parity.verifier.search.region import Gap, Region, distance
 
 LEFT_OUT, TWICE, SUM, MEAN = "collective left out", "collective twice", "sum for mean", "mean for sum"
 _SUMS = {"psum": "psum", "reduce_scatter": "psum_scatter"}
@@ -39,24 +39,23 @@ class _Exchange:
     message: str
 
 
-def collective_faults(search: Search) -> Iterator[tuple[Found, str, str]]:
+def collective_faults(search: Search) -> Iterator[tuple[Gap, str, str]]:
     """Yield B's wrong collectives, each with its name and a sentence; each is repaired in the search."""
     while unequal := search.unequal():
-        found = _next(search, unequal)
-        if found is None:
+        fault = _next(search, unequal)
+        if fault is None:
             return
-        yield found
+        yield fault
 
 
-def _next(search: Search, unequal: list[tuple[int, int]]) -> tuple[Found, str, str] | None:
+def _next(search: Search, unequal: list[tuple[int, int]]) -> tuple[Gap, str, str] | None:
     a, b = search.a, search.b
     devices = _devices(b)
     if devices is None:
         return None
     met = meet(b.operations, search.index)
     roots = {y for _, y in unequal}
-    reached = reach(b, roots, (set(met) | noise(b)) - roots)
-    for y in sorted(reached):
+    for y in sorted(unmet(b, roots, (set(met) | noise(b)) - roots)):
         op = b.operations[y]
         if not isinstance(op.run, OnEach | Collective) or op.mark is None or op.dtype[:3] != "flo":
             continue
@@ -74,22 +73,22 @@ def _next(search: Search, unequal: list[tuple[int, int]]) -> tuple[Found, str, s
             x = partners[0].index
             computed = exchange.cause == LEFT_OUT and a.operations[x].run is not None
             region_a, region_b = Region(a, x, [x] if computed else []), Region(b, y, [y], readers)
-            found = Found(region_a, region_b, exchange.value, own, repaired=fed)
-            return found, exchange.cause, exchange.message
+            gap = Gap(region_a, region_b, exchange.value, own, repaired=fed)
+            return gap, exchange.cause, exchange.message
     return None
 
 
 def _readers(program: Program, index: int) -> list[int]:
     """Return the operations that compute with a value, skipping those that leave its numbers alone."""
-    consumers, found, stack = program.consumers(), [], [index]
+    consumers, readers, stack = program.consumers(), [], [index]
     mark = program.operations[index].mark
     while stack:
         for each in consumers[stack.pop()]:
             if np.array_equal(program.operations[each].mark, mark):  # type: ignore[arg-type]
                 stack.append(each)
             else:
-                found.append(each)
-    return sorted(found)
+                readers.append(each)
+    return sorted(readers)
 
 
 def _devices(program: Program) -> Devices | None:

@@ -125,5 +125,5 @@ def skeleton(name: str) -> str:
 
 def block(name: str) -> int | None:
     """Return the first number in a name."""
-    found = re.search(r"\d+", name)
-    return int(found[0]) if found else None
+    number = re.search(r"\d+", name)
+    return int(number[0]) if number else None

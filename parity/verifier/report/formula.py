@@ -121,5 +121,5 @@ def _is_written_by(program: Program, op: Operation) -> bool:
 
 def lines(program: Program, indices: Collection[int]) -> list[Source]:
     """Return the distinct source lines of operations, in the order in which they ran."""
-    found = (program.operations[each].source for each in sorted(indices))
-    return list(dict.fromkeys(each for each in found if each is not None))
+    sources = (program.operations[each].source for each in sorted(indices))
+    return list(dict.fromkeys(each for each in sources if each is not None))

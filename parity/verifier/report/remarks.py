@@ -9,7 +9,7 @@ from parity.verifier.programs.program import Program
 
 def remarks(a: Program, b: Program) -> tuple[str, ...]:
     """Return the remarks on each side, as "A: ..."."""
-    found = []
+    lines = []
     for side in (a, b):
         notes = list(side.notes)
         if side.draws:
@@ -24,8 +24,8 @@ def remarks(a: Program, b: Program) -> tuple[str, ...]:
             if missing:
                 size = side.operations[index].size
                 notes.append(f"{path or 'its output'} has {missing} NaN among {size} numbers")
-        found += [f"{side.name}: {note}" for note in dict.fromkeys(notes)]
-    return tuple(found)
+        lines += [f"{side.name}: {note}" for note in dict.fromkeys(notes)]
+    return tuple(lines)
 
 
 def _numbers(side: Program, index: int) -> np.ndarray:

@@ -72,7 +72,7 @@ def _result(each: Finding, report: Report, rules: list[str], root: Path) -> dict
     formulas = "".join(
         f" {name}: {part.formula}." for name, part in (("A", each.a), ("B", each.b)) if part.formula
     )
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "ruleId": each.rule,
         "ruleIndex": rules.index(each.rule),
         "level": each.level,
@@ -81,21 +81,21 @@ def _result(each: Finding, report: Report, rules: list[str], root: Path) -> dict
         "properties": {"error": _number(each.error), "limit": _number(each.limit), "times": each.times},
     }
     if locations := _locations(each.b, report.b, root):
-        found["locations"] = locations
+        result["locations"] = locations
     related = _locations(each.a, report.a, root)
     for number, location in enumerate(related):
         location["id"] = number
         location["message"] = {"text": f"{report.a} (A)"}
-    return found | ({"relatedLocations": related} if related else {})
+    return result | ({"relatedLocations": related} if related else {})
 
 
 def _locations(part: PlaceSide, side: str, root: Path) -> list[dict[str, Any]]:
     module = part.module or side
     logical = [{"fullyQualifiedName": module, "kind": "module"}]
-    found = [
+    locations = [
         {"physicalLocation": _physical(line, root), "logicalLocations": logical} for line in part.lines
     ]
-    return found or ([{"logicalLocations": logical}] if part.module else [])
+    return locations or ([{"logicalLocations": logical}] if part.module else [])
 
 
 def _physical(line: Line, root: Path) -> dict[str, Any]:

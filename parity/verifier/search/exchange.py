@@ -9,18 +9,19 @@ import numpy as np
 
 from parity.measure.nearness import LEAST, MOST
 from parity.verifier.programs.operation import Operation
+from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Found, Region, distance
+from parity.verifier.search.region import Gap, Region, distance
 
 
-def is_a(found: Found, value: Any) -> bool:
+def is_a(gap: Gap, value: Any) -> bool:
     """Return whether a value is A's, far closer than B's own is; None is no value."""
-    return value is not None and closer(found.value, value, found.error)
+    return value is not None and closer(gap.value, value, gap.error)
 
 
-def is_b(found: Found, value: Any) -> bool:
+def is_b(gap: Gap, value: Any) -> bool:
     """Return whether a value is B's own, far closer than A's is."""
-    return closer(found.instead, value, found.error)
+    return closer(gap.own, value, gap.error)
 
 
 def closer(wanted: np.ndarray, value: Any, error: float) -> bool:
@@ -28,6 +29,14 @@ def closer(wanted: np.ndarray, value: Any, error: float) -> bool:
     value = np.asarray(value)
     limit = min(MOST.norm, max(1e-4 * error, LEAST.norm), error / 4)
     return value.shape == np.shape(wanted) and distance(wanted, value) <= limit
+
+
+def closer_moved(wanted: np.ndarray, value: Any, error: float) -> bool:
+    """Return whether a value is the wanted one in some layout; None is no value."""
+    if value is None:
+        return False
+    layouts = arrangements(np.asarray(value), np.shape(wanted))
+    return any(closer(wanted, each, error) for each in layouts)
 
 
 def rerun(

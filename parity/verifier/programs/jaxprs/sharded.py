@@ -115,14 +115,14 @@ def collective(recorder: Any, eqn: Any, operands: list[Any], line: Source | None
     if params.get("axis_index_groups") is not None:
         raise InputError(f"{line or name}: {name} over groups of devices cannot be recorded")
     run = Collective(known, dict(params), devices, axes)
-    found = []
+    results = []
     for each in operands:
         if not hasattr(each, "index"):
             each = replicated(recorder, each)
         op = Operation(-1, known, (each,), run, "operation", f"over {', '.join(axes)}", line, module,
                        scope, extra={"axes": axes})  # fmt: skip
-        found.append(recorder.add(op, run([_value(each)])))
-    return found
+        results.append(recorder.add(op, run([_value(each)])))
+    return results
 
 
 def replicated(recorder: Any, each: Any) -> Any:
