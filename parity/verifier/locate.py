@@ -27,7 +27,7 @@ from parity.verifier.report.parts import part_of
 from parity.verifier.report.remarks import all_missing, remarks
 from parity.verifier.search.digits import loses_digits, lost_digits
 from parity.verifier.search.inputs import check_inputs
-from parity.verifier.search.meeting import Index, is_weak, meet
+from parity.verifier.search.meeting import Index, is_weak, meet, unmet
 from parity.verifier.search.nearness import measure
 from parity.verifier.search.origin import origin
 from parity.verifier.search.pairing import pair_outputs
@@ -142,13 +142,8 @@ def _counts(
     met: dict[int, list[int]],
 ) -> Counts:
     comparable = [op for op in b.operations if op.run is not None and not is_weak(op) and op.size]
-    used: set[int] = set()
-    stack = [y for _, y in pairs]
-    while stack:
-        index = stack.pop()
-        if index not in used:
-            used.add(index)
-            stack += b.operations[index].inputs
+    ends = {y for _, y in pairs}
+    used = ends.union(*(b.operations[i].inputs for i in unmet(b, ends, set())))
     leaves = [op for op in b.operations if op.kind == "parameter"]
     return Counts(
         outputs=len(pairs),

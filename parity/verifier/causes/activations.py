@@ -33,12 +33,12 @@ def _erf(x: np.ndarray, held: Numbers) -> np.ndarray:
     return np.vectorize(erf, otypes=[float])(x * held(np.sqrt(0.5)))
 
 
-def _sigmoid(x: np.ndarray, _: Numbers | None = None) -> np.ndarray:
+def _sigmoid(x: np.ndarray, _: Numbers) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
 
 def _quick(x: np.ndarray, held: Numbers) -> np.ndarray:
-    return _sigmoid(held(1.702) * x)
+    return _sigmoid(held(1.702) * x, held)
 
 
 PARTS: dict[str, Function] = {
@@ -54,7 +54,7 @@ ACTIVATIONS: dict[str, Function] = {
     "gelu": lambda x, held: x * 0.5 * (1 + _erf(x, held)),
     "gelu, tanh": lambda x, held: x * 0.5 * (1 + _gelu_tanh(x, held)),
     "quick gelu": lambda x, held: x * _quick(x, held),
-    "silu": lambda x, _: x * _sigmoid(x),
+    "silu": lambda x, held: x * _sigmoid(x, held),
     "relu": lambda x, _: np.maximum(x, 0),
     "relu squared": lambda x, _: np.maximum(x, 0) ** 2,
     "tanh": lambda x, _: np.tanh(x),

@@ -6,10 +6,9 @@ import numpy as np
 
 from parity.verifier.causes.cause import Said
 from parity.verifier.causes.numbers import SMALL
-from parity.verifier.programs.fingerprint import LEAST, MOST
 from parity.verifier.programs.operation import Operation, Ref
 from parity.verifier.programs.program import Program
-from parity.verifier.search.exchange import upstream, where
+from parity.verifier.search.exchange import from_input, upstream, where
 from parity.verifier.search.region import Region
 
 _NO_NORM = frozenset(["matmul", "conv", "exp", "tanh", "erf", "erfc"])
@@ -45,8 +44,8 @@ def _number(program: Program, op: Operation) -> float | None:
     numbers = [float(np.ravel(n)[0]) for n in op.operands if not isinstance(n, Ref) and np.size(n) == 1]
     for each in map(program.maker, op.inputs):
         made = not each.inputs and each.kind in ("constant", "operation")
-        if made and each.mark is not None and each.mark[LEAST] == each.mark[MOST]:
-            numbers.append(float(each.mark[LEAST]))
+        if made and each.number is not None:
+            numbers.append(each.number)
     return numbers[0] if len(numbers) == 1 and len(op.operands) == 2 else None
 
 
@@ -81,18 +80,10 @@ def _one(region: Region, side: str, op: Operation, start: int) -> Said:
         return name, f"only {side} has {op.name} {base.label}"
     what = "factor"
     if sums:
-        own = base.index in {start, *upstream(region, start)} and _from_input(region, base)
+        own = base.index in {start, *upstream(region, start)} and from_input(region, base.index)
         what = "residual" if own else "term"
     return (f"one {what} too many" if too_many else f"{what} left out"), (
         f"only {side} {'adds' if sums else 'multiplies by'} the value of {where(base)}"
-    )
-
-
-def _from_input(region: Region, op: Operation) -> bool:
-    """Return whether a value depends on an input: a table of positions that each layer adds does not."""
-    program = region.program
-    return op.kind == "input" or any(
-        program.operations[i].kind == "input" for i in upstream(region, op.index)
     )
 
 

@@ -3,7 +3,7 @@ judged on its own, and the place is named where both have one cause."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 
 import numpy as np
@@ -53,8 +53,11 @@ def _operands(gap: Gap) -> list[Gap] | None:
     if not inside_a.issuperset(a.inputs) or not inside_b.issuperset(b.inputs):
         return None
     pairs = list(zip(a.inputs, b.inputs, strict=True))
-    choices = [list(islice(_arrangements(gap, x, y), MOST_LAYOUTS)) for x, y in pairs]
-    own = gap.b.program.values(b.inputs)
+    of_a, own = gap.a.program.values(a.inputs), gap.b.program.values(b.inputs)
+    shapes = {y: gap.b.program.operations[y].shape for y in b.inputs}
+    choices = [
+        list(islice(arrangements(np.asarray(of_a[x]), shapes[y]), MOST_LAYOUTS)) for x, y in pairs
+    ]
     for left in choices[0]:
         for right in choices[1]:
             given = dict(zip(b.inputs, (left, right), strict=True))
@@ -80,8 +83,3 @@ def _last(region: Region) -> Operation | None:
             return op if len(set(op.inputs)) == len(op.operands) == 2 else None
         index = op.inputs[0]
     return None
-
-
-def _arrangements(gap: Gap, x: int, y: int) -> Iterator[np.ndarray]:
-    value = np.asarray(gap.a.program.values([x])[x])
-    return arrangements(value, gap.b.program.operations[y].shape)

@@ -6,8 +6,6 @@ import numpy as np
 
 from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.causes.numbers import slots
-from parity.verifier.programs.fingerprint import LEAST, MOST
-from parity.verifier.programs.operation import Operation
 from parity.verifier.search.exchange import closer, outside
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Gap, Region, distance
@@ -28,11 +26,6 @@ def ratio_of(gap: Gap) -> float | None:
     ratio = float(np.vdot(a, b).real / np.vdot(a, a).real) if a.any() else 0.0
     once = abs(ratio - 1) <= EXACT
     return ratio if ratio and not once and distance(a, b / ratio) <= EXACT else None
-
-
-def is_multiple(gap: Gap) -> bool:
-    """Return whether B's value is a multiple of A's, but not equal."""
-    return ratio_of(gap) is not None
 
 
 def judge(gap: Gap, _: Index) -> Said | None:
@@ -80,13 +73,8 @@ def _scales(region: Region) -> list[float]:
     scales = [slot.value for slot in slots(region) if slot.operation.name in ("mul", "div")]
     ops = (program.operations[i] for i in region.operations)
     read = (program.operations[i] for op in ops if op.name in ("mul", "div") for i in op.inputs)
-    scales += [each.mark[LEAST] for each in read if each.mark is not None and is_number(each)]
+    scales += [each.number for each in read if each.number is not None]
     return [float(each) for each in scales if np.size(each) == 1]
-
-
-def is_number(op: Operation) -> bool:
-    """Return whether a value is one number, in each of its places."""
-    return op.mark is not None and bool(op.mark[LEAST] == op.mark[MOST])
 
 
 def _is_product(numbers: list[float], ratio: float) -> bool:

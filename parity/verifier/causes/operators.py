@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.programs.operation import Operation
-from parity.verifier.search.exchange import computing, is_a, rerun
+from parity.verifier.search.exchange import computing, is_a, layouts_of, rerun
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Gap, Region, distance
@@ -62,14 +61,7 @@ def _in_order(gap: Gap, a: int, b: int) -> bool:
 
 def _fits(gap: Gap, a: Operation, b: Operation) -> bool:
     value = gap.a.program.values([a.index])[a.index]
-    return any(is_a(gap, rerun(gap.b, given={b.index: each})) for each in _arrangements(value, b.shape))
-
-
-def _arrangements(value: Any, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
-    value = np.asarray(value)
-    yield value
-    if value.size == np.prod(shape):
-        yield from arrangements(value, shape)
+    return any(is_a(gap, rerun(gap.b, given={b.index: each})) for each in layouts_of(value, b.shape))
 
 
 def _name(a: Operation, b: Operation) -> Said:

@@ -9,18 +9,27 @@ from typing import Any
 import numpy as np
 
 from parity.verifier.causes.cause import Cause, Said
-from parity.verifier.causes.factors import is_multiple
-from parity.verifier.programs.fingerprint import LEAST, MOST
+from parity.verifier.causes.factors import ratio_of
 from parity.verifier.programs.operation import Operation, Ref
 from parity.verifier.search.constants import constants_of
-from parity.verifier.search.exchange import computing, is_a, is_b, outside, rerun, upstream, where
-from parity.verifier.search.layouts import arrangements
+from parity.verifier.search.exchange import (
+    closer_moved,
+    computing,
+    is_a,
+    layouts_of,
+    outside,
+    rerun,
+    upstream,
+    where,
+)
 from parity.verifier.search.meeting import Index, carried, is_weak
 from parity.verifier.search.region import Gap, Region, before_of, distance
 
 LARGEST = 24
 """Largest region, in operations, whose operands are exchanged."""
 MOST_TRIALS = 120
+MOST_LAYOUTS = 3
+"""Most layouts of a value that are tried as an operand."""
 LARGEST_TABLE = 1 << 22
 """Most elements of a value whose rows are compared."""
 
@@ -35,9 +44,9 @@ def other_value(gap: Gap, index: Index) -> Said | None:
     if a.kind == "parameter" or b.kind == "parameter" or (b.size == 1 and is_weak(b)):
         return None
     held = _held(gap.b, a, index)
-    if held is None or held.kind == "constant" or _is_number(b):
+    if held is None or held.kind == "constant" or (b.kind == "constant" and b.number is not None):
         return None
-    if where(b) == where(held) and is_multiple(gap):
+    if where(b) == where(held) and ratio_of(gap) is not None:
         return None  # what the line computes is scaled otherwise
     return "other value read", _instead("", b, held)
 
@@ -64,11 +73,6 @@ def _instead(reader: str, own: Operation, wanted: Operation) -> str:
     return f"{reader} reads {of_b} where A reads {of_a}" if reader else (
         f"the value of {of_b} where A reads that of {of_a}"
     )  # fmt: skip
-
-
-def _is_number(op: Operation) -> bool:
-    """Return whether a value is a constant that holds one number in each place."""
-    return op.kind == "constant" and op.mark is not None and op.mark[LEAST] == op.mark[MOST]
 
 
 def _held(region: Region, wanted: Operation, index: Index) -> Operation | None:
@@ -106,7 +110,7 @@ def operand(gap: Gap, index: Index) -> Said | None:
                 same = same or fixed.issuperset((old.index, other.index))
                 if same or tried >= MOST_TRIALS:
                     continue
-                for arrangement in _arrangements(value, old.shape):
+                for arrangement in islice(layouts_of(value, old.shape), MOST_LAYOUTS):
                     tried += 1
                     operands = (*op.operands[:position], arrangement, *op.operands[position + 1 :])
                     if is_a(gap, rerun(region, {op.index: replace(op, operands=operands)})):
@@ -129,11 +133,11 @@ def operand_of_a(gap: Gap, index: Index) -> Said | None:
         for own in before:
             if own.size != wanted.size or own.mark is None or index.meets(own) == index.meets(wanted):
                 continue
-            for arrangement in _arrangements(gap.b.program.values([own.index])[own.index], wanted.shape):
+            value = gap.b.program.values([own.index])[own.index]
+            for arrangement in islice(layouts_of(value, wanted.shape), MOST_LAYOUTS):
                 tried += 1
-                value = rerun(region, given={i: arrangement}) if tried < MOST_TRIALS else None
-                moved = () if value is None else arrangements(np.asarray(value), gap.own.shape)
-                if any(is_b(gap, each) for each in moved):
+                result = rerun(region, given={i: arrangement}) if tried < MOST_TRIALS else None
+                if closer_moved(gap.own, result, gap.error):
                     return "other value read", _instead("", own, _held(gap.b, wanted, index) or wanted)
     return None
 
@@ -149,13 +153,6 @@ def _wanted(gap: Gap, index: Index) -> list[tuple[Operation, Any]]:
         if held is not None:
             values.append((held, gap.a.program.values([i])[i]))
     return values[:8]
-
-
-def _arrangements(value: Any, shape: tuple[int, ...]) -> list[np.ndarray]:
-    value = np.asarray(value)
-    if value.size == np.prod(shape):
-        return list(islice(arrangements(value, shape), 3))
-    return [value]
 
 
 def row(gap: Gap, _: Index) -> Said | None:

@@ -19,6 +19,7 @@ from parity.verifier.programs.jaxprs.values import rounding_of
 from parity.verifier.programs.names import LAYOUT
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
+from parity.verifier.search.meeting import unmet
 from parity.verifier.search.region import distance
 
 PRODUCTS = frozenset(["matmul", "conv", "addmm", "baddbmm", "linear"])
@@ -64,14 +65,7 @@ class RoundedProgram:
         return max(errors, default=0.0)
 
     def _needed(self) -> list[int]:
-        needed: set[int] = set()
-        stack = [index for _, index in self.program.outputs]
-        while stack:
-            index = stack.pop()
-            if index not in needed:
-                needed.add(index)
-                stack += self.program.operations[index].inputs
-        return [i for i in sorted(needed) if self.program.operations[i].run is not None]
+        return sorted(unmet(self.program, (index for _, index in self.program.outputs), set()))
 
     def _loses(self, op: Operation) -> bool:
         if self.dtype == "tf32":

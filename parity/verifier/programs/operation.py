@@ -11,6 +11,8 @@ from typing import Any, Literal
 import numpy as np
 
 from parity.measure.nearness import LEAST, Nearness
+from parity.verifier.programs.fingerprint import LEAST as SMALLEST
+from parity.verifier.programs.fingerprint import MOST as LARGEST
 
 Kind = Literal["input", "parameter", "constant", "operation"]
 
@@ -87,6 +89,13 @@ class Operation:
 
     def __post_init__(self) -> None:
         self.inputs = [each.index for each in self.operands if isinstance(each, Ref)]
+
+    @property
+    def number(self) -> float | None:
+        """The number that all its finite elements are; None where they differ."""
+        if self.mark is None or self.mark[SMALLEST] != self.mark[LARGEST]:
+            return None
+        return float(self.mark[SMALLEST])
 
     @property
     def size(self) -> int:

@@ -97,17 +97,15 @@ class Program:
         self,
         wanted: Iterable[int],
         given: Mapping[int, Any] | None = None,
-        edges: Mapping[tuple[int, int], Any] | None = None,
     ) -> dict[int, Any]:
         """Compute the values of operations from those that are cached.
 
         Args:
             wanted: operations.
             given: patched values, by operation.
-            edges: patched values for one consumer of an operation alone, as {(read, reader): value}.
         """
-        given, edges, wanted = given or {}, edges or {}, list(wanted)
-        return self.run(self.plan(wanted, given, edges), wanted, given, edges)
+        given, wanted = given or {}, list(wanted)
+        return self.run(self.plan(wanted, given, ()), wanted, given, {})
 
     def plan(
         self, wanted: Iterable[int], given: Collection[int], edges: Collection[tuple[int, int]]
@@ -128,9 +126,7 @@ class Program:
             stack += [i for i in self.operations[index].inputs if (i, index) not in edges]
         steps: list[tuple[int, list[int]]] = []
         spared = final | set(given)
-        for index in sorted(
-            need, reverse=True
-        ):  # the first to read a value from behind is its last reader
+        for index in sorted(need, reverse=True):  # from behind, the first reader of a value is its last
             last = [i for i in dict.fromkeys(self.operations[index].inputs) if i not in spared]
             spared.update(last)
             steps.append((index, last))
@@ -143,7 +139,14 @@ class Program:
         given: Mapping[int, Any],
         edges: Mapping[tuple[int, int], Any],
     ) -> dict[int, Any]:
-        """Compute the values of operations as a plan says; see `values`."""
+        """Compute the values of operations as a plan says; see `values`.
+
+        Args:
+            plan: how to compute them.
+            wanted: operations.
+            given: patched values, by operation.
+            edges: patched values for one consumer of an operation alone, as {(read, reader): value}.
+        """
         known: dict[int, Any] = {**given, **{i: self.cache[i] for i in plan.cached}}
         for index, last in plan.steps:
             known[index] = self.apply(self.operations[index], known, edges)

@@ -44,18 +44,17 @@ class Alignment:
         return partner.path if partner else None
 
 
-def align(a: Trace, b: Trace, how: How | Path = "auto", step: int | None = None) -> Alignment:
-    """Pair the modules of two traces, and their inputs and outputs.
+def align(a: Trace, b: Trace, how: How | Path = "auto") -> Alignment:
+    """Pair the modules of two traces, and their inputs and outputs, as A's first step calls them.
 
     Args:
         how: see `HOW`; or a JSON file {module of A: module of B}.
-        step: the step whose calls are aligned; the first of A by default.
 
     Raises:
         ConfigError, MissingFileError: the map cannot be read, or names unknown modules.
         InputError: no modules correspond.
     """
-    step = min(a.steps, default=0) if step is None else step
+    step = min(a.steps, default=0)
     left, right = _calls(a, step), _calls(b, step)
     ordered = False
     if isinstance(how, Path):

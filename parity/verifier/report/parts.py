@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from parity.verifier.programs.fingerprint import LEAST, MOST
 from parity.verifier.programs.operation import Operation, Source
 from parity.verifier.programs.program import Program
 from parity.verifier.programs.sources import outside_of_frameworks
 from parity.verifier.report.comparison import Line, PlaceSide
 from parity.verifier.report.formula import Letters, formula, lines
+from parity.verifier.search.constants import constants_of
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Gap, Region
 
@@ -40,30 +40,22 @@ def part_of(
     traced = gap.traced and program is gap.b.program
     shown = _moves_before(program, end) if traced else _order_before(program, end) if order else []
     text = formula(program, end, {*operations, *shown}, letters, layout=order)
-    sources = lines(program, [i for i in [*shown, *operations] if _matters(program, i)])
+    sources = lines(program, [*shown, *operations])
     if region is gap.b:
         sources = [*_callers(gap, letters.index), *sources]
     if all(program.operations[i].is_layout for i in operations) and (traced or not operations):
-        line = program.maker(end).source
-        sources += [line] if line is not None and line not in sources else []
-    sources += [s for s in lines(program, region.readers[:2]) if s not in sources]
+        sources += filter(None, [program.maker(end).source])
+    sources += lines(program, region.readers[:2])
     if region is gap.b:
         sources = [*(s for s in _ended(gap) if s not in sources), *sources]
-    if read:
-        sources += [s for s in _reading(program, end) if s not in sources]
-    sources += [s for s in _masks(region) if s not in sources] if masks else []
-    if not sources:
-        sources = lines(program, [end])
-    sources += [s for s in map(outside_of_frameworks, sources) if s is not None and s not in sources]
+    sources += _reading(program, end) if read else []
+    sources += _masks(region) if masks else []
+    sources = sources or lines(program, [end])
+    sources += filter(None, [outside_of_frameworks(each) for each in sources])
     module = next((program.operations[i].module for i in [*operations, *region.readers, end]
                    if program.operations[i].module), "")  # fmt: skip
-    line = program.built.get(module) if built else None
-    sources += [line] if line is not None and line not in sources else []
+    sources += filter(None, [program.built.get(module) if built else None])
     return PlaceSide(text, tuple(_line(each) for each in dict.fromkeys(sources)), module)
-
-
-def _matters(program: Program, index: int) -> bool:
-    return program.operations[index].source is not None
 
 
 def _callers(gap: Gap, index: Index) -> list[Source]:
@@ -155,32 +147,19 @@ _MOST_OF_A_MASK = 24
 _MOST_LINES = 4
 _FLAT = frozenset(["round", "floor", "ceil", "sign", "stop_gradient"])
 """Operations through which no gradient passes."""
-_GIVEN = ("parameter", "input")
 
 
 def _ended(gap: Gap) -> list[Source]:
     """Return the lines at which a gradient may end, where B has zeros that depend on nothing and A a
     computed value."""
     program, end = gap.b.program, gap.b.end
-    mark = program.operations[end].mark
-    if mark is None or mark[LEAST] != 0 or mark[MOST] != 0 or _is_computed(program, end):
+    if program.operations[end].number != 0:
         return []
-    if not _is_computed(gap.a.program, gap.a.end):
+    fixed = constants_of(program)
+    if end not in fixed or gap.a.end in constants_of(gap.a.program):
         return []
-    given = (op.index for op in program.operations if op.kind in _GIVEN)
-    return lines(program, [i for i in program.behind(given) if program.operations[i].name in _FLAT])
-
-
-def _is_computed(program: Program, end: int) -> bool:
-    """Return whether a value depends on a parameter or an input."""
-    stack, seen = [end], {end}
-    while stack:
-        op = program.operations[stack.pop()]
-        if op.kind in _GIVEN:
-            return True
-        stack += (new := [i for i in op.inputs if i not in seen])
-        seen.update(new)
-    return False
+    flat = (op.index for op in program.operations if op.name in _FLAT and op.index not in fixed)
+    return lines(program, list(flat))
 
 
 def _order_before(program: Program, end: int) -> list[int]:

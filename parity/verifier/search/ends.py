@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from parity.verifier.programs.fingerprint import LEAST, MOST
 from parity.verifier.programs.program import Program
 from parity.verifier.search.constants import constants_of
 
@@ -44,7 +43,7 @@ def ends_of(program: Program, unmet: set[int], roots: set[int], depth: int = 0) 
         edge = {i for each in edge for i in program.operations[each].inputs} - boundary
         boundary = boundary | edge
     ends = [(i, 0) for i in boundary if program.operations[i].mark is not None]
-    fixed = _fixed(program, constants)
+    fixed = {i for i in constants if program.operations[i].number is not None}
     return sorted(
         (e for e in [*ends, *before.items()] if e[0] not in fixed or e[0] in roots),
         key=lambda each: (each[1], each[0]),
@@ -65,12 +64,6 @@ def spread(program: Program, unmet: set[int]) -> list[tuple[int, int]]:
 
 
 _FLOATING = ("flo", "com")
-
-
-def _fixed(program: Program, constants: set[int]) -> set[int]:
-    """Return the constants whose elements are all one number."""
-    marks = {i: program.operations[i].mark for i in constants}
-    return {i for i, mark in marks.items() if mark is not None and mark[LEAST] == mark[MOST]}
 
 
 def pairs_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -37,6 +38,12 @@ def closer_moved(wanted: np.ndarray, value: Any, error: float) -> bool:
         return False
     layouts = arrangements(np.asarray(value), np.shape(wanted))
     return any(closer(wanted, each, error) for each in layouts)
+
+
+def layouts_of(value: Any, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
+    """Yield a value in each layout of a shape; as it is where the sizes differ."""
+    value = np.asarray(value)
+    return arrangements(value, shape) if value.size == math.prod(shape) else iter([value])
 
 
 def rerun(
@@ -101,3 +108,9 @@ def upstream(region: Region, index: int, limit: int = 4000) -> Iterator[int]:
             seen.add(each)
             yield each
             stack += program.operations[each].inputs
+
+
+def from_input(region: Region, index: int) -> bool:
+    """Return whether a value is an input or depends on one: tables of positions or sines do not."""
+    operations = region.program.operations
+    return any(operations[i].kind == "input" for i in (index, *upstream(region, index)))

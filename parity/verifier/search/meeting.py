@@ -113,17 +113,10 @@ def grain(program: Program, op: Operation) -> float:
     return 1e-14 * (float(np.prod(scales)) if op.name == "matmul" else max(scales, default=0.0))
 
 
-def meet(
-    operations: Sequence[Operation], index: Index, marks: dict[int, np.ndarray] | None = None
-) -> dict[int, list[int]]:
+def meet(operations: Sequence[Operation], index: Index) -> dict[int, list[int]]:
     """Return, for every operation that meets any, the operations of the other program that it meets."""
-    marks = marks or {}
-    met = {}
-    for op in operations:
-        partners = index.meets(op, marks.get(op.index))
-        if partners:
-            met[op.index] = [each.index for each in partners]
-    return met
+    partners = {op.index: index.meets(op) for op in operations}
+    return {i: [each.index for each in several] for i, several in partners.items() if several}
 
 
 def neutral(a: Program, b: Program, met: Mapping[int, Sequence[int]], unmet: Iterable[int]) -> set[int]:

@@ -94,7 +94,7 @@ class Tensors:
     def writes(self, tensor: torch.Tensor) -> int:
         """Return how often the memory of a tensor was written to."""
         storage = self.storages.get(tensor.untyped_storage()._cdata)
-        return storage.writes if storage is not None and storage.alive() else 0
+        return storage.writes if storage is not None else 0
 
     def node(self, tensor: torch.Tensor) -> int:
         """Return the operation whose value a tensor holds now."""
@@ -104,7 +104,7 @@ class Tensors:
             index = self.leaf(tensor, "constant", "constant", 0.0)
             known = self.nodes[id(tensor)]
         storage = self.storages.get(tensor.untyped_storage()._cdata)
-        if storage is not None and storage.alive() and (known is None or known[2] < storage.writes):
+        if storage is not None and (known is None or known[2] < storage.writes):
             index = self.again(tensor, storage)
         return index
 
@@ -135,11 +135,10 @@ class Tensors:
         storage = tensor.untyped_storage()
         known = self.storages.get(storage._cdata)
         length = storage.nbytes() // tensor.element_size()
-        if known is None or not known.alive():
-            known = self.storages[storage._cdata] = Storage(weakref.ref(tensor), length)
-            known.index, known.geometry = index, geometry_of(tensor)
+        if known is None:
             base = tensor if tensor._base is None else tensor._base
-            known.keeper = base
+            known = Storage(length, index, geometry_of(tensor), base)
+            self.storages[storage._cdata] = known
             if base is not tensor:
                 entry = self.nodes.get(id(base))
                 before = entry[1] if entry is not None else None
