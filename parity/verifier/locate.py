@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from parity.measure.nearness import CERTAIN, LEAST
+from parity.measure.shown import first_three
 from parity.measure.verdict import Verdict
 from parity.verifier.causes import Said, cause_of, collectives
 from parity.verifier.causes.collectives import collective_faults
@@ -129,8 +130,7 @@ def _types(a: Program, b: Program) -> tuple[str, ...]:
         for name in dict.fromkeys(mine.narrowed.values()):
             if name not in theirs.narrowed.values():
                 at = [str(line) for line, asked in mine.narrowed.items() if asked == name]
-                more = f" and {len(at) - 3} more lines" if len(at) > 3 else ""
-                requests.append(f"{mine.name} asks for {name} at {', '.join(at[:3])}{more}")
+                requests.append(f"{mine.name} asks for {name} at {first_three(at, 'more lines')}")
     return tuple(requests)
 
 

@@ -78,7 +78,7 @@ _KINDS = (
 def judge(gap: Gap, _: Index) -> Said | None:
     """Recognise another activation of the same value."""
     own, wanted = _held(gap.b), _held(gap.a)
-    for x in _read(gap.b, gap):
+    for x in inputs_of(gap.b, gap):
         for kinds in _KINDS:
             with np.errstate(all="ignore"):
                 of_a = [n for n, f in kinds.items() if any(is_a(gap, f(x, held)) for held in wanted)]
@@ -103,7 +103,7 @@ def _held(region: Region) -> list[Numbers]:
     return [float, *map(smaller, sorted(asked)), *decimal]
 
 
-def _read(region: Region, gap: Gap) -> Iterator[np.ndarray]:
+def inputs_of(region: Region, gap: Gap) -> Iterator[np.ndarray]:
     """Yield what a region reads, of the size of its end, in its shape; the end of an empty region."""
     for value in region.program.values(outside(region)).values():
         if (

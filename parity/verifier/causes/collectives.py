@@ -16,18 +16,16 @@ import numpy as np
 from parity.verifier.causes.cause import Cause
 from parity.verifier.programs.fingerprint import fingerprint
 from parity.verifier.programs.jaxprs.exchanges import Collective
-from parity.verifier.programs.jaxprs.mesh import Devices
+from parity.verifier.programs.jaxprs.mesh import Devices, hold_the_same
 from parity.verifier.programs.jaxprs.sharded import OnEach
 from parity.verifier.programs.operation import Operation, Ref
 from parity.verifier.programs.program import Program
 from parity.verifier.search.meeting import meet, noise, unmet
 from parity.verifier.search.places import Search
-from parity.verifier.search.region import Gap, Region, distance
+from parity.verifier.search.region import Gap, Region
 
 LEFT_OUT, TWICE, SUM, MEAN = "collective left out", "collective twice", "sum for mean", "mean for sum"
 _SUMS = {"psum": "psum", "reduce_scatter": "psum_scatter"}
-ALIKE = 1e-9
-"""Relative distance up to which devices hold the same."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +107,7 @@ def _exchanges(
     names = [each for each, size in devices.sizes.items() if size > 1]
     for count in range(1, len(names) + 1):
         for axes in combinations(names, count):
-            if _alike(devices, axes, own):
+            if hold_the_same(devices, axes, own):
                 continue
             where = f"over {' and '.join(axes)}"
             many = devices.along(axes)
@@ -123,7 +121,7 @@ def _of_sum(program: Program, op: Operation, own: np.ndarray, devices: Devices) 
     (before,) = op.inputs
     many, where = devices.along(axes), f"over {' and '.join(axes)}"
     name = _SUMS[op.name]
-    if _alike(devices, axes, program.values([before])[before]):
+    if hold_the_same(devices, axes, program.values([before])[before]):
         said = f"{name} {where} of what its {many} devices already hold alike: {many} times A's value"
         yield _Exchange(own / many, TWICE, said)
     else:
@@ -143,15 +141,6 @@ def _of_mean(program: Program, op: Operation, own: np.ndarray, devices: Devices)
         where = f"over {' and '.join(axes)}"
         said = f"the mean {where} where A has the sum of {devices.along(axes)} devices"
         yield _Exchange(own * float(second), MEAN, said)
-
-
-def _alike(devices: Devices, axes: tuple[str, ...], stacked: np.ndarray) -> bool:
-    """Return whether all devices along some axes hold the same."""
-    return all(
-        distance(stacked[group[0]], stacked[each]) <= ALIKE
-        for group in devices.groups(axes)
-        for each in group[1:]
-    )
 
 
 CAUSES = (

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from parity.measure.shown import first_few
 from parity.verifier.causes.cause import Said
 from parity.verifier.causes.loops import first_use, loops_in_another_order
 from parity.verifier.programs.fingerprint import fingerprint
@@ -128,12 +129,10 @@ def _said(name: str, order: tuple[int, ...]) -> Said:
     if held == list(range(count))[::-1]:
         return "reversed", f"the {count} layers {name} hold the parameters of A's layers backwards"
     if len(apart) == 2:
-        return (
-            "permuted",
-            f"layers {apart[0]} and {apart[1]} of the {count} {name} have each other's parameters",
-        )
-    text = ", ".join(map(str, held[:12])) + (", ..." if count > 12 else "")
-    return "permuted", f"the {count} layers {name} hold the parameters of A's layers {text}"
+        pair = f"layers {apart[0]} and {apart[1]} of the {count} {name}"
+        return "permuted", f"{pair} have each other's parameters"
+    said = f"the {count} layers {name} hold the parameters of A's layers {first_few(held, 12)}"
+    return "permuted", said
 
 
 def _lists(program: Program, readers: Sequence[Sequence[int]]) -> Iterator[tuple[str, _Columns]]:

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from parity.measure.shown import first_few, first_three
 from parity.verifier.causes.cause import Said
 from parity.verifier.programs.program import Program
 from parity.verifier.search.meeting import is_weak
 from parity.verifier.search.places import Search
-from parity.verifier.search.region import Gap, Region
+from parity.verifier.search.region import Gap, Region, computing_with
 
 _ROWS = ("slice", "gather", "unbind")
 
@@ -53,8 +54,7 @@ def loops_in_another_order(search: Search) -> Iterator[tuple[Gap, Said]]:
 def _said(names: str, count: int, order: tuple[int, ...]) -> Said:
     if order == tuple(range(count))[::-1]:
         return "reversed", f"the {count} rows of {names} are taken backwards"
-    taken = [order.index(i) for i in range(min(count, 8))]
-    text = ", ".join(map(str, taken)) + (", ..." if count > 8 else "")
+    text = first_few(np.argsort(order).tolist(), 8)
     return "permuted", f"the {count} rows of {names} are taken in A's order {text}"
 
 
@@ -82,18 +82,10 @@ def _order(search: Search, rows: list[int]) -> tuple[int, ...] | None:
 
 
 def first_use(program: Program, index: int, readers: Sequence[Sequence[int]]) -> int:
-    """Return the first operation that computes with a value, moved or not."""
-    stack, first = [index], len(program)
-    while stack:
-        for each in readers[stack.pop()]:
-            if program.operations[each].is_layout:
-                stack.append(each)
-            else:
-                first = min(first, each)
-    return first
+    """Return the first operation that computes with a value, moved or not; behind all if none does."""
+    return min(computing_with(program, index, readers), default=len(program))
 
 
 def _names(b: Program, together: list[list[int]]) -> str:
     read = [b.operations[b.operations[rows[0]].inputs[0]] for rows in together]
-    names = list(dict.fromkeys(each.label or str(each.source) for each in read))
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return first_three(list(dict.fromkeys(each.label or str(each.source) for each in read)))

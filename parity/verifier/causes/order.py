@@ -7,6 +7,7 @@ from itertools import combinations, permutations
 
 import numpy as np
 
+from parity.measure.shown import first_few
 from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.search.exchange import is_a, is_b, same
 from parity.verifier.search.meeting import Index
@@ -63,7 +64,7 @@ def _permuted(gap: Gap) -> Said | None:
         rows = np.empty(n, int)
         rows[rank_a] = rank_b
         if is_a(gap, np.take(b, rows, axis)):
-            order = ", ".join(map(str, np.argsort(rows)[:8])) + (", ..." if n > 8 else "")
+            order = first_few(np.argsort(rows).tolist(), 8)
             return "permuted", f"axis {axis} of {list(b.shape)} has A's rows in the order {order}"
     return _permuted_in_each(gap) if b.ndim > 2 else None
 

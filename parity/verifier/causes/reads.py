@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from parity.measure.shown import first_few
 from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.causes.factors import ratio_of
 from parity.verifier.programs.operation import Operation, Ref
@@ -187,7 +188,8 @@ def rows(gap: Gap, _: Index) -> Said | None:
             continue
         of_a, of_b = _chosen(x, a), _chosen(x, b)
         if of_a is not None and of_b is not None and of_a != of_b:
-            said = f"rows {_some(of_b)} of axis 1 of {list(x.shape)} where A has rows {_some(of_a)}"
+            own, wanted = first_few(of_b, 6), first_few(of_a, 6)
+            said = f"rows {own} of axis 1 of {list(x.shape)} where A has rows {wanted}"
             return "index", said
     return None
 
@@ -207,11 +209,8 @@ def indices(gap: Gap, _: Index) -> Said | None:
     apart = np.unique(b.astype(np.int64) - a.astype(np.int64))
     if len(apart) == 1 and a.size > 1:
         return "index", f"each is A's {'+' if apart[0] > 0 else '-'} {abs(apart[0])}"
-    return "index", f"{_some(b.ravel().tolist())} where A has {_some(a.ravel().tolist())}"
-
-
-def _some(numbers: list[int]) -> str:
-    return ", ".join(map(str, numbers[:6])) + (", ..." if len(numbers) > 6 else "")
+    own, wanted = (first_few(each.ravel().tolist(), 6) for each in (b, a))
+    return "index", f"{own} where A has {wanted}"
 
 
 def _sources(region: Region) -> list[int]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import permutations
+from itertools import islice, permutations
 
 import numpy as np
 
-from parity.verifier.causes.activations import PARTS
+from parity.verifier.causes.activations import PARTS, inputs_of
 from parity.verifier.causes.cause import Cause, Said
-from parity.verifier.search.exchange import is_a, is_b, outside
+from parity.verifier.search.exchange import is_a, is_b
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Gap, Region
+from parity.verifier.search.region import Gap
 
 _Slope = Callable[[np.ndarray], np.ndarray]
 
@@ -52,7 +52,7 @@ def judge(gap: Gap, _: Index) -> Said | None:
     """Recognise the slope of another activation, alone or times the arriving gradient."""
     if gap.value.dtype.kind != "f":
         return None
-    reads = _read(gap.a, gap) + _read(gap.b, gap)
+    reads = [each for region in (gap.a, gap.b) for each in islice(inputs_of(region, gap), MOST_READ)]
     alone = [(np.ones_like(x), x) for x in reads]
     for arriving, x in (*alone, *permutations(reads, 2)):
         of_a = [name for name, slope in SLOPES.items() if is_a(gap, arriving * slope(x))]
@@ -70,12 +70,6 @@ def nothing(gap: Gap, _: Index) -> Said | None:
     if not backward or gap.own.any() or not gap.value.any():
         return None
     return "detached", "no gradient passes where A's does"
-
-
-def _read(region: Region, gap: Gap) -> list[np.ndarray]:
-    values = region.program.values(outside(region)).values()
-    fits = [np.asarray(v) for v in values if np.size(v) == gap.value.size and np.ndim(v)]
-    return [v.reshape(gap.value.shape) for v in fits[:MOST_READ] if v.dtype.kind == "f"]
 
 
 CAUSES = (

@@ -27,7 +27,7 @@ def left_out(traces: Traces, alignment: Alignment, side: str) -> tuple[str, ...]
         if stage not in stages_of(traces.a, step_a) or stage not in stages_of(traces.b, step_b):
             continue
         pairs = list(pairs_of(traces, alignment, stage, step_a, step_b))
-        of_b = {each.site for p in pairs for each in (p.parts.events if p.parts else (p.b,))}
+        of_b = {each.site for pair in pairs for each in pair.all_b}
         names_a = _rest(traces.a, stage, step_a, {pair.a.site for pair in pairs}, judged[0])
         names_b = _rest(traces.b, stage, step_b, of_b, judged[1])
         said = [f"{of}'s {', '.join(names)}" for of, names in (("A", names_a), ("B", names_b)) if names]

@@ -36,10 +36,7 @@ def missing_gradients(
     of_b = {each.path: each for each in traces.b.of("gradients", step_b)}
     missing = []
     for pair in pairs_of(traces, alignment, "parameters", *first) if of_a and of_b else ():
-        mine, theirs = (
-            pair.a.path,
-            tuple(e.path for e in (pair.parts.events if pair.parts else (pair.b,))),
-        )
+        mine, theirs = pair.a.path, tuple(each.path for each in pair.all_b)
         there = [name for name in theirs if name in of_b]
         if (mine in of_a) == (len(there) == len(theirs)) or (mine not in of_a and not there):
             continue

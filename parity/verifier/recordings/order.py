@@ -23,7 +23,7 @@ def by_order(a: Trace, b: Trace, left: Ports, right: Ports, *, values: bool) -> 
     scores = np.zeros((len(rows), len(columns)))
     for i, row in enumerate(rows):
         for j, column in enumerate(columns):
-            score = _alike(a, b, row, column, left[row], right[column], own)
+            score = _likeness(a, b, row, column, left[row], right[column], own)
             score *= _ratio(below[0][row.path], below[1][column.path])
             if score and values:
                 score += _correlation(a, b, left[row], right[column])
@@ -46,7 +46,7 @@ def by_order(a: Trace, b: Trace, left: Ports, right: Ports, *, values: bool) -> 
     return {call: partners[call] for call in rows if call in partners}
 
 
-def _alike(
+def _likeness(
     a: Trace,
     b: Trace,
     row: Call,

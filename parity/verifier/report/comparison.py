@@ -7,6 +7,7 @@ import math
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from parity.measure.shown import finite, first_three
 from parity.measure.verdict import Verdict
 from parity.verifier.report.modules import Module
 from parity.verifier.search.region import Gap, Kind
@@ -133,7 +134,7 @@ class Comparison:
 
     def to_json(self) -> str:
         """Return the comparison as JSON, with `schema` first."""
-        return json.dumps(_plain(self.to_dict()), indent=2, allow_nan=False)
+        return json.dumps(finite(self.to_dict()), indent=2, allow_nan=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain data, with `schema` first; infinities stay."""
@@ -259,17 +260,4 @@ def _place(number: int, place: Place) -> list[str]:
 
 
 def _some(modules: tuple[str, ...]) -> str:
-    named = [each for each in dict.fromkeys(modules) if each]
-    return (
-        ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
-        or "in later calls"
-    )
-
-
-def _plain(tree: Any) -> Any:
-    """Turn numbers that are not finite into text: JSON has no infinity."""
-    if isinstance(tree, dict):
-        return {key: _plain(each) for key, each in tree.items()}
-    if isinstance(tree, (list, tuple)):
-        return [_plain(each) for each in tree]
-    return str(tree) if isinstance(tree, float) and not math.isfinite(tree) else tree
+    return first_three([each for each in dict.fromkeys(modules) if each]) or "in later calls"

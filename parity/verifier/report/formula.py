@@ -7,7 +7,6 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from parity.verifier.programs.fingerprint import INFINITE
 from parity.verifier.programs.operation import Operation, Ref, Source
 from parity.verifier.programs.program import Program
 from parity.verifier.search.meeting import Index
@@ -32,7 +31,7 @@ class Letters:
 
     def name(self, program: Program, op: Operation) -> str:
         """Name a value from outside a formula's region."""
-        if op.number is not None and not op.mark[INFINITE] and op.kind != "input":  # type: ignore[index]
+        if op.number is not None and op.kind != "input":
             return number(op.number)
         if op.run is None and op.kind == "parameter":
             return ".".join(op.label.split(".")[-2:])

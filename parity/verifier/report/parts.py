@@ -11,7 +11,7 @@ from parity.verifier.report.comparison import Line, PlaceSide
 from parity.verifier.report.formula import Letters, formula, lines
 from parity.verifier.search.constants import constants_of
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Gap, Region
+from parity.verifier.search.region import Gap, Region, computing_with
 
 
 def part_of(
@@ -48,7 +48,7 @@ def part_of(
     sources += lines(program, region.readers[:2])
     if region is gap.b:
         sources = [*(s for s in _ended(gap) if s not in sources), *sources]
-    sources += _reading(program, end) if read else []
+    sources += lines(program, computing_with(program, end, program.consumers()))[:1] if read else []
     sources += _masks(region) if masks else []
     sources = sources or lines(program, [end])
     sources += filter(None, [outside_of_frameworks(each) for each in sources])
@@ -103,17 +103,6 @@ def _callers_of(source: Source) -> list[Source]:
         source = source.caller
         callers.append(source)
     return callers
-
-
-def _reading(program: Program, end: int) -> list[Source]:
-    """Return the first line that computes with a value, moved or not."""
-    moved = {end}
-    for op in program.operations[end + 1 :]:
-        if any(i in moved for i in op.inputs):
-            if not op.is_layout and op.source is not None:
-                return [op.source]
-            moved.add(op.index)
-    return []
 
 
 def _masks(region: Region) -> list[Source]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from parity.measure.shown import first_three
 from parity.verifier.programs.program import Program
 
 
@@ -13,11 +14,9 @@ def remarks(a: Program, b: Program) -> tuple[str, ...]:
     for side in (a, b):
         notes = list(side.notes)
         if side.draws:
-            at = list(side.draws)
-            more = f" and {len(at) - 3} more lines" if len(at) > 3 else ""
             notes.append(
-                f"draws random numbers at {', '.join(at[:3])}{more}; give what it draws as"
-                " an input, so that both sides have the same"
+                f"draws random numbers at {first_three(list(side.draws), 'more lines')}; give what it"
+                " draws as an input, so that both sides have the same"
             )
         for path, index in side.outputs:
             missing = int(np.isnan(_numbers(side, index)).sum())

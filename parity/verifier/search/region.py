@@ -90,6 +90,15 @@ def before_of(program: Program, end: int, among: set[int]) -> list[int]:
     return sorted(before)
 
 
+def computing_with(program: Program, index: int, readers: Sequence[Sequence[int]]) -> list[int]:
+    """Return the operations that compute with a value, moved or not."""
+    computing, stack = [], [index]
+    while stack:
+        for reader in readers[stack.pop()]:
+            (stack if program.operations[reader].is_layout else computing).append(reader)
+    return computing
+
+
 def recurrent(program: Program, readers: Sequence[Sequence[int]]) -> set[int]:
     """Return the parameters that one line reads several times alike, as in a loop over time."""
     parameters = set()

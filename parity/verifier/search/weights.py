@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -14,6 +14,7 @@ from parity.verifier.programs.fingerprint import fingerprint
 from parity.verifier.programs.operation import Operation, Ref
 from parity.verifier.programs.program import Program
 from parity.verifier.search.meeting import Index
+from parity.verifier.search.region import computing_with
 from parity.verifier.search.rounding import share
 
 _Named = dict[int, tuple[str, int]]
@@ -81,11 +82,10 @@ def _equal_parameters(a: Program, b: Program, of_a: _Named, of_b: _Named) -> lis
         assert op.mark is not None
         partners = [each.index for each in leaves.find(op.mark) if each.size == op.size]
         alone = len(partners) < 2
-        there = set() if alone else {
-            each.index for reader in _read(b, y, readers_b) for each in index.meets(b.operations[reader])
-        }  # fmt: skip
+        uses = [] if alone else [b.operations[i] for i in computing_with(b, y, readers_b)]
+        there = {each.index for use in uses for each in index.meets(use)}
         for x in partners:
-            here = set() if alone else set(_read(a, x, readers_a))
+            here = set() if alone else set(computing_with(a, x, readers_a))
             ranked.append((-len(here & there), order, x, y))
     taken: set[int] = set()
     pairs = []
@@ -94,15 +94,6 @@ def _equal_parameters(a: Program, b: Program, of_a: _Named, of_b: _Named) -> lis
             taken |= {x, ~y}
             pairs.append((x, y))
     return pairs
-
-
-def _read(program: Program, leaf: int, readers: Sequence[Iterable[int]]) -> list[int]:
-    """Return the operations that compute with a parameter, layout operations skipped."""
-    computations, stack = [], [leaf]
-    while stack:
-        for reader in readers[stack.pop()]:
-            (stack if program.operations[reader].is_layout else computations).append(reader)
-    return computations
 
 
 def _packed(a: Program, b: Program, of_a: _Named, of_b: _Named) -> list[tuple[list[int], list[int]]]:

@@ -96,7 +96,7 @@ def index_along(devices: Devices, axes: Sequence[str], _: Sequence[Any]) -> np.n
     return np.array(numbers, np.int32)
 
 
-def hold_alike(devices: Devices, axes: Sequence[str], stacked: np.ndarray) -> bool:
+def hold_the_same(devices: Devices, axes: Sequence[str], stacked: np.ndarray) -> bool:
     """Return whether devices along some axes hold the same, up to rounding."""
     if stacked.dtype.kind not in "fiub":
         return True
