@@ -149,7 +149,7 @@ def _compare(arguments: Diff) -> Compared:
             gradients=arguments.gradients,
             backward=not arguments.forward,
             dtype=arguments.dtype,
-            told=waiting.now,
+            on_stage=waiting.now,
         )
 
 

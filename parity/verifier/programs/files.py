@@ -112,10 +112,10 @@ def _with_own_outputs(module: Any, about: dict[str, Any]) -> Any:
         return module  # a text tower returns its tokens as one
     prefix = ViTConfig.from_json(json.dumps(about["schema"])).num_prefix_tokens
 
-    def split(found: dict[str, Any]) -> dict[str, Any]:
-        found = dict(found)
-        tokens = found.pop("tokens")
-        return {**found, "prefix_tokens": tokens[:, :prefix], "patch_tokens": tokens[:, prefix:]}
+    def split(outputs: dict[str, Any]) -> dict[str, Any]:
+        outputs = dict(outputs)
+        tokens = outputs.pop("tokens")
+        return {**outputs, "prefix_tokens": tokens[:, :prefix], "patch_tokens": tokens[:, prefix:]}
 
     if about.get("format") == "stablehlo":
 
