@@ -78,11 +78,11 @@ class Augment(Schema, frozen=True):
         if self.crop == "random" and self.crop_resize is None:
             raise ValueError('crop = "random" with crop_resize = null: a random crop needs crop_resize')
         for field, other, values in AUGMENT_GOES_WITH:
-            value, found = getattr(self, field), getattr(self, other)
-            if value != type(self).model_fields[field].default and found not in values:
+            value, other_value = getattr(self, field), getattr(self, other)
+            if value != type(self).model_fields[field].default and other_value not in values:
                 raise ValueError(
                     f"augment.{field} = {_json(value)} does nothing where augment.{other} ="
-                    f" {_json(found)}; leave it out"
+                    f" {_json(other_value)}; leave it out"
                 )
         return self
 

@@ -286,9 +286,9 @@ def _training(cfg: ViTConfig) -> Iterator[str]:
 def _needs(cfg: ViTConfig, what: str, **values: object) -> Iterator[str]:
     """Yield one sentence for each field that does not have the only value that goes with `what`."""
     for field, value in values.items():
-        found = getattr(cfg, field)
-        if found != value:
-            yield f"{what} goes with {field} = {_text(value)} only, but {field} = {_text(found)}"
+        actual = getattr(cfg, field)
+        if actual != value:
+            yield f"{what} goes with {field} = {_text(value)} only, but {field} = {_text(actual)}"
 
 
 def _text(value: object) -> str:

@@ -75,7 +75,7 @@ def without(class_names: tuple[str, ...] | None) -> tuple[str, str]:
     return next((("flips", f"a class is called {name}") for name in sided), ("", ""))
 
 
-def told(recipe: Recipe, images: Images, given: Collection[str] = ()) -> list[str]:
+def summary(recipe: Recipe, images: Images, given: Collection[str] = ()) -> list[str]:
     """Describe a recipe for fine-tuning, a line for each choice, with the flag that changes it.
 
     Args:

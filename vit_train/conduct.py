@@ -135,12 +135,12 @@ def conduct(
                     unlogged=unlogged(run_dir, start) if hosts.leads else (),
                     evaluate_first=("train", start) in logged,
                 )
-                if step < task.total_steps or stopping.told:
+                if step < task.total_steps or stopping.should_stop:
                     checkpoints.wait()
         except TrainingError as error:
             raise TrainingError(f"{error}; the checkpoints before it are in {run_dir}") from None
         is_enough = best is not None and best.is_enough
-        test, over = None, (step == task.total_steps or is_enough) and not stopping.told
+        test, over = None, (step == task.total_steps or is_enough) and not stopping.should_stop
         if over and best is not None:
             state = _restore_best(best, step, trainer, checkpoints, state, console)
         if over:
@@ -171,8 +171,8 @@ def check_framework(run_dir: Path, here: Framework) -> None:
         "jax": any(path.is_dir() and path.name.isdecimal() for path in entries),
         "torch": any(path.suffix == ".pt" and path.stem.isdecimal() for path in entries),
     }
-    for framework, found in there.items():
-        if found and framework != here:
+    for framework, present in there.items():
+        if present and framework != here:
             raise CheckpointError(
                 f"{run_dir}: holds a run of {NAMES[framework]}, which {NAMES[here]} cannot continue as"
                 " it is; carry it over with `parity convert-run`, or choose another --run-dir"

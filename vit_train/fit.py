@@ -91,8 +91,8 @@ def hold_out(dataset: ImageDataset, fraction: float) -> tuple[ImageDataset, Reco
             order = np.argsort(np.array(labels), kind="stable").tolist()
         out = sorted(order[index * len(whole) // held] for index in range(held))
     inside = set(out)
-    kept = [index for index in range(len(whole)) if index not in inside]
-    train, validation = (whole.like_these(raw=Subset(whole.raw, part)) for part in (kept, out))
+    rest = [index for index in range(len(whole)) if index not in inside]
+    train, validation = (whole.like_these(raw=Subset(whole.raw, part)) for part in (rest, out))
     return dataclasses.replace(dataset, train=train), validation
 
 

@@ -39,12 +39,12 @@ class RunLog:
     def __init__(self, run_dir: Path, *, start_step: int):
         path = run_dir / FILE
         if path.is_file():
-            kept = [
+            events = [
                 event
                 for event in read_log(run_dir)
                 if event["step"] < start_step + (event["kind"] != "test")
             ]
-            write_atomically(path, "".join(json.dumps(event) + "\n" for event in kept).encode())
+            write_atomically(path, "".join(json.dumps(event) + "\n" for event in events).encode())
         self._file = path.open("a")
         board = run_dir / "tensorboard"
         board.mkdir(parents=True, exist_ok=True)

@@ -65,7 +65,7 @@ class Mirror:
         return self.folder.with_name(f"{self.folder.name}.lock")
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
+    def synchronised(self) -> Iterator[None]:
         """Fetch the complete files of the storage; send changes for the duration, and at its end.
 
         Raises:
@@ -100,8 +100,8 @@ class Mirror:
             system, root = self._system()
             if hasattr(system, "invalidate_cache"):
                 system.invalidate_cache()
-            found = system.find(root, detail=True) if system.exists(root) else {}
-            sizes = {path[len(root) + 1 :]: about["size"] for path, about in found.items()}
+            entries = system.find(root, detail=True) if system.exists(root) else {}
+            sizes = {path[len(root) + 1 :]: about["size"] for path, about in entries.items()}
             whole = dict(self._whole(system, root, sizes))
             self._sent, self._complete = {}, whole
             self._left = {name for name in sizes if name.startswith(f"{CHECKPOINTS}/")}.difference(
@@ -203,14 +203,14 @@ class Mirror:
         for name in sizes:
             entry = name.removeprefix(f"{CHECKPOINTS}/").removesuffix(COMPLETE)
             if name == f"{CHECKPOINTS}/{entry}{COMPLETE}":
-                told = json.loads(system.cat_file(f"{root}/{name}"))["files"]
-                if all(sizes.get(file) == size for file, size in told.items()):
-                    yield entry, told
+                files = json.loads(system.cat_file(f"{root}/{name}"))["files"]
+                if all(sizes.get(file) == size for file, size in files.items()):
+                    yield entry, files
 
     def _entries(self) -> list[Path]:
         """Return the finished checkpoints in the folder."""
-        found = (self.folder / CHECKPOINTS).glob("*")
-        return sorted(path for path in found if _CHECKPOINT.fullmatch(path.name))
+        paths = (self.folder / CHECKPOINTS).glob("*")
+        return sorted(path for path in paths if _CHECKPOINT.fullmatch(path.name))
 
     def _system(self) -> tuple[Any, str]:
         from fsspec.core import url_to_fs

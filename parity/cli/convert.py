@@ -220,7 +220,7 @@ def _convert_file(arguments: ConvertFiles, source: Path, out: Path, console: Con
         def progress(count: int) -> None:
             nonlocal written
             written += count
-            waiting.reach(min(written / total, 1.0))
+            waiting.note_share(min(written / total, 1.0))
 
         options |= {"started": started, "progress": progress}
         if arguments.verify:

@@ -291,7 +291,7 @@ def _first_line(error: Exception) -> str:
     return text if len(text) <= 120 else "..." + text[-120:]
 
 
-def _unraisable(usual: Callable[[Any], None], found: Any) -> None:
+def _unraisable(usual: Callable[[Any], None], unraisable: Any) -> None:
     """Pass an unraisable exception on, unless it is one of TensorStore's dozens after a failed write."""
-    if str(found.exc_value) != "Event loop is closed":
-        usual(found)
+    if str(unraisable.exc_value) != "Event loop is closed":
+        usual(unraisable)

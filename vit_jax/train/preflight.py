@@ -182,8 +182,8 @@ def largest_batch(
         goal = first.batch_size / unit * limit / max(first.needed, 1)  # if memory goes by the batch
         wide = high - low if bad else max(goal, 2 * low) ** 2 / low  # doubled, then halved
         left = math.log2(max(wide, 1) / max(1, precision * min(goal, high or goal)))
-        found = attempt(middle * unit, max(math.ceil(left) - 1, 0))
-        good, bad = (found, bad) if found.fits else (good, found)
+        flight = attempt(middle * unit, max(math.ceil(left) - 1, 0))
+        good, bad = (flight, bad) if flight.fits else (good, flight)
 
 
 @dataclass(frozen=True)
@@ -243,14 +243,14 @@ def _memory(compiled: Any, state: TrainState, batch: Mapping[str, Any]) -> Memor
     of_state, of_batch = compiled.input_shardings[0]
     kinds = {"parameters": state.params, "moments": state.opt_state, "average": state.ema}
     places = {"parameters": of_state.params, "moments": of_state.opt_state, "average": of_state.ema}
-    found = compiled.memory_analysis()
+    analysis = compiled.memory_analysis()
     return Memory(
         {kind: _share(tree, places[kind]) for kind, tree in kinds.items() if tree is not None},
         _share(batch, of_batch),
-        found.argument_size_in_bytes,
-        found.temp_size_in_bytes,
-        found.output_size_in_bytes - found.alias_size_in_bytes,
-        found.generated_code_size_in_bytes,
+        analysis.argument_size_in_bytes,
+        analysis.temp_size_in_bytes,
+        analysis.output_size_in_bytes - analysis.alias_size_in_bytes,
+        analysis.generated_code_size_in_bytes,
     )
 
 
@@ -268,5 +268,5 @@ def needed(message: str) -> int:
     The message has ``Used 20.31G of 15.75G hbm``, or of temporaries alone ``(53.02G) exceeds
     available HBM (15.75G)``.
     """
-    found = re.search(r"(?:Used |\()([\d.]+)([KMG]?)(?: of|\) exceeds)", message)
-    return int(float(found[1]) * 1024 ** " KMG".index(found[2] or " ")) if found else 0
+    match = re.search(r"(?:Used |\()([\d.]+)([KMG]?)(?: of|\) exceeds)", message)
+    return int(float(match[1]) * 1024 ** " KMG".index(match[2] or " ")) if match else 0

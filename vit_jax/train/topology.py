@@ -64,15 +64,15 @@ def get_topology(name: str) -> Topology:
     """
     if name == "local":
         return Topology(name, tuple(jax.local_devices()), None)
-    found = re.fullmatch(r"(\w+):(\d+(?:x\d+)*)", name)
-    if found is None or found[1] not in CHIPS:
+    match = re.fullmatch(r"(\w+):(\d+(?:x\d+)*)", name)
+    if match is None or match[1] not in CHIPS:
         raise ConfigError(
             f"--topology {name}: expected local, or a chip and how many stand along each side, such as"
             f" v5e:2x4; the chips are {', '.join(CHIPS)}"
         )
-    chip, sizes = CHIPS[found[1]], [int(size) for size in found[2].split("x")]
+    chip, sizes = CHIPS[match[1]], [int(size) for size in match[2].split("x")]
     if len(sizes) > chip.sides:  # libtpu would compile for it
-        raise ConfigError(f"--topology {name}: {found[1]} is made in slices of {chip.sides} sides only")
+        raise ConfigError(f"--topology {name}: {match[1]} is made in slices of {chip.sides} sides only")
     if find_spec("libtpu") is None:
         raise ConfigError(
             f"--topology {name}: needs libtpu, the compiler for TPU; pip install 'vit-parity[preflight]'"

@@ -221,8 +221,8 @@ def to_named(content: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     """Return every tensor of a state by dotted name."""
     moments = {
         f"{name}.{moment}": value
-        for name, kept in named_moments(content["optimizer"]).items()
-        for moment, value in kept.items()
+        for name, values in named_moments(content["optimizer"]).items()
+        for moment, value in values.items()
     }
     parts = {"model": content["model"], "optimizer": moments, "ema": content["ema"] or {}}
     return {f"{part}.{name}": x for part, tensors in parts.items() for name, x in tensors.items()}
@@ -246,18 +246,18 @@ def _match(abstract: StoredState, content: Mapping[str, Any]) -> None:
     Raises:
         CheckpointError: one message with every difference.
     """
-    found = {name: _description(x) for name, x in to_named(content).items()}
+    stored = {name: _description(x) for name, x in to_named(content).items()}
     expected = {name: _description(x) for name, x in to_named(abstract).items()}
-    for name, kept in named_moments(content["optimizer"]).items():
+    for name, moments in named_moments(content["optimizer"]).items():
         if like := expected.get(f"model.{name}"):
-            for moment in kept:  # a parameter that was never updated has none
+            for moment in moments:  # a parameter that was never updated has none
                 expected[f"optimizer.{name}.{moment}"] = [[], "float32"] if moment == "step" else like
-    problems = [f"{name}: not in the checkpoint" for name in expected if name not in found]
-    problems += [f"{name}: not in the model" for name in found if name not in expected]
+    problems = [f"{name}: not in the checkpoint" for name in expected if name not in stored]
+    problems += [f"{name}: not in the model" for name in stored if name not in expected]
     problems += [
-        f"{name}: {found[name]} in the checkpoint, {expected[name]} in the model"
-        for name in expected.keys() & found.keys()
-        if found[name] != expected[name]
+        f"{name}: {stored[name]} in the checkpoint, {expected[name]} in the model"
+        for name in expected.keys() & stored.keys()
+        if stored[name] != expected[name]
     ]
     if problems:
         raise CheckpointError("the checkpoint is of another model: " + "; ".join(sorted(problems)))

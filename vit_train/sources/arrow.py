@@ -112,8 +112,8 @@ def _parquet(path: Place) -> tuple[dict[str, Any], dict[str, Any]]:
     features: dict[str, Any] = {}
     for file in ending_in(path, ".parquet"):
         name = "/".join(file.relative_to(path).parts)
-        if found := re.search(r"train|validation|valid|val|test", name.lower()):
-            split = {"valid": "validation", "val": "validation"}.get(found[0], found[0])
+        if match := re.search(r"train|validation|valid|val|test", name.lower()):
+            split = {"valid": "validation", "val": "validation"}.get(match[0], match[0])
             rows.setdefault(split, (ParquetRows, []))[1].append(file)
             features = _same(features, _described(file), file)
     return features, rows

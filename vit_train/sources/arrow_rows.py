@@ -98,10 +98,10 @@ class Rows(Sequence[Any], ABC):
             (self.label, lambda kind: pa.types.is_integer(kind) or pa.types.is_null(kind), "an integer"),
         ):
             count = schema.names.count(name)
-            found = str(schema.field(name).type) if count == 1 else f"there {count} times"
+            actual = str(schema.field(name).type) if count == 1 else f"there {count} times"
             if count != 1 or not fits(schema.field(name).type):
                 raise DataError(
-                    f"{file}: column {name!r} is {found}, expected {expected}; write the set again by"
+                    f"{file}: column {name!r} is {actual}, expected {expected}; write the set again by"
                     " `datasets`"
                 )
 

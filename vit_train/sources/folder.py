@@ -115,9 +115,9 @@ def _classes(spec: str, folder: Place) -> tuple[str, ...]:
 
 
 def _left_out(spec: str, odd: Counter[str]) -> str:
-    found = ", ".join(f"{count} {ending}" for ending, count in odd.most_common())
+    counts = ", ".join(f"{count} {ending}" for ending, count in odd.most_common())
     return (
-        f"{spec}: left out {found}: torchvision's ImageFolder reads no such files, nor does this;"
+        f"{spec}: left out {counts}: torchvision's ImageFolder reads no such files, nor does this;"
         " convert them to .png"
     )
 

