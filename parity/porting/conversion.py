@@ -245,14 +245,14 @@ def check_license(source: Checkpoint, allow: Sequence[str] | None) -> None:
     """Refuse weights under a licence that is not allowed. ConfigError: it is not, or none is stated."""
     if allow is None:
         return
-    told = source.license
-    if told is None:
+    license = source.license
+    if license is None:
         raise ConfigError(
             f"{source.path}: no licence is stated, and only {', '.join(allow)} may pass; give --license"
             " NAME if you know it"
         )
-    if told.lower() not in [each.lower() for each in allow]:
-        raise ConfigError(f"{source.path}: is under {told}, and only {', '.join(allow)} may pass")
+    if license.lower() not in [each.lower() for each in allow]:
+        raise ConfigError(f"{source.path}: is under {license}, and only {', '.join(allow)} may pass")
 
 
 def _check_place(out: Path, prefix: str, wrapper: str | None) -> None:

@@ -157,18 +157,18 @@ def _expressed(state: State, to: str, own: Dialect, inside: bool) -> tuple[Diale
 
     Of several, the source's own dialect is preferred, else the first.
     """
-    found: list[tuple[Dialect, State]] = []
+    options: list[tuple[Dialect, State]] = []
     refused: list[CannotHoldError] = []
     for dialect in called(to):
         if not dialect.writes and not inside:
             continue
         try:
-            found.append((dialect, express(state, dialect)))
+            options.append((dialect, express(state, dialect)))
         except CannotHoldError as error:
             refused.append(error)
-    if not found:
+    if not options:
         raise ConfigError(_refusal(to, refused))
-    return min(found, key=lambda each: (len(each[1].said), each[0] != own))
+    return min(options, key=lambda each: (len(each[1].said), each[0] != own))
 
 
 def _refusal(to: str, refused: Sequence[CannotHoldError]) -> str:

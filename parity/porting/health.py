@@ -130,9 +130,9 @@ def _of_tensor(
         yield "as it was drawn: every class has weights of one size; train the head first"
 
 
-def _counted(found: np.ndarray | list[int], count: int, what: str, how: str) -> Iterator[str]:
-    if len(found):
-        yield f"{len(found)} of {count} {what} are {how}, the first is {found[0]}"
+def _counted(indices: np.ndarray | list[int], count: int, what: str, how: str) -> Iterator[str]:
+    if len(indices):
+        yield f"{len(indices)} of {count} {what} are {how}, the first is {indices[0]}"
 
 
 def _far_rows(rows: np.ndarray) -> Iterator[str]:

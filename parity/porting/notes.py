@@ -12,13 +12,13 @@ from parity.porting.dialects.resolve import SQUARE, SQUARE_PATCH, Resolved
 from parity.porting.opened import Opened
 
 
-def stripped(opened: Opened, found: Model) -> list[str]:
+def stripped(opened: Opened, model: Model) -> list[str]:
     """Return notes on changed names and on tensors outside the model."""
     notes = [opened.tower] if opened.tower else []
-    relative = opened.sidecars.of_relative(found.dialect)[1] if found.asked else ""
+    relative = opened.sidecars.of_relative(model.dialect)[1] if model.asked else ""
     notes += [f"took the entries of config.json, whose model_type is {relative}"] if relative else []
-    notes += found.respelled
-    notes += [f"stripped {found.branch!r} from every name"] if found.branch else []
+    notes += model.respelled
+    notes += [f"stripped {model.branch!r} from every name"] if model.branch else []
     return notes
 
 
@@ -60,17 +60,17 @@ def assumed(dialect: Dialect, resolved: Resolved) -> list[str]:
 
 
 def unheld(
-    opened: Opened, found: Model, matched: Matched, *, width: int, has_head: bool
+    opened: Opened, model: Model, matched: Matched, *, width: int, has_head: bool
 ) -> tuple[str, ...]:
     """Return the names of a trained classifier that is left out.
 
     A classifier within a model that has a head of its own does not count: it is not used.
     """
-    inside = {} if has_head else {n: found.tensors[n].shape for n in matched.ignored}
-    left = {f"{found.branch}.{name}" if found.branch else name: s for name, s in inside.items()}
-    if found.branch:
-        under = found.branch.replace("/", ".") + "."
+    inside = {} if has_head else {n: model.tensors[n].shape for n in matched.ignored}
+    left = {f"{model.branch}.{name}" if model.branch else name: s for name, s in inside.items()}
+    if model.branch:
+        under = model.branch.replace("/", ".") + "."
         for name, stored in opened.container.tensors.items():
             if not name.replace("/", ".").startswith(under):
                 left[name] = stored.shape
-    return classifiers(left, found.branch, width)
+    return classifiers(left, model.branch, width)

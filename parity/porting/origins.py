@@ -35,7 +35,7 @@ RECORDS = "its training's records"
 
 def schema_origins(
     opened: Opened,
-    found: Model,
+    model: Model,
     like: str | None,
     given: Mapping[str, Any],
     override: Mapping[str, Any],
@@ -46,10 +46,10 @@ def schema_origins(
         given, override: see `Origins`. Both take precedence over a preset that the user names, and over
             training records of fields that act in training only.
     """
-    dialect, header = found.dialect, opened.header
-    told = found.asked or header.dialect is not None or opened.sidecars.are_of(dialect)
-    origins = Origins(given=given, override=override, dialect_is_told=told)
-    if said := dialect.stated({name: stored.shape for name, stored in found.tensors.items()}):
+    dialect, header = model.dialect, opened.header
+    is_stated = model.asked or header.dialect is not None or opened.sidecars.are_of(dialect)
+    origins = Origins(given=given, override=override, dialect_is_stated=is_stated)
+    if said := dialect.stated({name: stored.shape for name, stored in model.tensors.items()}):
         origins.stated.append((SHAPES, said))
     if (cfg := header.schema) is not None:
         origins.stated.append((HEADER, {name: getattr(cfg, name) for name in cfg.fields()}))
@@ -63,7 +63,7 @@ def schema_origins(
     else:
         where = getattr(dialect.settings, "file", "config.json")
         origins.stated.append((where, opened.sidecars.fields(dialect)))
-        if found.asked:
+        if model.asked:
             origins.stated.append(("config.json", opened.sidecars.of_relative(dialect)[0]))
     if like is None:
         trained = dialect.trained(opened.container.objects)
@@ -121,10 +121,10 @@ def read_metadata(
 def _assumed(opened: Opened, dialect: Dialect, like: str | None, channels: int) -> tuple[Metadata, str]:
     """Return the preprocessing of a preset or a convention, where neither user nor file states it."""
     if like is not None and like.partition(".")[0] in PRESETS and preset_tags(like):
-        told = Metadata.of(preset_preprocess(like))
+        metadata = Metadata.of(preset_preprocess(like))
         if like != opened.preset:  # other weights of that architecture than the preset's
-            told = told.replace(license=None)
-        return told, f"{PRESET}{like}"
+            metadata = metadata.replace(license=None)
+        return metadata, f"{PRESET}{like}"
     silent = not opened.header.has_metadata and not opened.sidecars.are_of(dialect)
     convention = dialect.preprocess
     if convention is not None and silent and len(convention.mean) == channels:
@@ -140,9 +140,9 @@ def _own_metadata(opened: Opened, dialect: Dialect, given: Metadata) -> tuple[Me
             not state the entry. A missing config file contradicts nothing.
     """
     header, cfg = opened.header.metadata, opened.header.schema
-    told = opened.sidecars.metadata(dialect)
+    own = opened.sidecars.metadata(dialect)
     if header is None:
-        return told, CONFIG_FILES
+        return own, CONFIG_FILES
     if dialect.settings is None or cfg is None or not opened.sidecars.are_of(dialect):
         return header, HEADER
     try:
@@ -150,8 +150,8 @@ def _own_metadata(opened: Opened, dialect: Dialect, given: Metadata) -> tuple[Me
     except ConfigError:  # so the header was written without config files
         return header, HEADER
     expected = Sidecars(written).metadata(dialect)
-    news = {n: getattr(told, n) for n in Metadata.fields() if getattr(told, n) != getattr(expected, n)}
-    if told.pixels is None and not written.keys() <= opened.sidecars.contents.keys():
+    news = {n: getattr(own, n) for n in Metadata.fields() if getattr(own, n) != getattr(expected, n)}
+    if own.pixels is None and not written.keys() <= opened.sidecars.contents.keys():
         news.pop("pixels", None)
     for name in news:
         if getattr(header, name) is not None and getattr(given, name) is None:

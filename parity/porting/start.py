@@ -68,12 +68,12 @@ def read_start(
     state = State(checkpoint.config, checkpoint.arrays)
     if not (problems := _differing_fields(checkpoint.config, cfg)):
         state = resized(state, cfg.image_size)
-    found = {name: stored.shape for name, stored in state.arrays.items()}
+    in_file = {name: stored.shape for name, stored in state.arrays.items()}
     wanted = {name: each.shape for name, each in parameters(cfg).items()}
-    drawn = [n for n in wanted if n not in found or (n.startswith(HEAD) and new_head)]
-    drawn += [n for n in wanted if n not in drawn and n.startswith(HEAD) and wanted[n] != found[n]]
-    left = [name for name in found if name not in wanted or name in drawn]
-    problems += _misfits(found, wanted, drawn, left)
+    drawn = [n for n in wanted if n not in in_file or (n.startswith(HEAD) and new_head)]
+    drawn += [n for n in wanted if n not in drawn and n.startswith(HEAD) and wanted[n] != in_file[n]]
+    left = [name for name in in_file if name not in wanted or name in drawn]
+    problems += _misfits(in_file, wanted, drawn, left)
     if problems:
         raise WeightsError(f"--init {source}: does not fit the model: {'; '.join(problems)}")
     carried = {} if adapter is None else read_lora(checkpoint, adapter)[1]
@@ -93,7 +93,7 @@ def read_start(
         *map(_said_in_training, checkpoint.notes),
         *state.said,
         *_listed("drawn anew", wanted, [name for name in wanted if name in drawn]),
-        *_listed("left out", found, left),
+        *_listed("left out", in_file, left),
         *([] if adapter is None else [f"goes on with the LoRA of {Path(adapter).name}"]),
     )
     files = checkpoint.container.files
@@ -181,8 +181,8 @@ _GIVEN = re.compile(r"--set((?: \w+=[^\s,;:)]+)+)")
 def _said_in_training(text: str) -> str:
     """Replace the flags of `parity convert` in a message by those of the trainer."""
 
-    def fields(found: re.Match[str]) -> str:
-        pairs = (each.split("=", 1) for each in found[1].split())
+    def fields(match: re.Match[str]) -> str:
+        pairs = (each.split("=", 1) for each in match[1].split())
         return " ".join(f"--model.{name.replace('_', '-')} {value}" for name, value in pairs)
 
     text = _GIVEN.sub(fields, text)
@@ -209,16 +209,16 @@ def _differing_fields(there: ViTConfig, here: ViTConfig) -> list[str]:
 
 
 def _misfits(
-    found: Mapping[str, Any], wanted: Mapping[str, Any], drawn: Collection[str], left: Collection[str]
+    in_file: Mapping[str, Any], wanted: Mapping[str, Any], drawn: Collection[str], left: Collection[str]
 ) -> list[str]:
     """Describe tensors of other shapes, and missing and surplus ones that are not behind the blocks."""
     shapes = [
-        f"{name} is {found[name]} in the file, {wanted[name]} in the model"
+        f"{name} is {in_file[name]} in the file, {wanted[name]} in the model"
         for name in wanted
-        if name in found and name not in drawn and found[name] != wanted[name]
+        if name in in_file and name not in drawn and in_file[name] != wanted[name]
     ]
     missing = [f"{n} {wanted[n]} is not in the file" for n in drawn if not n.startswith(AFTER)]
-    unwanted = [f"{n} {found[n]} is not in the model" for n in left if not n.startswith(AFTER)]
+    unwanted = [f"{n} {in_file[n]} is not in the model" for n in left if not n.startswith(AFTER)]
     problems = shapes + missing + unwanted
     more = [f"and {len(problems) - 6} more tensors"] if len(problems) > 6 else []
     return problems[:6] + more

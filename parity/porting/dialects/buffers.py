@@ -18,10 +18,10 @@ ROUNDING = float(ml_dtypes.finfo(ml_dtypes.bfloat16).eps) / 2
 
 def make_buffers(dialect: Dialect, cfg: ViTConfig, dtype: np.dtype) -> dict[str, Stored]:
     """Build a model's buffers by the dialect's names; floating-point ones have type `dtype`."""
-    found = {}
+    buffers = {}
     for name, made in _made(dialect, cfg):
-        found[name] = Stored.of(made.astype(dtype) if made.dtype.kind == "f" else made)
-    return found
+        buffers[name] = Stored.of(made.astype(dtype) if made.dtype.kind == "f" else made)
+    return buffers
 
 
 def compare_buffers(dialect: Dialect, cfg: ViTConfig, tensors: Mapping[str, Stored]) -> list[str]:

@@ -50,19 +50,19 @@ def dequantised(tensors: Mapping[str, Stored]) -> tuple[dict[str, Stored], tuple
     Raises:
         WeightsError: a scale has not the shape of one of its matrix.
     """
-    found, counts = dict(tensors), dict[str, int]()
+    result, counts = dict(tensors), dict[str, int]()
     for name, stored in tensors.items():
         stem = name.removesuffix("weight")
         scheme = _scheme(stem, stored, tensors) if stem != name else None
         if scheme is None:
             continue
         scale = tensors[f"{stem}{scheme.scale}"]
-        found[name] = _wide(name, stored, scale, scheme)
+        result[name] = _wide(name, stored, scale, scheme)
         for each in (scheme.scale, *BESIDE):
-            found.pop(f"{stem}{each}", None)
+            result.pop(f"{stem}{each}", None)
         counts[scheme.name] = counts.get(scheme.name, 0) + 1
     said = (f"{count} matrices of {name} multiplied out to float32" for name, count in counts.items())
-    return found, tuple(said)
+    return result, tuple(said)
 
 
 def _scheme(stem: str, stored: Stored, tensors: Mapping[str, Stored]) -> Scheme | None:

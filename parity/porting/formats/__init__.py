@@ -59,8 +59,8 @@ def open_container(path: str | Path) -> Container:
         if (last := find_last(path)) is not None:
             return replace(read_tensorstore(last), path=path)
         if path.is_dir():
-            found = _open_folder(path)
-            return replace(found, path=path, sidecars={**read_sidecars(path), **found.sidecars})
+            opened = _open_folder(path)
+            return replace(opened, path=path, sidecars={**read_sidecars(path), **opened.sidecars})
         if not path.is_file():
             raise MissingFileError(f"{path}: no such file or folder; give the path of a checkpoint")
         if path.name.endswith(".index.json"):

@@ -89,8 +89,8 @@ def read_orbax(checkpoint: Checkpoint) -> Container:
                 restore_args=structure.unflatten([ocp.RestoreArgs(restore_type=each) for each in kinds]),
             )
             with guarded(checkpoint.item, "Orbax checkpoint"):
-                found = handler.restore(item, args=arguments)
-                return jax.tree_util.tree_flatten(found, is_leaf=_is_leaf)[0]
+                restored = handler.restore(item, args=arguments)
+                return jax.tree_util.tree_flatten(restored, is_leaf=_is_leaf)[0]
 
         numbers, read = iter(range(len(leaves))), restore(small) if small else []
 

@@ -94,8 +94,8 @@ def _load(place: Path, shape: tuple[int, ...], dtype: np.dtype, chunks: int) -> 
     if there < chunks:  # tensorstore would take a missing chunk for zeros
         raise WeightsError(f"{place}: {there} of {chunks} chunks are there; copy the checkpoint again")
     with guarded(place, "zarr array"):
-        kept = {"driver": "file", "path": str(place.absolute())}
-        array = np.asarray(store.open({"driver": "zarr", "kvstore": kept}).result().read().result())
+        kvstore = {"driver": "file", "path": str(place.absolute())}
+        array = np.asarray(store.open({"driver": "zarr", "kvstore": kvstore}).result().read().result())
     if array.shape != shape or array.dtype != dtype:
         raise WeightsError(f"{place}: is {array.dtype} of shape {array.shape}, not as it says of itself")
     return np.ascontiguousarray(array).reshape(shape)

@@ -86,10 +86,10 @@ def put_into(
     check_license(tower, license_allow)
     opened, out = open_checkpoint(host), Path(out)
     check_kind(opened.container)
-    found, said = _read(opened, tower, host_part)
+    within, said = _read(opened, tower, host_part)
     _check_out(opened.path, tower, out, force)
-    fitted = fit(tower, found, num_classes=num_classes)
-    changed = {name: change for name, change in _changes(found, fitted) if change}
+    fitted = fit(tower, within, num_classes=num_classes)
+    changed = {name: change for name, change in _changes(within, fitted) if change}
     files = [str(each) for each in touched(opened.container, [*changed])]
     done = (*said, *fitted.said)
     hops = (*tower.hops, tower.hop(digest_of(tower.container.files), done))
@@ -114,7 +114,7 @@ def put_into(
         _write_file(out, write)
     return Put(
         path=out,
-        dialect=found.dialect.name,
+        dialect=within.dialect.name,
         changed=changed,
         same=len(fitted.tensors) - len(changed),
         others=len(opened.container.tensors) - len(fitted.tensors),

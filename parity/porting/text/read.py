@@ -120,8 +120,8 @@ def _of_shapes(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     }
 
 
-def _heads(found: Mapping[str, int]) -> dict[str, int]:
-    return {"num_heads": found["h"]} if "h" in found else {}
+def _heads(sizes: Mapping[str, int]) -> dict[str, int]:
+    return {"num_heads": sizes["h"]} if "h" in sizes else {}
 
 
 def _known(

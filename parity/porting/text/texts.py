@@ -152,8 +152,8 @@ def _run_jax(model: Any, function: Callable[..., Any]) -> Callable[..., np.ndarr
 
     def run(*inputs: np.ndarray) -> np.ndarray:
         with jax.enable_x64(dtype == np.float64):
-            found = np.asarray(compiled(state, *map(jax.numpy.asarray, inputs)))
-        return found.astype(np.float64 if dtype == np.float64 else np.float32)
+            values = np.asarray(compiled(state, *map(jax.numpy.asarray, inputs)))
+        return values.astype(np.float64 if dtype == np.float64 else np.float32)
 
     return run
 
@@ -164,8 +164,8 @@ def _run_torch(model: Any, function: Callable[..., Any]) -> Callable[..., np.nda
     def run(*inputs: np.ndarray) -> np.ndarray:
         place = model.token_embed
         with torch.no_grad():
-            found = function(model, *(torch.from_numpy(each).to(place.device) for each in inputs))
+            values = function(model, *(torch.from_numpy(each).to(place.device) for each in inputs))
         wide = torch.float64 if place.dtype == torch.float64 else torch.float32
-        return found.to(wide).cpu().numpy()
+        return values.to(wide).cpu().numpy()
 
     return run

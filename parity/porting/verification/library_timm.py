@@ -22,12 +22,13 @@ def build(checkpoint: Checkpoint) -> Any:
     timm = import_timm()
     overruled = [name for name, where in checkpoint.origins.items() if where == OVERRIDDEN]
     if (checkpoint.path / "config.json").is_file() and not {*overruled} - {"pool"}:
-        told = checkpoint.opened.container.sidecars["config.json"]
+        config = checkpoint.opened.container.sidecars["config.json"]
         options = {"num_classes": checkpoint.config.num_classes}
-        if told.get("pretrained_cfg"):
+        if config.get("pretrained_cfg"):
             return timm.create_model(f"local-dir:{checkpoint.path.absolute()}", **options)
         # without it timm would use the whole file, to which transformers' TimmWrapper adds entries
-        return timm.create_model(told["architecture"], **{**(told.get("model_args") or {}), **options})
+        options = {**(config.get("model_args") or {}), **options}
+        return timm.create_model(config["architecture"], **options)
     settings = checkpoint.dialect.settings
     assert isinstance(settings, TimmSettings)
     try:

@@ -164,25 +164,25 @@ def _run_library(
 ) -> Compared | str:
     """Run a checkpoint in its own library, and return the comparison, or in words why it was not run."""
     try:
-        found = library_of(checkpoint)
+        library = library_of(checkpoint)
     except NoModelError as error:
         return str(error)
     limit = least
     try:
-        limit = max(least, found.limit(checkpoint))
+        limit = max(least, library.limit(checkpoint))
         logits = runs.library(checkpoint, what)
     except NoModelError as error:
         return str(error)
     except RefusedError as error:
         if what == "source":  # the twins loaded it, so the difference may not matter
             return str(error)
-        return Compared(what, found.name, None, limit, str(error))
+        return Compared(what, library.name, None, limit, str(error))
     except Exception as error:  # libraries raise errors of any kind
         said = (" ".join(str(error).split()) or "no message")[:300]
-        return f"{found.name} failed with {type(error).__name__}: {said}"
+        return f"{library.name} failed with {type(error).__name__}: {said}"
     if logits.shape != reference.shape:
-        return f"{found.name} gives {logits.shape}, the twins {reference.shape}: not the same output"
-    return Compared(what, found.name, relative_error(logits, reference), limit)
+        return f"{library.name} gives {logits.shape}, the twins {reference.shape}: not the same output"
+    return Compared(what, library.name, relative_error(logits, reference), limit)
 
 
 def write_verification(verification: Verification, out: Path) -> Path:

@@ -62,16 +62,16 @@ def pool(state: State, allowed: Any) -> State:
         return state.rewritten(said, {"pool": "class_mean"}, new)
     need(cfg.pool == "class_mean")
     weights = dict(zip(halves, np.split(head.load(), 2, axis=1), strict=True))
-    for kept, other in (halves, halves[::-1]):
-        if allows(allowed, kept) and not np.any(weights[other]):
-            at = halves.index(kept) * D
+    for half, other in (halves, halves[::-1]):
+        if allows(allowed, half) and not np.any(weights[other]):
+            at = halves.index(half) * D
 
             def narrow(weight: np.ndarray, at: int = at) -> np.ndarray:
                 return weight[:, at : at + D].copy()
 
             part = changed(head, narrow, (cfg.num_classes, D))
             said = f"head: weights of zeros left out for the {other}"
-            return state.rewritten(said, {"pool": kept}, {"head.weight": part})
+            return state.rewritten(said, {"pool": half}, {"head.weight": part})
     raise CannotRewriteError(f"its head sees both; {TAKE_OFF}")
 
 

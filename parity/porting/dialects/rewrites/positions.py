@@ -98,6 +98,6 @@ def _rounds(values: Any, dtype: np.dtype) -> bool:
 
 def _prefix_tokens(cfg: ViTConfig) -> list[tuple[str, int]]:
     """Return the tensor of each token before the patches, and the token's index in it."""
-    found = [("cls_token", 0)] if cfg.class_token else []
-    found += [("dist_token", 0)] if cfg.distill_token else []
-    return found + [("reg_token", place) for place in range(cfg.register_tokens)]
+    tokens = [("cls_token", 0)] if cfg.class_token else []
+    tokens += [("dist_token", 0)] if cfg.distill_token else []
+    return tokens + [("reg_token", place) for place in range(cfg.register_tokens)]

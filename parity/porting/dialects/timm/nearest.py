@@ -73,28 +73,28 @@ def constructor(cfg: ViTConfig, modules: tuple[str, ...]) -> Constructor:
     Raises:
         ConfigError: no architecture can be made this model.
     """
-    found = min(_candidates(cfg, modules))
-    if not found.obstacles:
-        return Constructor(found.name, found.arguments)
-    if not set(found.obstacles) <= {"norm", "norm_eps", "patch_norm"}:
+    best = min(_candidates(cfg, modules))
+    if not best.obstacles:
+        return Constructor(best.name, best.arguments)
+    if not set(best.obstacles) <= {"norm", "norm_eps", "patch_norm"}:
         raise ConfigError(
-            f"no constructor of timm can express {_said(cfg, found.name, found.obstacles)}; write a file"
+            f"no constructor of timm can express {_said(cfg, best.name, best.obstacles)}; write a file"
             " instead of a folder, such as out.safetensors or out.pth, for a model made in Python"
         )
-    base = _stated(found.name)
-    given = {key: value for key, value in found.arguments.items() if value != base.get(key)}
+    base = _stated(best.name)
+    given = {key: value for key, value in best.arguments.items() if value != base.get(key)}
     given |= {
-        follows: found.arguments[follows]
+        follows: best.arguments[follows]
         for key, follows in FOLLOWS.items()
-        if key in given and follows in found.arguments
+        if key in given and follows in best.arguments
     }
     return Constructor(
-        name=found.name,
+        name=best.name,
         arguments=given,
         norm=NORMS[cfg.norm],
         norm_eps=cfg.norm_eps,
         norm_arguments=("norm_layer", "embed_norm_layer") if cfg.patch_norm else ("norm_layer",),
-        obstacles=found.obstacles,
+        obstacles=best.obstacles,
     )
 
 

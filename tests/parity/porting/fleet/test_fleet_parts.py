@@ -15,7 +15,7 @@ from parity.porting.fleet.ledger import LEDGER, Entry, open_ledger
 from parity.porting.fleet.lines import line_of, printable
 from parity.porting.fleet.manifest import Job, Manifest
 from parity.porting.fleet.names import output_names, suffix_of, sweep
-from parity.porting.fleet.pool import Ended, Told, run_tasks
+from parity.porting.fleet.pool import Ended, Message, run_tasks
 from vit_config import ConfigError, MissingFileError
 from vit_config.files.atomic import atomic_file, atomic_folder
 
@@ -257,7 +257,7 @@ def test_a_process_that_dies_fails_its_task_alone():
         if isinstance(event, Ended):
             ended[event.task] = event.result or event.died
         else:
-            assert isinstance(event, Told)
+            assert isinstance(event, Message)
             told.append(event.message)
     assert ended == {
         "a": "aa",
