@@ -226,7 +226,7 @@ def _convert_file(arguments: ConvertFiles, source: Path, out: Path, console: Con
         if arguments.verify:
             from parity.porting.verification.verified import convert_verified
 
-            done = convert_verified(checkpoint, told=waiting.now, **options)
+            done = convert_verified(checkpoint, on_stage=waiting.now, **options)
             result = done.converted
         else:
             result = convert(checkpoint, **options)

@@ -76,7 +76,7 @@ def main(argv: list[str], prog: str = "parity export") -> int:
                 template=arguments.template,
                 force=arguments.force,
                 explain=explain,
-                told=waiting.now,
+                on_stage=waiting.now,
                 **arguments.reading.options(),
             )
         except DifferentError as error:

@@ -55,9 +55,9 @@ def stablehlo(subject: Subject, about: Mapping[str, Any], platforms: Sequence[st
 
     known = {"cpu", "cuda", "rocm", "tpu"}
     if not platforms or set(platforms) - known or len(set(platforms)) < len(platforms):
-        told = ",".join(platforms)
+        stated = ",".join(platforms)
         raise ConfigError(
-            f"platforms {told!r}: give one or more of {', '.join(sorted(known))}, each once"
+            f"platforms {stated!r}: give one or more of {', '.join(sorted(known))}, each once"
         )
     if here() == "cpu" and "cpu" not in platforms:
         raise ConfigError(

@@ -57,19 +57,19 @@ def _brief(folder: Path, step: int, said: str) -> str:
 
 
 def without_moments(
-    folder: Path, recipe: Recipe, kept: Mapping[str, Collection[str]], step: int, cold: bool
+    folder: Path, recipe: Recipe, saved: Mapping[str, Collection[str]], step: int, cold: bool
 ) -> tuple[list[str], list[str]]:
     """Return the parameters that lack a moment, and a note: all their moments start from zero.
 
     Args:
-        kept: names of the moments of every parameter.
+        saved: names of the moments of every parameter.
         step: number of updates done.
         cold: allow missing moments.
 
     Raises:
         CheckpointError: moments are missing and `cold` is not set.
     """
-    lacking = [name for name, moments in kept.items() if not set(moments_of(recipe)) <= set(moments)]
+    lacking = [name for name, moments in saved.items() if not set(moments_of(recipe)) <= set(moments)]
     if not lacking or not step:  # before the first update there is nothing to lose
         return lacking, []
     more = f" and {len(lacking) - SHOWN} more" if len(lacking) > SHOWN else ""

@@ -117,6 +117,6 @@ def move(
     began: dict[str, str] = dict(manifest[ENVIRONMENT])
     for name in COMPUTING[framework]:
         began.setdefault(name, version(name))
-    kept = {part: value for part, value in manifest.items() if part != VERSIONS}
-    moved = Manifest({**kept, **said, FORMAT: number, ENVIRONMENT: began})
+    parts = {part: value for part, value in manifest.items() if part != VERSIONS}
+    moved = Manifest({**parts, **said, FORMAT: number, ENVIRONMENT: began})
     return replace(run, recipe=recipe), moved, notes

@@ -67,12 +67,16 @@ def text_task(stored: Checkpoint, seed: int) -> tuple[TwinTask | None, str]:
 
 
 def run_both(
-    task: TwinTask, dtypes: Sequence[DType], precision: Precision, device: Device, told: Stage = nobody
+    task: TwinTask,
+    dtypes: Sequence[DType],
+    precision: Precision,
+    device: Device,
+    on_stage: Stage = nobody,
 ) -> Generator[Runs]:
     """Yield both twins' recordings in each type, with those in float64 of the same numbers.
 
     Args:
-        told: called before each run with its description, and the seconds that it and all others are
+        on_stage: called before each run with its description, and the seconds that it and all others are
             expected to take.
     """
     from parity.faults import inject
@@ -88,7 +92,7 @@ def run_both(
                 cfg.replace(**task.wrong) if task.wrong else cfg, precision=precision, device=device
             ),
         )
-        plan = Plan(told, _seconds(task, dtypes))
+        plan = Plan(on_stage, _seconds(task, dtypes))
 
         def run(which: int, dtype: str) -> Recording:
             plan.begin(_run_of(which, dtype, held))
@@ -120,7 +124,7 @@ def _seconds(task: TwinTask, dtypes: Sequence[DType]) -> dict[str, float]:
     tokens = cfg.num_prefix_tokens + math.prod(cfg.grid_of(*cfg.image_size))
     numbers = sum(math.prod(each.shape) for each in parameters(cfg).values())
     billions = 6e-9 * numbers * tokens * len(task.batch.images)
-    found, compiled = {}, set()
+    by_run, compiled = {}, set()
     for wanted in dict.fromkeys(dtypes):
         held = _narrower(task.source, wanted)
         for dtype, which in itertools.product(dict.fromkeys(("float64", wanted)), range(len(NAMES))):
@@ -128,8 +132,8 @@ def _seconds(task: TwinTask, dtypes: Sequence[DType]) -> dict[str, float]:
             if (dtype, which) not in compiled:
                 compiled.add((dtype, which))
                 work += PER_BLOCK[which] * cfg.depth
-            found.setdefault(_run_of(which, dtype, held), work)
-    return found
+            by_run.setdefault(_run_of(which, dtype, held), work)
+    return by_run
 
 
 def _run_of(which: int, dtype: str, held: str) -> str:

@@ -9,7 +9,7 @@ from evidence.published.__main__ import MINUTE, keep, kept, rows
 from evidence.published.facts import published
 from evidence.published.page import Line
 from evidence.published.ways import Way
-from parity.porting.verification.verify import Compared, Verification
+from parity.porting.verification.verify import Verification, VerifiedRun
 
 ALWAYS = {
     "facebook/dinov2-small", "facebook/dinov3-vit7b16-pretrain-lvd1689m",
@@ -68,7 +68,7 @@ def test_what_differs_is_seen(tmp_path, monkeypatch):
     ],
 )
 def test_a_library_that_did_not_run_does_not_agree(said, symbol, unrun):
-    found = Verification((Compared("written", "JAX twin", 1e-15, 1e-12),), "source", (said,), {})
+    found = Verification((VerifiedRun("written", "JAX twin", 1e-15, 1e-12),), "source", (said,), {})
     plain = SimpleNamespace(target=SimpleNamespace(state=SimpleNamespace(said=())))
     judged, error, more, problem = ways.judged(SimpleNamespace(verification=found, converted=plain))
     assert (judged, error, len(more), bool(problem)) == (symbol, 1e-15, unrun, symbol == "!")

@@ -45,12 +45,12 @@ def here(text: str) -> str:
         return text
     there: list[str] = []
 
-    def named(found: re.Match[str]) -> str:
-        flag = found[0].split(" ", 1)[0]
+    def named(match: re.Match[str]) -> str:
+        flag = match[0].split(" ", 1)[0]
         if flag in typed or _is_among(flag, offered):
-            return found[0]
+            return match[0]
         there.append(flag)
-        return f"`parity convert {found[0]}`" if _is_among(flag, _of_convert()) else found[0]
+        return f"`parity convert {match[0]}`" if _is_among(flag, _of_convert()) else match[0]
 
     parts = _ELSEWHERE.split(text)
     said = "".join(part if odd % 2 else _FLAG.sub(named, part) for odd, part in enumerate(parts))

@@ -158,10 +158,10 @@ def score_table(scores: dict[str, Score]) -> Table:
 def _without_stop(argv: list[str]) -> list[str]:
     """Return a valid command line without its --stop-after."""
     words = iter(argv)
-    kept = []
+    rest = []
     for word in words:
         if word.replace("_", "-") == "--stop-after":
             next(words)
         elif not word.replace("_", "-").startswith("--stop-after="):
-            kept.append(word)
-    return kept
+            rest.append(word)
+    return rest

@@ -33,11 +33,11 @@ def facts_table() -> Table:
     return facts
 
 
-def add_checkpoint(facts: Table, checkpoint: Checkpoint, found: Sequence[str] | None) -> None:
+def add_checkpoint(facts: Table, checkpoint: Checkpoint, problems: Sequence[str] | None) -> None:
     """Add the facts of a file, and how they are known.
 
     Args:
-        found: anomalies; None where values were not looked at.
+        problems: anomalies; None where values were not looked at.
     """
     arrays = checkpoint.arrays.values()
     types = ", ".join(sorted({stored.dtype.name for stored in checkpoint.tensors.values()}))
@@ -52,10 +52,10 @@ def add_checkpoint(facts: Table, checkpoint: Checkpoint, found: Sequence[str] | 
     facts.add_row("classes", escape(classes(checkpoint.config, checkpoint.metadata)))
     for hop in checkpoint.hops:
         facts.add_row("came from", escape(_hop(hop)))
-    if found is None:
+    if problems is None:
         facts.add_row("anomalies", "not looked for")
     else:
-        facts.add_row("anomalies", "[bold red]" + escape("; ".join(found)) if found else "none")
+        facts.add_row("anomalies", "[bold red]" + escape("; ".join(problems)) if problems else "none")
 
 
 def text_tower(checkpoint: Checkpoint) -> str | None:
@@ -122,7 +122,7 @@ def classes(cfg: ViTConfig, metadata: Metadata) -> str:
     return f"{len(names)}: {', '.join(shown)}"
 
 
-def to_dict(checkpoint: Checkpoint, found: Sequence[str] | None) -> dict[str, Any]:
+def to_dict(checkpoint: Checkpoint, problems: Sequence[str] | None) -> dict[str, Any]:
     """Return the facts of a file as plain data."""
     return {
         "container": checkpoint.container.kind,
@@ -131,7 +131,7 @@ def to_dict(checkpoint: Checkpoint, found: Sequence[str] | None) -> dict[str, An
         "origins": checkpoint.origins,
         "preprocess_from": checkpoint.preprocess_origin,
         "notes": list(checkpoint.notes),
-        "anomalies": None if found is None else list(found),
+        "anomalies": None if problems is None else list(problems),
         "text_tower": text_tower(checkpoint),
         "provenance": [hop.to_dict() for hop in checkpoint.hops],
         "tensors": {

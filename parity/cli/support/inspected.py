@@ -55,8 +55,8 @@ def read_subject(name: str, reading: Reading, *, values: bool) -> Subject:
         tag = (name.partition(".")[2] or tags[0]) if tags else None
         return Subject(name, cfg, Metadata.of(preset_preprocess(name) if tags else None), tag)
     checkpoint = read_checkpoint(name, **reading.options())
-    found = _anomalies(name, checkpoint) if values else None
-    return Subject(name, checkpoint.config, checkpoint.metadata, None, checkpoint, found)
+    problems = _anomalies(name, checkpoint) if values else None
+    return Subject(name, checkpoint.config, checkpoint.metadata, None, checkpoint, problems)
 
 
 def _anomalies(name: str, checkpoint: Checkpoint) -> tuple[str, ...]:

@@ -63,7 +63,7 @@ def _newer(model: Any, opset: int, path: Path) -> Any:
     """Return a graph by the rules of a newer version, in which some operators mean something else."""
     from onnx.version_converter import convert_version
 
-    told = list(model.metadata_props)
+    metadata = list(model.metadata_props)
     try:
         model = convert_version(model, OPSET)
     except Exception as error:
@@ -72,7 +72,7 @@ def _newer(model: Any, opset: int, path: Path) -> Any:
             f"{path}: is of opset {opset}, of which onnx makes no opset {OPSET} ({said}); export it"
             f" again with opset_version={OPSET} or higher"
         ) from None
-    model.metadata_props.extend(told[len(model.metadata_props) :])
+    model.metadata_props.extend(metadata[len(model.metadata_props) :])
     return model
 
 
@@ -87,7 +87,7 @@ class Graph(torch.nn.Module):
         graph = model.graph
         self.inputs = [each for each in graph.input if each.name not in _initialised(graph)]
         """The graph's inputs, as ONNX describes them."""
-        self.told = {each.key: each.value for each in model.metadata_props}
+        self.metadata = {each.key: each.value for each in model.metadata_props}
         """What the file says of itself."""
         self._paths: dict[str, str] = {}
         self._held: dict[str, np.ndarray] = {}

@@ -149,8 +149,8 @@ class _Written:
         main = self._functions["main"]
         given = ["w"]
         of_arguments = main.attributes["arg_attrs"] if main.arguments else ()
-        for argument, told in zip(main.arguments, of_arguments, strict=True):
-            if "jax.global_constant" in told and PLATFORM in str(told["jax.global_constant"]):
+        for argument, own in zip(main.arguments, of_arguments, strict=True):
+            if "jax.global_constant" in own and PLATFORM in str(own["jax.global_constant"]):
                 self._whole[argument] = platform
             else:
                 given.append(self._new(argument))
@@ -244,16 +244,16 @@ class _Written:
         """Write one operation, under another name if one is given."""
         name = (name or op.name).removeprefix("stablehlo.").removeprefix("chlo.")
         for value in (*op.operands, *op.results):
-            if (told := mlir_type(value)) not in TYPES:
-                raise self._refused(op, f" of {told}, which is not")
+            if (mlir := mlir_type(value)) not in TYPES:
+                raise self._refused(op, f" of {mlir}, which is not")
         if name == "constant":
             return self._constant(op)
         if name == "custom_call" and op.attributes["call_target_name"].value in SKIPPED:
             return None
-        told = attributes_of(name, op)
-        if told is None or (len(op.results) != 1 and told[0] not in ONE_OF_TWO):
+        invocation = attributes_of(name, op)
+        if invocation is None or (len(op.results) != 1 and invocation[0] not in ONE_OF_TWO):
             raise self._refused(op, ", which is not")
-        kind, operands, attributes = told
+        kind, operands, attributes = invocation
         given = [*map(self._name, operands)]
         given += [
             f"{key}={self._name(value) if hasattr(value, 'owner') else repr(value)}"

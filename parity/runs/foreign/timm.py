@@ -129,17 +129,17 @@ def _schedule(args: Entries) -> dict[str, Any]:
         )
     warmup = 0.0 if name == "none" else float(args.get("warmup_epochs", 5))
     prefix = bool(args.get("warmup_prefix", False))
-    found: dict[str, Any] = {"schedule": SCHEDULES[name], "warmup_epochs": warmup}
-    found["epochs"] = epochs + (int(warmup) if prefix and warmup else 0)
-    found["schedule_unit"] = "step" if args.get("sched_on_updates") else "epoch"
+    fields: dict[str, Any] = {"schedule": SCHEDULES[name], "warmup_epochs": warmup}
+    fields["epochs"] = epochs + (int(warmup) if prefix and warmup else 0)
+    fields["schedule_unit"] = "step" if args.get("sched_on_updates") else "epoch"
     if warmup:
-        found |= {"warmup_start": float(args.get("warmup_lr", 1e-5)), "warmup_overlaps": not prefix}
+        fields |= {"warmup_start": float(args.get("warmup_lr", 1e-5)), "warmup_overlaps": not prefix}
     if name == "cosine":
-        found["final_learning_rate"] = float(args.get("min_lr", 0.0))
+        fields["final_learning_rate"] = float(args.get("min_lr", 0.0))
     if name == "step":
-        found["step_epochs"] = float(args.get("decay_epochs", 30))
-        found["step_factor"] = float(args.get("decay_rate", 0.1))
-    return found
+        fields["step_epochs"] = float(args.get("decay_epochs", 30))
+        fields["step_factor"] = float(args.get("decay_rate", 0.1))
+    return fields
 
 
 def _not_neutral(args: Entries, neutral: dict[str, Any]) -> str:
@@ -150,7 +150,7 @@ def _not_neutral(args: Entries, neutral: dict[str, Any]) -> str:
 
 def arguments_of(recipe: Recipe) -> dict[str, Any]:
     """Return the options of timm's training script for a recipe, as far as they can express it."""
-    found: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "opt": ("sgd" if recipe.nesterov else "momentum") if recipe.optimizer == "sgd"
         else recipe.optimizer,
         "lr": recipe.learning_rate, "weight_decay": decay_strength(recipe), "seed": recipe.seed,
@@ -159,19 +159,19 @@ def arguments_of(recipe: Recipe) -> dict[str, Any]:
         "model_ema_warmup": recipe.ema_warmup, "bce_target_thresh": recipe.label_threshold,
     }  # fmt: skip
     if recipe.optimizer == "sgd":
-        found["momentum"] = recipe.momentum
+        arguments["momentum"] = recipe.momentum
     else:
-        found |= {"opt_eps": recipe.adam_eps, "opt_betas": [recipe.beta1, recipe.beta2]}
+        arguments |= {"opt_eps": recipe.adam_eps, "opt_betas": [recipe.beta1, recipe.beta2]}
     if recipe.ema is not None:
-        found["model_ema_decay"] = recipe.ema
+        arguments["model_ema_decay"] = recipe.ema
     if recipe.dtype != "bfloat16":
-        found |= {"amp": False, "model_dtype": None}
+        arguments |= {"amp": False, "model_dtype": None}
     if recipe.clip_norm is None or recipe.clip_eps == 1e-6:
-        found |= {"clip_grad": recipe.clip_norm, "clip_mode": "norm"}
+        arguments |= {"clip_grad": recipe.clip_norm, "clip_mode": "norm"}
     if recipe.loss == "softmax" or recipe.label_smoothing:
-        found |= {"smoothing": recipe.label_smoothing, "bce_loss": recipe.loss != "softmax"}
-        found["bce_sum"] = recipe.loss == "sigmoid"
-    return found | _schedule_arguments(recipe)
+        arguments |= {"smoothing": recipe.label_smoothing, "bce_loss": recipe.loss != "softmax"}
+        arguments["bce_sum"] = recipe.loss == "sigmoid"
+    return arguments | _schedule_arguments(recipe)
 
 
 def _schedule_arguments(recipe: Recipe) -> dict[str, Any]:

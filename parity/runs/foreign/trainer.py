@@ -72,8 +72,8 @@ def _steps_per_epoch(state: dict[str, Any]) -> int | None:
     step, epoch = state.get("global_step"), state.get("epoch")
     if not step or not epoch:
         return None
-    found = round(step / epoch)
-    return found if math.isclose(found * epoch, step, rel_tol=1e-6) else None
+    steps = round(step / epoch)
+    return steps if math.isclose(steps * epoch, step, rel_tol=1e-6) else None
 
 
 def _say_arguments(said: Statements, args: Entries, state: dict[str, Any]) -> None:
@@ -95,8 +95,8 @@ def _say_arguments(said: Statements, args: Entries, state: dict[str, Any]) -> No
 
 def _processes(args: Entries) -> int | None:
     """Return the number of training processes, as accelerate records it; None if unknown."""
-    found = args.get("distributed_state.num_processes")
-    return found if isinstance(found, int) else None
+    count = args.get("distributed_state.num_processes")
+    return count if isinstance(count, int) else None
 
 
 def _say_schedule(said: Statements, args: Entries, state: dict[str, Any], spe: int | None) -> None:

@@ -150,7 +150,7 @@ def steps_to_dict(report: StepsReport) -> dict[str, Any]:
 
 
 def _walk_to_dict(report: StepsReport, walk: Walk) -> dict[str, Any]:
-    found = report.stability(walk)
+    stability = report.stability(walk)
     return {
         "dtype": walk.dtype,
         "passed": walk.passed,
@@ -171,10 +171,10 @@ def _walk_to_dict(report: StepsReport, walk: Walk) -> dict[str, Any]:
             for part, curve in walk.curves.items()
         },
         "stability": {
-            "quiet": found.quiet,
-            "growth": found.growth,
-            "lost_at": found.lost_at,
-            "sentence": found.sentence(),
+            "quiet": stability.quiet,
+            "growth": stability.growth,
+            "lost_at": stability.lost_at,
+            "sentence": stability.sentence(),
         },
         "unseen": walk.unseen,
         "unseen_difference": walk.unseen_difference,

@@ -52,7 +52,7 @@ def test_the_distances_are_those_of_the_definition(tmp_path):
     a = write(tmp_path / "a", "jax")
     b = write(tmp_path / "b", "torch", nudge)
     stages = []
-    found = compare_runs(a, b, told=lambda *stage: stages.append(stage))
+    found = compare_runs(a, b, on_stage=lambda *stage: stages.append(stage))
     assert [sum(work) for _, *work in stages] == [3, 2, 1]
     assert (found.step, found.frameworks) == (7, ("jax", "torch"))
     state = random_run(RECIPE, 7).state

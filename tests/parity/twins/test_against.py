@@ -50,7 +50,7 @@ def test_a_check_is_repeated_with_nothing_but_its_file(kept, tmp_path, capsys):
         ('"passed": true', '"passed": false', "it was edited after it was written"),
         ('"seal"', '"seals"', "no sealed report"),
         ('"version": 1', '"version": 2', "version 2, this version reads 1"),
-        ('"subject"', '"subject": "another", "subject"', "a key is given twice"),
+        ('"subject"', '"subject": "another", "subject"', "subject is given twice"),
         ("{", "", "not valid JSON"),
     ],
 )
