@@ -195,13 +195,13 @@ def write_sample(
 
 def sources() -> dict[str, tuple[Dialect, Mapping[str, Any] | None]]:
     """The rows of the table: a dialect each, and how its model is built."""
-    found: dict[str, tuple[Dialect, Mapping[str, Any] | None]] = {}
+    rows: dict[str, tuple[Dialect, Mapping[str, Any] | None]] = {}
     for dialect in dialects():
         if dialect.writes:
-            found[dialect.name] = (dialect, None)
+            rows[dialect.name] = (dialect, None)
             of_it = {name: changes for name, (its, changes) in VARIANTS.items() if its == dialect.name}
-            found |= {name: (dialect, changes) for name, changes in of_it.items()}
-    return found
+            rows |= {name: (dialect, changes) for name, changes in of_it.items()}
+    return rows
 
 
 def table(folder: Path, families: Sequence[str] | None = None) -> Iterator[Cell]:

@@ -85,11 +85,11 @@ def _line(name: str, folder: Path) -> Line:
 
 def _error(host: Path, part: str | None, out: Path) -> str:
     """How far the host's module is from the twins, or what differs."""
-    found = convert_verified(read_checkpoint(host, part=part), to="parity", out=out).verification
-    ran = {row.ran_in for row in found.rows}
-    if not found.passed or "transformers" not in ran:
-        return f"DIFFERENT: {found.problem or '; '.join(found.not_run)}"
-    return f"{max(row.error or 0.0 for row in found.rows):.0e}"
+    verification = convert_verified(read_checkpoint(host, part=part), to="parity", out=out).verification
+    ran = {row.ran_in for row in verification.rows}
+    if not verification.passed or "transformers" not in ran:
+        return f"DIFFERENT: {verification.problem or '; '.join(verification.not_run)}"
+    return f"{max(row.error or 0.0 for row in verification.rows):.0e}"
 
 
 def page(lines: Sequence[Line]) -> str:

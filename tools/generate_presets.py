@@ -168,14 +168,14 @@ def _squares_as_integers(fields: Entry) -> Entry:
 
 def generate() -> tuple[Entry, dict[str, str]]:
     """The data, and why each architecture that is not in it was refused."""
-    found, refused = {}, {}
+    entries, refused = {}, {}
     for module in MODULES:
         for name in architectures(module):
             try:
-                found[name] = entry(module, name)
+                entries[name] = entry(module, name)
             except NotUnderstoodError as error:
                 refused[name] = str(error)
-    return {"timm": timm.__version__, "architectures": found}, refused
+    return {"timm": timm.__version__, "architectures": entries}, refused
 
 
 def as_text(data: Entry) -> str:

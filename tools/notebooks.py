@@ -99,7 +99,7 @@ def printed(notebook: nbformat.NotebookNode) -> list[str]:
 
 def check(path: Path, *, write: bool = False) -> str | None:
     """Execute a notebook; what is wrong with it, or None."""
-    kept = nbformat.read(path, as_version=4)
+    saved = nbformat.read(path, as_version=4)
     try:
         now = execute(path)
     except CellExecutionError as error:
@@ -107,7 +107,7 @@ def check(path: Path, *, write: bool = False) -> str | None:
     if write:
         path.write_text(nbformat.writes(now, indent=1) + "\n", encoding="utf-8")
         return None
-    for number, (before, after) in enumerate(zip(printed(kept), printed(now), strict=True)):
+    for number, (before, after) in enumerate(zip(printed(saved), printed(now), strict=True)):
         if before != after:
             return f"cell {number} printed\n{after}\nbut the file has\n{before}\n--write replaces it"
     return None

@@ -104,11 +104,11 @@ def telling(source: str, name: str) -> ast.Module:
         for field in ("body", "orelse", "finalbody"):
             statements = getattr(node, field, None)
             if isinstance(statements, list) and statements:
-                told = [
+                groups = [
                     [each] if _is_text(each) else [_reached(name, each.lineno), each]
                     for each in statements
                 ]
-                setattr(node, field, [each for some in told for each in some])
+                setattr(node, field, [each for some in groups for each in some])
     return ast.fix_missing_locations(tree)
 
 
@@ -126,24 +126,24 @@ def _reached(name: str, line: int) -> ast.Expr:
 
 def _changes(node: ast.AST) -> list[Callable[[], None]]:
     """The ways to change a node, each a call that does it."""
-    found: list[Callable[[], None]] = []
+    changes: list[Callable[[], None]] = []
     match node:
         case ast.BinOp() | ast.BoolOp() | ast.AugAssign() if type(node.op) in OTHER:
-            found.append(lambda: setattr(node, "op", OTHER[type(node.op)]()))
+            changes.append(lambda: setattr(node, "op", OTHER[type(node.op)]()))
         case ast.Compare() if type(node.ops[0]) in OTHER:
-            found.append(lambda: node.ops.__setitem__(0, OTHER[type(node.ops[0])]()))
+            changes.append(lambda: node.ops.__setitem__(0, OTHER[type(node.ops[0])]()))
         case ast.Constant(value=bool()):
-            found.append(lambda: setattr(node, "value", not node.value))
+            changes.append(lambda: setattr(node, "value", not node.value))
         case ast.Constant(value=int() | float() as value):
-            found.append(lambda: setattr(node, "value", value + 1))
+            changes.append(lambda: setattr(node, "value", value + 1))
         case ast.If() | ast.IfExp():
-            found.append(lambda: setattr(node, "test", ast.UnaryOp(ast.Not(), node.test)))
+            changes.append(lambda: setattr(node, "test", ast.UnaryOp(ast.Not(), node.test)))
         case ast.comprehension(ifs=[_, *_]):
-            found.append(node.ifs.clear)
+            changes.append(node.ifs.clear)
         case ast.Call():
             given = node.keywords
-            found.extend(lambda each=each: given.remove(each) for each in given if each.arg)
-    return found
+            changes.extend(lambda each=each: given.remove(each) for each in given if each.arg)
+    return changes
 
 
 def _types(tree: ast.Module) -> set[int]:
@@ -171,15 +171,15 @@ def _homes(tree: ast.Module) -> dict[int, str]:
 
 def _statements(tree: ast.Module) -> dict[int, frozenset[int]]:
     """The lines of the smallest statement around every node, without those of its body, by its id."""
-    found: dict[int, frozenset[int]] = {}
+    lines_of: dict[int, frozenset[int]] = {}
     for node in ast.walk(tree):  # outer ones first
         if isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case):
             body = getattr(node, "body", None)
             first = getattr(node, "lineno", 0) or node.pattern.lineno  # type: ignore[union-attr]
             last = body[0].lineno - 1 if body else node.end_lineno or 0  # type: ignore[union-attr]
             lines = frozenset(range(first, max(first, last) + 1))
-            found.update((id(each), lines) for each in ast.walk(node))
-    return found
+            lines_of.update((id(each), lines) for each in ast.walk(node))
+    return lines_of
 
 
 def _head(node: ast.AST) -> str:

@@ -32,17 +32,17 @@ class Functions:
         new = {_place(code): code for code in codes if code.co_name != "<lambda>"}
         places = [(each, _place(each.__code__)) for each in self._found[path]]
         own = f"{function}.<locals>."  # made by it when its file was imported
-        found = [
+        replaced = [
             (each, new[place])
             for each, place in places
             if place in new and (place[0] == function or place[0].startswith(own))
         ]
         try:
-            for each, code in found:
+            for each, code in replaced:
                 each.__code__ = code
         except ValueError:  # the mutant takes no part in a variable outside of it
             return False
-        return bool(found)
+        return bool(replaced)
 
 
 def _place(code: types.CodeType) -> tuple[str, int]:

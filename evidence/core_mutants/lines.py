@@ -90,9 +90,9 @@ class Lines:
 
     def taken(self) -> dict[str, list[int]]:
         """The lines that ran since the last call."""
-        found = {name: sorted(each) for name, each in self._lines.items()}
+        lines = {name: sorted(each) for name, each in self._lines.items()}
         self._lines.clear()
-        return found
+        return lines
 
     def end(self) -> None:
         """From now on lines are not noted."""

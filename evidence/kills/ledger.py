@@ -116,5 +116,5 @@ def page(ledger: Ledger) -> str:
         " error."
     )
     made = f"By `python -m evidence.kills.hosts --folder DIR --write`, with {rows[-1]['packages']}:"
-    told = [sentence(*way, ledger.of(*way)) for way in sorted(ways)]
-    return "\n".join([HEAD, made, "", "```", *told, "```", "", said, "", *table]) + "\n"
+    sentences = [sentence(*way, ledger.of(*way)) for way in sorted(ways)]
+    return "\n".join([HEAD, made, "", "```", *sentences, "```", "", said, "", *table]) + "\n"

@@ -92,9 +92,9 @@ class Processes:
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         }
-        with socket.socket() as found:
-            found.bind(("localhost", 0))
-            coordinator = f"localhost:{found.getsockname()[1]}"
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            coordinator = f"localhost:{free.getsockname()[1]}"
         self.processes = []
         self._said = [self.folder / f"{self.run_dir.name}-{number}.txt" for number in range(count)]
         for number, file in enumerate(self._said):

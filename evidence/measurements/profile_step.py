@@ -95,14 +95,14 @@ def _now() -> Whole:
 
 def fastest(recorded: Any) -> dict[str, float]:
     """Milliseconds of the fastest run of each operation."""
-    found: dict[str, float] = {}
+    times: dict[str, float] = {}
     for plane in recorded.planes:
         for line in plane.lines:
             for event in line.events:
                 name = dict(event.stats).get("hlo_op")
                 if name is not None and not event.name.startswith("end: "):
-                    found[name] = min(found.get(name, float("inf")), event.duration_ns / 1e6)
-    return found
+                    times[name] = min(times.get(name, float("inf")), event.duration_ns / 1e6)
+    return times
 
 
 def kinds(text: str) -> dict[str, Kind]:

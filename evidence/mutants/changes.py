@@ -242,8 +242,10 @@ def _lines_of_module(module: Any, name: str, path: str, program: Program) -> Lin
         file = str(inspect.getsourcefile(type(module)))
         with open(file, encoding="utf-8") as stream:
             tree = ast.parse(stream.read())
-        found = [c for c in tree.body if isinstance(c, ast.ClassDef) and c.name == type(module).__name__]
-        methods = [f for c in found for f in c.body if isinstance(f, ast.FunctionDef)]
+        classes = [
+            c for c in tree.body if isinstance(c, ast.ClassDef) and c.name == type(module).__name__
+        ]
+        methods = [f for c in classes for f in c.body if isinstance(f, ast.FunctionDef)]
         inside = [f for f in methods if f.name not in ("__init__", "extra_repr")]
         given = [f for f in tree.body if isinstance(f, ast.FunctionDef) and name in _parameters(f)]
         return frozenset(

@@ -66,10 +66,10 @@ def summary(results: Sequence[Result], pairs: Sequence[Clean]) -> str:
 
 def table(results: Sequence[Result]) -> Table:
     """One row for each fault."""
-    found = Table("fault", "cause", *COLUMNS)
+    rows = Table("fault", "cause", *COLUMNS)
     for name, row in _rows(results).items():
-        found.add_row(name, *row)
-    return found
+        rows.add_row(name, *row)
+    return rows
 
 
 def _rows(results: Sequence[Result]) -> dict[str, list[str]]:

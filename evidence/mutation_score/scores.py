@@ -115,18 +115,18 @@ def _model_result(fault: Fault, twin: TwinName, block: int | None, dtype: str) -
     with inject(f"{fault.name}@{twin}" + ("" if block is None else f":{block}"), cfg):
         sides = side(_other(twin), *model), side(twin, *model)
         in_type = None if dtype == "float64" else dtype
-        found = compare(*sides, names=("right", "wrong"), dtype=in_type)
-    narrowed = found.forward.types  # is no difference of functions, and is said with its line
-    named = [place for place in found.places if place.cause or place.kind in ("parameter", "input")]
-    part = found.backward if fault.stage == "backward" and found.backward else found.forward
-    places = part.places or found.places
+        diff = compare(*sides, names=("right", "wrong"), dtype=in_type)
+    narrowed = diff.forward.types  # is no difference of functions, and is said with its line
+    named = [place for place in diff.places if place.cause or place.kind in ("parameter", "input")]
+    part = diff.backward if fault.stage == "backward" and diff.backward else diff.forward
+    places = part.places or diff.places
     wanted = fault.located(block, cfg.depth)
     return Result(
         fault.name,
         twin,
         "model" if not fault.in_block else "all blocks" if block is None else "one block",
         fault.cause,
-        found.verdict == "DIFFERENT" or bool(narrowed),
+        diff.verdict == "DIFFERENT" or bool(narrowed),
         ", ".join(dict.fromkeys(each.b.module for each in places)),
         any(_is_located(each, wanted) for each in places) or (not places and bool(narrowed)),
         named[0].rule if named else "number-type" if narrowed else None,
@@ -198,8 +198,8 @@ def clean_results(quick: bool, names: Collection[str]) -> Iterator[Clean]:
         cfg = variant(name).replace(depth=2) if name != "grouped" else variant(name)
         for dtype in types[turn % 2 :][:1] if quick else types:
             sides = (side(twin, cfg, dtype, cfg.image_size) for twin in ("torch", "jax"))
-            found = compare(*sides, dtype=None if dtype == "float64" else dtype)
-            yield Clean(name, dtype, None if found.equal and not found.no_backward else found.to_text())
+            diff = compare(*sides, dtype=None if dtype == "float64" else dtype)
+            yield Clean(name, dtype, None if diff.equal and not diff.no_backward else diff.to_text())
     for dtype in () if STEPS not in names else types[:1] if quick else types:
         recipe = fault_steps.RECIPE.replace(dtype=dtype)
         difference = compare_sides(trained("torch", recipe), trained("jax", recipe))

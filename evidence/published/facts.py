@@ -54,12 +54,12 @@ class Published:
 def published() -> dict[str, Published]:
     """Every checkpoint, by name."""
     here = Path(__file__).parent
-    found = [
+    every = [
         *(_of_transformers(*each) for each in _read(here / "transformers.toml")),
         *(Published(name, "timm", **facts) for name, facts in _read(here / "timm.toml")),
         *(Published(name, **facts) for name, facts in _read(here / "others.toml")),
     ]
-    return {each.name: each for each in found}
+    return {each.name: each for each in every}
 
 
 def _read(path: Path) -> list[tuple[str, dict[str, Any]]]:

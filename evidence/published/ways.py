@@ -124,13 +124,15 @@ def _reread(there, folder: Path, unrun: list[str]) -> Checkpoint:
 
 def judged(done: Verified) -> tuple[str, float, tuple[str, ...], str]:
     """The symbol, the largest error, which libraries had no model, and what differs."""
-    found = done.verification
-    errors = [row.error for row in found.rows if row.error is not None]
+    verification = done.verification
+    errors = [row.error for row in verification.rows if row.error is not None]
     symbol = "~" if done.converted.target.state.said else "="
     own = f" reads {OWN}"
-    unrun = tuple(s for s in found.not_run if not s.startswith("pixels: ") and not s.endswith(own))
+    unrun = tuple(
+        s for s in verification.not_run if not s.startswith("pixels: ") and not s.endswith(own)
+    )
     failed = [said for said in unrun if " failed with " in said or " the twins (" in said]
-    problem = "; ".join([found.problem] * (not found.passed) + failed)
+    problem = "; ".join([verification.problem] * (not verification.passed) + failed)
     return "!" if problem else symbol, max(errors, default=0.0), unrun, problem
 
 
@@ -138,19 +140,19 @@ def _lost(source: Checkpoint, shapes: dict[str, tuple[int, ...]]) -> str:
     """In which tensors the way back differs from the source's own, three at most."""
     body = source.dialect.body
     own = {name.removeprefix(body): each.shape for name, each in source.tensors.items()}
-    found = {name.removeprefix(body): shape for name, shape in shapes.items()}
-    wrong = [name for name in own if name in found and found[name] != own[name]]
-    wrong += [name for name in own if name not in found]
+    back = {name.removeprefix(body): shape for name, shape in shapes.items()}
+    wrong = [name for name in own if name in back and back[name] != own[name]]
+    wrong += [name for name in own if name not in back]
     return ", ".join(wrong[:3])
 
 
 def _other_bits(source: Checkpoint, back: Checkpoint) -> str:
     """Which tensors came back with other bits, three at most; a name without its body, as above."""
     body = source.dialect.body
-    found = {name.removeprefix(body): each for name, each in back.tensors.items()}
+    tensors = {name.removeprefix(body): each for name, each in back.tensors.items()}
     wrong = [
         name
         for name, each in source.tensors.items()
-        if not np.array_equal(each.load(), found[name.removeprefix(body)].load(), equal_nan=True)
+        if not np.array_equal(each.load(), tensors[name.removeprefix(body)].load(), equal_nan=True)
     ]
     return ", ".join(wrong[:3])

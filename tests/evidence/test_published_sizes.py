@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from evidence.published import ways
-from evidence.published.__main__ import MINUTE, keep, kept, rows
+from evidence.published.__main__ import MINUTE, keep, rows, saved_lines
 from evidence.published.facts import published
 from evidence.published.page import Line
 from evidence.published.ways import Way
@@ -40,7 +40,7 @@ def test_a_stopped_call_goes_on(tmp_path):
     path = tmp_path / "kept" / "rows"
     keep(path, line)
     path.write_text(path.read_text() + '{"name": "b", "libr')
-    assert kept(path) == {"a": line}
+    assert saved_lines(path) == {"a": line}
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -13,7 +13,7 @@ from evidence import ROOT
 from evidence.mutants.judging import Outcome
 
 
-class Kept:
+class Outcomes:
     """The outcomes of a file, by model and key; new ones are appended as they come."""
 
     def __init__(self, path: Path, *, afresh: bool = False, again: bool = False) -> None:
@@ -33,20 +33,20 @@ class Kept:
 
     def outcome(self, model: str, key: str, judge: Callable[[], Outcome]) -> Outcome:
         """What became of a mutant: as it is known, or judged now and kept."""
-        found = self.get(model, key)
-        if found is None:
-            found = replace(judge(), engine=self.engine)
-            self.known[model, key] = found
+        known = self.get(model, key)
+        if known is None:
+            known = replace(judge(), engine=self.engine)
+            self.known[model, key] = known
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a") as stream:
-                stream.write(json.dumps(asdict(found)) + "\n")
-        return found
+                stream.write(json.dumps(asdict(known)) + "\n")
+        return known
 
     def get(self, model: str, key: str) -> Outcome | None:
         """An outcome that stands; None if the mutant is to be judged."""
-        found = self.known.get((model, key))
-        anew = found is not None and self.again and found.is_missed and found.engine != self.engine
-        return None if anew else found
+        outcome = self.known.get((model, key))
+        anew = outcome is not None and self.again and outcome.is_missed and outcome.engine != self.engine
+        return None if anew else outcome
 
 
 def version() -> str:
