@@ -76,7 +76,7 @@ def sources() -> Iterator[Sources]:
         if not dialect.writes or dialect.name == "parity":
             continue
         cfg = dialect_table.sample(dialect)
-        source, asked = look_alikes.told(look_alikes.tensors_of(dialect, cfg), cfg, dialect.name)
+        source, asked = look_alikes.answered(look_alikes.tensors_of(dialect, cfg), cfg, dialect.name)
         open_word = "file" if dialect.settings is not None else "ask"
         cells = {name: open_word if name in asked else _source(source, name) for name in SILENT}
         places = {name: each.by for name, each in _by_code(dialect, source).items() if name in SILENT}

@@ -68,9 +68,13 @@ def test_what_differs_is_seen(tmp_path, monkeypatch):
     ],
 )
 def test_a_library_that_did_not_run_does_not_agree(said, symbol, unrun):
-    found = Verification((VerifiedRun("written", "JAX twin", 1e-15, 1e-12),), "source", (said,), {})
+    verification = Verification(
+        (VerifiedRun("written", "JAX twin", 1e-15, 1e-12),), "source", (said,), {}
+    )
     plain = SimpleNamespace(target=SimpleNamespace(state=SimpleNamespace(said=())))
-    judged, error, more, problem = ways.judged(SimpleNamespace(verification=found, converted=plain))
+    judged, error, more, problem = ways.judged(
+        SimpleNamespace(verification=verification, converted=plain)
+    )
     assert (judged, error, len(more), bool(problem)) == (symbol, 1e-15, unrun, symbol == "!")
 
 

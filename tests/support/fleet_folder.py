@@ -157,9 +157,9 @@ def in_this_process(monkeypatch):
 
     def run_tasks(tasks: Sequence[Any], work: Callable[..., Any], processes: int) -> Iterator[Any]:
         for task in tasks:
-            told: list[Any] = []
-            result = work(task, told.append)
-            yield from (Message(task, message) for message in told)
+            messages: list[Any] = []
+            result = work(task, messages.append)
+            yield from (Message(task, message) for message in messages)
             yield Ended(task, result, None)
 
     monkeypatch.setattr(import_module("parity.porting.fleet.run_manifest"), "run_tasks", run_tasks)

@@ -24,8 +24,8 @@ SHAPE = (257 * 4, 263)
 
 def bytes_read():
     """By this process, from files."""
-    found = tensorstore.experimental_collect_matching_metrics("/tensorstore/kvstore/file/bytes_read")
-    return sum(value["value"] for metric in found for value in metric["values"])
+    metrics = tensorstore.experimental_collect_matching_metrics("/tensorstore/kvstore/file/bytes_read")
+    return sum(value["value"] for metric in metrics for value in metric["values"])
 
 
 def main(folder, coordinator, process):
@@ -48,9 +48,9 @@ def main(folder, coordinator, process):
             checkpoints.save(1, state)
         with Checkpoints(folder, run_id="one") as checkpoints:
             before = bytes_read()
-            found = checkpoints.restore(1, wanted)
+            restored = checkpoints.restore(1, wanted)
             read = bytes_read() - before
-            for name, x in found.items():
+            for name, x in restored.items():
                 for shard in x.addressable_shards:
                     np.testing.assert_array_equal(shard.data, arrays[name][0][shard.index])
             if leads:

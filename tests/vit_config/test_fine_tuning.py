@@ -52,8 +52,8 @@ def test_the_learning_rate_follows_the_batch_of_the_user():
     ],
 )
 def test_no_image_is_turned_into_one_of_another_class(names, what, why):
-    found, because = without(names)
-    assert (found, because.endswith(why), bool(because)) == (what, True, bool(why))
+    change, because = without(names)
+    assert (change, because.endswith(why), bool(because)) == (what, True, bool(why))
     augment = fine_tuning(Images(300, names)).augment
     assert (augment.crop == "none", augment.flip) == ("crops" in what, "flips" not in what)
 

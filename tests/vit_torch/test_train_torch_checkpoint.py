@@ -83,9 +83,9 @@ def test_moments_find_their_parameters_by_name(saved):
     for group in groups:
         group["params"], group["param_names"] = group["params"][::-1], group["param_names"][::-1]
     groups.reverse()
-    found = to_named(store(PROGRAM.place_state(state)))
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    actual = to_named(store(PROGRAM.place_state(state)))
+    assert actual.keys() == expected.keys()
+    assert all(torch.equal(actual[name], expected[name]) for name in expected)
 
 
 def test_nothing_to_restore(tmp_path):

@@ -72,12 +72,12 @@ def test_converted_arrays_share_no_memory():
     torch_model = vit_torch.ViT(TINY)
     jax_model = to_jax(torch_model)
     before = vit_jax.to_arrays(jax_model)
-    kept = {name: array.copy() for name, array in before.items()}
+    copies = {name: array.copy() for name, array in before.items()}
     with torch.no_grad():
         for parameter in torch_model.parameters():
             parameter.fill_(7.0)
     for name, array in vit_jax.to_arrays(jax_model).items():
-        np.testing.assert_array_equal(array, kept[name])
+        np.testing.assert_array_equal(array, copies[name])
 
 
 def test_every_mismatch_is_reported_at_once():
