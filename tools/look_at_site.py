@@ -121,7 +121,7 @@ def seen(folder: Path, browser: str, shots: Path | None) -> list[str]:
             looking.wait()
             server.shutdown()
             driver.unlink()
-    return [f"{page}, {width} pixels: {said}" for page, width, said in findings]
+    return [f"{page}, {width} pixels: {problem}" for page, width, problem in findings]
 
 
 def main() -> int:

@@ -123,13 +123,13 @@ def main() -> int:
     wrong = 0
     for path in arguments.notebooks:
         start = time.monotonic()
-        said = check(path, write=arguments.write)
+        problem = check(path, write=arguments.write)
         print(
-            f"{path.name}: {'ok' if said is None else 'WRONG'}, {time.monotonic() - start:.0f} s",
+            f"{path.name}: {'ok' if problem is None else 'WRONG'}, {time.monotonic() - start:.0f} s",
             flush=True,
         )
-        if said is not None:
-            print(said, flush=True)
+        if problem is not None:
+            print(problem, flush=True)
             wrong += 1
     return 1 if wrong else 0
 

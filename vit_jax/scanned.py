@@ -65,8 +65,8 @@ def account(blocks: Sequence[nnx.Module], loop: Loop) -> str:
     loops = [part for part in parts if len(part) > 1]
     if loops:
         alone = len(blocks) - sum(map(len, loops))
-        said = ", ".join(f"{part[0]} to {part[-1]}" for part in loops)
-        return f"blocks {said} compiled as one each{f', {alone} unrolled' if alone else ''}{again}"
+        text = ", ".join(f"{part[0]} to {part[-1]}" for part in loops)
+        return f"blocks {text} compiled as one each{f', {alone} unrolled' if alone else ''}{again}"
     if loop.scan and len(blocks) > 1:
         why = "; ".join(dict.fromkeys(_difference(a, b) for a, b in pairwise(blocks)))
         return f"all {len(blocks)} blocks unrolled, for no neighbours are alike ({why}){again}"

@@ -101,8 +101,8 @@ def conduct(
             trainer.open_checkpoints(run_dir / CHECKPOINTS, manifest, task.keep)
         )
         start, state = _start(task, trainer, checkpoints, console)
-        if hosts.leads and (said := taken_again(run_dir, start)):
-            console.print(said, highlight=False, soft_wrap=True)
+        if hosts.leads and (note := taken_again(run_dir, start)):
+            console.print(note, highlight=False, soft_wrap=True)
         log = stack.enter_context(RunLog(run_dir, start_step=start) if hosts.leads else NoLog())
         best = best_so_far(job, read_log(run_dir) if hosts.leads else ())
         if best is not None:
@@ -152,8 +152,8 @@ def conduct(
             for line in damaged[:DAMAGED_SHOWN]:
                 console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
         if task.profile:
-            said = f"in {run_dir / FOLDER}" if profile.written else "none: the run has no such steps"
-            console.print(f"trace {said}", markup=False, highlight=False, soft_wrap=True)
+            note = f"in {run_dir / FOLDER}" if profile.written else "none: the run has no such steps"
+            console.print(f"trace {note}", markup=False, highlight=False, soft_wrap=True)
         params = trainer.export(program.fetch(state.averaged))
     begun = task.start.provenance if task.start else ()
     chosen = best if over else None

@@ -120,8 +120,8 @@ def read_log(run_dir: Path) -> list[dict[str, Any]]:
         try:
             event = parse_json(line)
         except ValueError as error:  # not JSON, or not even text
-            said = getattr(error, "msg", None) or str(error)
-            raise CheckpointError(f"{path}, line {number}: not JSON ({said})") from None
+            reason = getattr(error, "msg", None) or str(error)
+            raise CheckpointError(f"{path}, line {number}: not JSON ({reason})") from None
         if not (isinstance(event, dict) and "kind" in event and isinstance(event.get("step"), int)):
             raise CheckpointError(f"{path}, line {number}: not an event of a training run")
         events.append(event)

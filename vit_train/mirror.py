@@ -225,9 +225,9 @@ class Mirror:
         except CheckpointError:
             raise
         except Exception as error:  # the storage's package raises errors of its own kinds
-            said = str(error).partition("\n")[0] or type(error).__name__
+            reason = str(error).partition("\n")[0] or type(error).__name__
             raise CheckpointError(
-                f"{self.url}: cannot be {what} ({said}); what the run wrote is in {self.folder}"
+                f"{self.url}: cannot be {what} ({reason}); what the run wrote is in {self.folder}"
             ) from None
 
 

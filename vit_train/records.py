@@ -206,8 +206,8 @@ class Records:
         return {"image": image, "label": whole}
 
     def _damaged(self, index: int, reason: object) -> DamagedRecordError:
-        said = str(reason).partition("\n")[0]
-        return DamagedRecordError(f"{self.name(index)}: damaged ({said}){TO_DO}")
+        text = str(reason).partition("\n")[0]
+        return DamagedRecordError(f"{self.name(index)}: damaged ({text}){TO_DO}")
 
     def _checked(self, index: int, label: Label) -> Label:
         """Return a label whose classes exist."""

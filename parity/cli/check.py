@@ -128,8 +128,8 @@ def _check_against(arguments: Check) -> int:
     assert arguments.against is not None
     usual = {**vars(Check()), "against": arguments.against}
     if extra := [name for name, value in vars(arguments).items() if value != usual[name]]:
-        said = {"subject": " ".join(arguments.subject), "fields": "--set"}
-        given = ", ".join(said.get(name, "--" + name.replace("_", "-")) for name in extra)
+        words = {"subject": " ".join(arguments.subject), "fields": "--set"}
+        given = ", ".join(words.get(name, "--" + name.replace("_", "-")) for name in extra)
         raise ConfigError(f"{given}: --against repeats the check of its file; give nothing beside it")
     saved = read_sealed(arguments.against)
     report = run_again(saved, arguments.against)

@@ -247,8 +247,8 @@ def _convert_file(arguments: ConvertFiles, source: Path, out: Path, console: Con
     print_verification(done.verification, console)
     if done.verification.passed:
         return 0
-    said = f"not equal, so there is no {out}; what was written is {path}"
-    console.print(f"[red]{escape(said)}[/]", soft_wrap=True)
+    verdict = f"not equal, so there is no {out}; what was written is {path}"
+    console.print(f"[red]{escape(verdict)}[/]", soft_wrap=True)
     return 1
 
 

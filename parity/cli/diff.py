@@ -172,8 +172,8 @@ def _show_modules(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def _print_remarks(remarks: Sequence[str], names: Mapping[str, str]) -> None:
     """Print remarks with the user's names of the sides."""
     for remark in remarks:
-        side, _, said = remark.partition(": ")
-        complain(f"note: {names.get(side, side)}: {said}")
+        side, _, text = remark.partition(": ")
+        complain(f"note: {names.get(side, side)}: {text}")
 
 
 def _bisect(arguments: Any) -> int:

@@ -77,12 +77,12 @@ def _print(console: Console, result: Scan) -> None:
         console.print()
         show_table(_problems(unready), console)
     walk = result.walk
-    said = ", ".join(
+    counts = ", ".join(
         f"[{colour}]{count} {status}[/]"
         for status, colour in COLOURS.items()
         if (count := result.manifest.count(status))  # pyright: ignore[reportArgumentType]
     )
-    console.print(f"[bold]{len(jobs)} checkpoints[/]" + (f": {said}" if said else ""))
+    console.print(f"[bold]{len(jobs)} checkpoints[/]" + (f": {counts}" if counts else ""))
     console.print(
         f"[dim]left out: {walk.others} other files, {walk.links} links,"
         f" {walk.outputs} folders of earlier conversions[/]"
@@ -130,6 +130,6 @@ def _problems(jobs: Sequence[Job]) -> Table:
     for name in ("not ready", "", "why"):
         table.add_column(name, overflow="fold")
     for job in jobs:
-        said = escape(here(job.said or ""))
-        table.add_row(escape(job.path), f"[{COLOURS[job.status]}]{job.status}", said)
+        text = escape(here(job.said or ""))
+        table.add_row(escape(job.path), f"[{COLOURS[job.status]}]{job.status}", text)
     return table

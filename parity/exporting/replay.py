@@ -52,8 +52,8 @@ def replay(form: Format, path: Path, batches: Sequence[np.ndarray]) -> list[dict
             check=False,
         )
         if done.returncode:
-            said = (done.stderr.strip() or "no message").splitlines()[-1]
-            raise WeightsError(f"{form.name}: written, but what reads it cannot run it ({said})")
+            reason = (done.stderr.strip() or "no message").splitlines()[-1]
+            raise WeightsError(f"{form.name}: written, but what reads it cannot run it ({reason})")
         with np.load(outputs) as file:
             results = {key: file[key] for key in file.files}
     return [

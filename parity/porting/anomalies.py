@@ -49,7 +49,7 @@ def refuse_not_finite(arrays: Mapping[str, Stored], where: Path) -> dict[str, St
 
 def _refusal(arrays: Mapping[str, Stored]) -> str:
     problems = [
-        f"{name}: {said}" for name, each in arrays.items() if (said := not_finite(name, each.load()))
+        f"{name}: {text}" for name, each in arrays.items() if (text := not_finite(name, each.load()))
     ]
     more = f"; and {len(problems) - MANY} more tensors" if len(problems) > MANY else ""
     return (

@@ -75,8 +75,8 @@ def with_channels(
     stored = state.arrays[WEIGHT]
     shape = (cfg.hidden_size, channels, *cfg.patch_size)
     shape = shape if cfg.patch_embed == "conv" else (cfg.hidden_size, cfg.patch_dim)
-    said = f"{old} channels to {channels} by {by}"
-    state = state.rewritten(said, {"in_channels": channels}, {WEIGHT: changed(stored, change, shape)})
+    note = f"{old} channels to {channels} by {by}"
+    state = state.rewritten(note, {"in_channels": channels}, {WEIGHT: changed(stored, change, shape)})
     pixels = metadata.pixels and _extended(metadata.pixels, old, channels, by)
     return state, metadata.replace(pixels=pixels)
 

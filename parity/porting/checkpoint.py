@@ -281,8 +281,8 @@ def of_one_type(
     if len(types) == 1:
         return arrays, []
     widest = np.result_type(*types)
-    said = f"widened {', '.join(sorted(map(str, types - {widest})))} to {widest}"
-    return {name: cast(stored, widest) for name, stored in arrays.items()}, [said]
+    note = f"widened {', '.join(sorted(map(str, types - {widest})))} to {widest}"
+    return {name: cast(stored, widest) for name, stored in arrays.items()}, [note]
 
 
 def _is_float(dtype: np.dtype) -> bool:

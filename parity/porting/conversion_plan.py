@@ -91,9 +91,9 @@ def plan(
     """
     if source.unheld and num_classes is None and source.origins["num_classes"] != GIVEN:
         raise UnstatedError(f"{source.path}: {_dropped(source.unheld)}")
-    metadata, said = source.metadata, (NONFINITE,) if allow_nonfinite else ()
+    metadata, notes = source.metadata, (NONFINITE,) if allow_nonfinite else ()
     arrays = source.arrays if allow_nonfinite else refuse_not_finite(source.arrays, source.path)
-    state = State(source.config, arrays, said)
+    state = State(source.config, arrays, notes)
     if image_size is not None:
         state = resized(state, image_size)
         metadata = metadata.replace(pixels=metadata.pixels and metadata.pixels.replace(image_size=None))

@@ -92,8 +92,8 @@ def _of_tensor(
 ) -> Iterator[str]:
     """Yield what is odd about one tensor."""
     if not seen.finite:
-        if said := not_finite(name, values):
-            yield said
+        if problem := not_finite(name, values):
+            yield problem
         return
     head = name.startswith("head") and name.endswith("weight")
     matrix = values.ndim > 1 and values.size > 1

@@ -135,20 +135,20 @@ def _download(name: str, repository: str, options: dict[str, Any]) -> Path:
     try:
         return Path(huggingface_hub.snapshot_download(repository, **options))
     except errors.GatedRepoError:
-        said = f"is gated; ask for access at {where} and set HF_TOKEN to a token that has it"
+        reason = f"is gated; ask for access at {where} and set HF_TOKEN to a token that has it"
     except errors.RevisionNotFoundError:
-        said = f"has no revision {options['revision']!r}; {where}/commits/main shows all"
+        reason = f"has no revision {options['revision']!r}; {where}/commits/main shows all"
     except errors.RepositoryNotFoundError:
-        said = f"there is no such repository at {where}, or it is private: set HF_TOKEN then"
+        reason = f"there is no such repository at {where}, or it is private: set HF_TOKEN then"
     except errors.LocalEntryNotFoundError as error:
         cache = options.get("cache_dir") or constants.HF_HUB_CACHE
         why = _unreachable(error, local_only=options.get("local_files_only", False))
-        said = f"is not (or not whole) in {cache}, and the Hub {why}"
+        reason = f"is not (or not whole) in {cache}, and the Hub {why}"
     except errors.HFValidationError as error:
         raise ConfigError(f"{name}: {first_line(error)}") from None
     except Exception as error:  # each HTTP client raises its own errors
-        said = f"cannot be downloaded ({type(error).__name__}: {first_line(error)})"
-    raise MissingFileError(f"{name}: {said}")
+        reason = f"cannot be downloaded ({type(error).__name__}: {first_line(error)})"
+    raise MissingFileError(f"{name}: {reason}")
 
 
 def _unreachable(error: Any, *, local_only: bool) -> str:

@@ -192,8 +192,8 @@ def _holding(cfg: ViTConfig, to: str) -> Dialect:
     every = [each for each in called(to) if each.writes]
     candidates = [each for each in every if not each.problems(cfg)]
     if not candidates:
-        said = "; ".join(next(iter(each.problems(cfg).values())) for each in every[:1])
-        raise ConfigError(f"--to {to}: no model of it is this one ({said or 'it is read only'})")
+        reason = "; ".join(next(iter(each.problems(cfg).values())) for each in every[:1])
+        raise ConfigError(f"--to {to}: no model of it is this one ({reason or 'it is read only'})")
     return candidates[0]
 
 

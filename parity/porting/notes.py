@@ -41,9 +41,9 @@ def assumed(dialect: Dialect, resolved: Resolved) -> list[str]:
     """Return notes on patches or images assumed square where an oblong fits as well."""
     cfg = resolved.config
     (rows, columns), (height, width) = cfg.grid, cfg.patch_size
-    said = []
+    notes = []
     if resolved.origins["patch_size"] == SQUARE_PATCH:
-        said.append(
+        notes.append(
             f"took patches of {cfg.patch_dim} values for squares of {height}x{width} in"
             f" {cfg.in_channels} channels; --set patch_size=HxW says otherwise"
         )
@@ -52,11 +52,11 @@ def assumed(dialect: Dialect, resolved: Resolved) -> list[str]:
         oblong = cfg.replace(image_size=(rows // side * height, columns * side * width))
         if not dialect.problems(oblong):
             size = "x".join(map(str, cfg.image_size))
-            said.append(
+            notes.append(
                 f"took the {rows * columns} positions for a square of {rows}x{columns}, so images are"
                 f" {size}; --set image_size=HxW says otherwise"
             )
-    return said
+    return notes
 
 
 def unheld(

@@ -49,8 +49,8 @@ def schema_origins(
     dialect, header = model.dialect, opened.header
     is_stated = model.asked or header.dialect is not None or opened.sidecars.are_of(dialect)
     origins = Origins(given=given, override=override, dialect_is_stated=is_stated)
-    if said := dialect.stated({name: stored.shape for name, stored in model.tensors.items()}):
-        origins.stated.append((SHAPES, said))
+    if shown := dialect.stated({name: stored.shape for name, stored in model.tensors.items()}):
+        origins.stated.append((SHAPES, shown))
     if (cfg := header.schema) is not None:
         origins.stated.append((HEADER, {name: getattr(cfg, name) for name in cfg.fields()}))
     if opened.live is not None:
@@ -97,15 +97,15 @@ def read_metadata(
         ConfigError: a file's entry is not valid.
         WeightsError: header and config files contradict each other or the model.
     """
-    said = Metadata.of(given)
+    stated = Metadata.of(given)
     try:
-        own, origin = _own_metadata(opened, dialect, said)
+        own, origin = _own_metadata(opened, dialect, stated)
     except ConfigError:
         if given is None:
             raise
         own, origin = Metadata(), GIVEN  # the user's statement holds whatever is in the files
-    metadata = said.completed(own)
-    if said.pixels is not None:
+    metadata = stated.completed(own)
+    if stated.pixels is not None:
         origin = GIVEN
     elif own.pixels is None:
         more, origin = _assumed(opened, dialect, like, cfg.in_channels)
@@ -162,10 +162,10 @@ def _own_metadata(opened: Opened, dialect: Dialect, given: Metadata) -> tuple[Me
 
 def _refuse(name: str, ours: Any, theirs: Any) -> NoReturn:
     """Refuse an entry of the metadata on which header and config files disagree."""
-    said = f"{name} = {ours} ({HEADER}), but {theirs} ({CONFIG_FILES})"
+    text = f"{name} = {ours} ({HEADER}), but {theirs} ({CONFIG_FILES})"
     if name == "pixels" and theirs is None:
-        said = f"{HEADER} says how pixels are prepared but {CONFIG_FILES} state what it cannot hold"
+        text = f"{HEADER} says how pixels are prepared but {CONFIG_FILES} state what it cannot hold"
     elif name == "pixels":
         one = next(n for n in Preprocess.fields() if getattr(ours, n) != getattr(theirs, n))
-        said = f"{one} = {getattr(ours, one)} ({HEADER}), but {getattr(theirs, one)} ({CONFIG_FILES})"
-    raise WeightsError(f"{said}; give --preprocess FILE, or convert from the source again")
+        text = f"{one} = {getattr(ours, one)} ({HEADER}), but {getattr(theirs, one)} ({CONFIG_FILES})"
+    raise WeightsError(f"{text}; give --preprocess FILE, or convert from the source again")

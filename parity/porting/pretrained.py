@@ -228,7 +228,7 @@ def _table(verification: Verification) -> Iterator[str]:
     yield from ("", "| weights | run in | relative error | limit |", "|---|---|---|---|")
     for row in verification.rows:
         yield f"| {row.what} | {row.ran_in} | {row.error:.1e} | {row.limit:.0e} |"
-    yield from (f"- not run: {said}" for said in verification.not_run)
+    yield from (f"- not run: {note}" for note in verification.not_run)
     yield ""
 
 

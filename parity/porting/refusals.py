@@ -38,8 +38,8 @@ def refuse_foreign(dialect: Dialect, resolved: Resolved) -> None:
     cfg = canonical(resolved.config)
     by_field = dialect.problems(cfg)
     problems = [
-        said
-        for name, said in by_field.items()
+        reason
+        for name, reason in by_field.items()
         if resolved.origins.get(name) not in (GIVEN, OVERRIDDEN)
         and not (name in dialect.older and allows(dialect.older[name], getattr(cfg, name)))
     ]

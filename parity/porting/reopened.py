@@ -34,9 +34,9 @@ def reopen(written: Path, target: Target, out: Path) -> None:
             if target.text is not None:
                 target.text.compare(checkpoint)
     except USER_ERRORS as error:
-        said = str(error).removeprefix(f"{written}: ").replace(str(written), str(out))
-        said = said.partition("; to go with")[0]  # advice about flags, none of which is at fault
-        raise WeightsError(f"{out}: not written, since it could not be read again: {said}") from None
+        reason = str(error).removeprefix(f"{written}: ").replace(str(written), str(out))
+        reason = reason.partition("; to go with")[0]  # advice about flags, none of which is at fault
+        raise WeightsError(f"{out}: not written, since it could not be read again: {reason}") from None
 
 
 def _readings(written: Path, target: Target) -> Iterator[Opened]:

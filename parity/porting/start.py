@@ -86,7 +86,7 @@ def read_start(
     arrays = {
         name: state.arrays[name].load() for name in wanted if name not in drawn and name not in carried
     }
-    said = (
+    account = (
         f"start point {checkpoint.name} ({checkpoint.dialect.name}): {len(arrays)} of the model's"
         f" {len(wanted)} tensors are used",
         *stated,
@@ -98,7 +98,7 @@ def read_start(
     )
     files = checkpoint.container.files
     digest = digest_of([*files, *(() if adapter is None else (weights_of(Path(adapter)),))])
-    hop = _hop(checkpoint, digest, said[1:])
+    hop = _hop(checkpoint, digest, account[1:])
     return Start(
         name=source,
         digest=digest,
@@ -107,7 +107,7 @@ def read_start(
         arrays={**arrays, **carried},
         adapter=adapter,
         preprocess=_preprocess(checkpoint, cfg),
-        account=said,
+        account=account,
         provenance=tuple(each.to_dict() for each in (*checkpoint.hops, hop)),
     )
 
@@ -243,8 +243,8 @@ def _listed(what: str, shapes: Mapping[str, Any], names: Collection[str]) -> lis
 
 def _preprocess(checkpoint: Checkpoint, cfg: ViTConfig) -> Any:
     """Return the checkpoint's preprocessing without class names, which the new data state."""
-    said = checkpoint.preprocess
-    if said is None:
+    stated = checkpoint.preprocess
+    if stated is None:
         return None
     other_size = cfg.image_size != checkpoint.config.image_size
-    return said.replace(class_names=None, **({"image_size": None} if other_size else {}))
+    return stated.replace(class_names=None, **({"image_size": None} if other_size else {}))

@@ -102,6 +102,6 @@ def score_in_torch(weights: Path, images: Path) -> Score:
         check=False,
     )
     if done.returncode:
-        said = (done.stderr.strip() or "no message").splitlines()[-1]
-        raise WeightsError(f"{weights}: PyTorch could not score it ({said})")
+        reason = (done.stderr.strip() or "no message").splitlines()[-1]
+        raise WeightsError(f"{weights}: PyTorch could not score it ({reason})")
     return Score(**json.loads(done.stdout))

@@ -49,9 +49,9 @@ def choose(
     raise CheckpointError(f"{folder}: {'; '.join(notes)}; no older one is left")
 
 
-def _brief(folder: Path, step: int, said: str) -> str:
+def _brief(folder: Path, step: int, message: str) -> str:
     """Shorten an error to its first complaints, and name the checkpoint."""
-    parts = said.split("; ")
+    parts = message.split("; ")
     more = f" and {len(parts) - SHOWN} more" if len(parts) > SHOWN else ""
     return about(folder, f"{'; '.join(parts[:SHOWN])}{more}", part=f", step {step}")
 
@@ -73,10 +73,10 @@ def without_moments(
     if not lacking or not step:  # before the first update there is nothing to lose
         return lacking, []
     more = f" and {len(lacking) - SHOWN} more" if len(lacking) > SHOWN else ""
-    said = f"{folder}: no moments of {', '.join(lacking[:SHOWN])}{more}"
+    message = f"{folder}: no moments of {', '.join(lacking[:SHOWN])}{more}"
     if not cold:
         raise CheckpointError(
-            f"{said}, so {recipe.optimizer} would start cold after {step} updates; give --cold to"
+            f"{message}, so {recipe.optimizer} would start cold after {step} updates; give --cold to"
             " allow it"
         )
-    return lacking, [f"{said}: cold, from zero, after {step} updates"]
+    return lacking, [f"{message}: cold, from zero, after {step} updates"]

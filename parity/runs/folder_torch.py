@@ -50,14 +50,14 @@ def read(
     moments = named_moments(optimizer)
     saved_moments = {name: moments.get(name, {}) for name in stored["model"] if name not in what.frozen}
     _check_counts(where, saved_moments, step)
-    lacking, said = without_moments(folder, recipe, saved_moments, step, cold)
+    lacking, more = without_moments(folder, recipe, saved_moments, step, cold)
     shell = add_adapters(abstract_model(cfg), lora, recipe.seed)
     state = unstore(stored, shell, recipe, torch.device("cpu"))
     training = from_torch(step, state.model, state.optimizer, state.ema, recipe)
     for arrays in training.moments.values():
         for name in lacking:  # one moment without the other would be worse than none
             arrays[name].fill(0)
-    return training, [*notes, *said]
+    return training, [*notes, *more]
 
 
 def write(folder: Path, run: Run, manifest: Manifest) -> None:

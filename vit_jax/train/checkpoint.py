@@ -173,10 +173,10 @@ class Checkpoints:
         except CheckpointError as error:
             foreign = str(error)
         # every host takes part in both, whatever it found: one that left would have the others wait
-        if said := said_by_any(foreign):
-            raise CheckpointError(said)
-        if said := said_by_any(damage):
-            raise DamagedError(said)
+        if message := said_by_any(foreign):
+            raise CheckpointError(message)
+        if message := said_by_any(damage):
+            raise DamagedError(message)
         return state
 
     def _read(self, step: int, abstract: Any) -> Any:

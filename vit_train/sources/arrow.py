@@ -70,10 +70,10 @@ def open_arrow(spec: str, path: Place) -> ImageDataset:
     )
 
 
-def _entry(where: object, said: Any, key: str, kind: Any) -> Any:
+def _entry(where: object, content: Any, key: str, kind: Any) -> Any:
     """Return one entry of a JSON object, of the given type. ValueError: it has another type."""
     try:
-        return TypeAdapter(kind).validate_python(said[key], strict=True)
+        return TypeAdapter(kind).validate_python(content[key], strict=True)
     except ValidationError as error:
         raise ValueError(f"{where}, {key}: {error.errors()[0]['msg']}") from None
     except (KeyError, TypeError):
@@ -91,17 +91,16 @@ def _saved(spec: str, path: Place) -> tuple[dict[str, Any], dict[str, Any]]:
     file = path / "dataset_dict.json"
     for split in _entry(file, read_json(file), "splits", list[str]):
         folder = below(path, split)
-        said = read_json(file := folder / "state.json")
-        if isinstance(said, dict) and (said.get("_indices_data_files") or said.get("_indices_files")):
+        state = read_json(file := folder / "state.json")
+        if isinstance(state, dict) and (state.get("_indices_data_files") or state.get("_indices_files")):
             raise DataError(
                 f"{spec}: split {split} is a selection of other rows; save it again after"
                 " `flatten_indices()`"
             )
-        listed = _entry(file, said, "_data_files", list[dict[str, Any]])
+        listed = _entry(file, state, "_data_files", list[dict[str, Any]])
         names = [_entry(f"{file}, _data_files", each, "filename", str) for each in listed]
         file = folder / "dataset_info.json"
-        said = _entry(file, read_json(file), "features", dict[str, Any])
-        features = _same(features, said, file)
+        features = _same(features, _entry(file, read_json(file), "features", dict[str, Any]), file)
         rows[split] = (ArrowRows, [below(path, split, name) for name in names])
     return features, rows
 
@@ -129,9 +128,9 @@ def _same(features: dict[str, Any], others: dict[str, Any], file: Place) -> dict
         return features or others
     before, now = map(_known, (features, others))
     if differ := [name for name in {**before, **now} if before.get(name) != now.get(name)]:
-        said, other = (str(each.get(differ[0]))[:80] for each in (now, before))
+        one, other = (str(each.get(differ[0]))[:80] for each in (now, before))
         raise DataError(
-            f"{file}: describes column {differ[0]!r} as {said}, the files before it as {other}; write"
+            f"{file}: describes column {differ[0]!r} as {one}, the files before it as {other}; write"
             " all by one `datasets.Features`"
         )
     return features
@@ -154,10 +153,10 @@ def _described(file: Place) -> dict[str, Any]:
     if about is None:
         return {}
     try:
-        said = parse_json(about)
+        content = parse_json(about)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
-    info = _entry(f"{file}, metadata", said, "info", dict[str, Any])
+    info = _entry(f"{file}, metadata", content, "info", dict[str, Any])
     return _entry(f"{file}, metadata", info, "features", dict[str, Any])
 
 

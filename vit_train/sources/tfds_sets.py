@@ -95,16 +95,16 @@ def _check_files(spec: str, folder: Path) -> None:
         except (OSError, ValueError) as error:
             raise DataError(f"{spec}: {about(file, error)}; copy or prepare the set again") from None
         while todo:
-            said = todo.pop()
-            if isinstance(said, dict):
-                named = [said.get(key) for key in ("pythonClassName", "python_class_name", "type")]
+            node = todo.pop()
+            if isinstance(node, dict):
+                named = [node.get(key) for key in ("pythonClassName", "python_class_name", "type")]
                 odd = [name for name in named if "." in str(name) and not str(name).startswith(OURS)]
                 if odd:
                     raise DataError(
                         f"{spec}: {file} asks for {odd[0]}, which is not of tensorflow-datasets and is"
                         " not imported; prepare the set with features of its own"
                     )
-            todo += said.values() if isinstance(said, dict) else said if isinstance(said, list) else ()
+            todo += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
 
 
 def _prepared_in(data_dir: Path) -> list[Path]:

@@ -53,13 +53,13 @@ def here(text: str) -> str:
         return f"`parity convert {match[0]}`" if _is_among(flag, _of_convert()) else match[0]
 
     parts = _ELSEWHERE.split(text)
-    said = "".join(part if odd % 2 else _FLAG.sub(named, part) for odd, part in enumerate(parts))
+    sentence = "".join(part if odd % 2 else _FLAG.sub(named, part) for odd, part in enumerate(parts))
     if not there:
         return text
     lost = [flag for flag in dict.fromkeys(there) if not _is_among(flag, _of_convert())]
     if lost:
-        return f"{said}; this command has no {', '.join(lost)}"
-    return f"{said}; what it writes says so itself, and is read here"
+        return f"{sentence}; this command has no {', '.join(lost)}"
+    return f"{sentence}; what it writes says so itself, and is read here"
 
 
 def _is_among(flag: str, flags: Collection[str]) -> bool:

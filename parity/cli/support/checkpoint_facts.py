@@ -105,9 +105,9 @@ def flat_fields(schema: Schema, *, defaults: bool) -> Iterator[tuple[str, str]]:
 def preprocessing(preprocess: Preprocess) -> str:
     """Return the preprocessing of pixels as one line: of `LATER` fields, those that say something."""
     usual = [(name, type(preprocess).model_fields[name].default) for name in LATER]
-    said = ((name, getattr(preprocess, name)) for name in preprocess.fields())
+    fields = ((name, getattr(preprocess, name)) for name in preprocess.fields())
     return ", ".join(
-        f"{name}={value}" for name, value in said if value is not None and (name, value) not in usual
+        f"{name}={value}" for name, value in fields if value is not None and (name, value) not in usual
     )
 
 
@@ -152,5 +152,5 @@ def _flat(fields: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _hop(hop: Hop) -> str:
-    said = f"{hop.source}, {hop.container}, {hop.dialect}, sha256 {hop.digest[:16]}"
-    return said + (f"; {'; '.join(hop.done)}" if hop.done else "")
+    text = f"{hop.source}, {hop.container}, {hop.dialect}, sha256 {hop.digest[:16]}"
+    return text + (f"; {'; '.join(hop.done)}" if hop.done else "")

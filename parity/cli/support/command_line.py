@@ -83,9 +83,9 @@ def _gathered(kind: type, argv: Sequence[str]) -> list[str]:
 
 def _filled(kind: type) -> str:
     """Return a command's description, indented: tyro joins the lines that begin with a letter."""
-    said = inspect.getdoc(kind) or ""
+    text = inspect.getdoc(kind) or ""
     width, edge = shutil.get_terminal_size().columns, "  "
-    parts = (" ".join(part.split()) for part in said.split("\n\n"))
+    parts = (" ".join(part.split()) for part in text.split("\n\n"))
     return "\n".join(
         textwrap.fill(each, width, initial_indent=edge, subsequent_indent=edge) for each in parts
     )

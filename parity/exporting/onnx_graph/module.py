@@ -67,9 +67,9 @@ def _newer(model: Any, opset: int, path: Path) -> Any:
     try:
         model = convert_version(model, OPSET)
     except Exception as error:
-        said = " ".join(str(error).split())
+        reason = " ".join(str(error).split())
         raise ConfigError(
-            f"{path}: is of opset {opset}, of which onnx makes no opset {OPSET} ({said}); export it"
+            f"{path}: is of opset {opset}, of which onnx makes no opset {OPSET} ({reason}); export it"
             f" again with opset_version={OPSET} or higher"
         ) from None
     model.metadata_props.extend(metadata[len(model.metadata_props) :])

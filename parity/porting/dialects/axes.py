@@ -84,13 +84,13 @@ def channels_first(
         return model, (), None
     D, height, width, channels = shape
     turned = (D, channels, height, width)
-    said = _says_last(shape, container, origins, model.asked)
-    if said is None:
+    source = _says_last(shape, container, origins, model.asked)
+    if source is None:
         return model, (), OpenAxes(_question(shape), (shape, turned))
-    if not said:
+    if not source:
         return model, (), None
     stored = changed(model.tensors[name], lambda array: np.moveaxis(array, -1, 1), turned)
-    note = f"read {name} {shape} with its channels last, as {said}"
+    note = f"read {name} {shape} with its channels last, as {source}"
     return model._replace(tensors={**model.tensors, name: stored}), (note,), None
 
 
@@ -121,17 +121,17 @@ def _question(shape: tuple[int, ...]) -> Question:
     """Ask for whatever tells the two readings apart."""
     _, first, second, last = shape
     if first == second == last:
-        said = (
+        text = (
             f"patch projection {shape}: its channels may be second, as in PyTorch, or last, as MLX saves"
             " them; give --dialect NAME if the library of these names wrote the file, or save it as"
             f' safetensors with metadata={{"format": "{MLX}"}}'
         )
-        return Question(said=(said,))
-    said = (
+        return Question(said=(text,))
+    text = (
         f"patch projection {shape}: {first} channels in patches of {second}x{last}, or with channels"
         f" last, as MLX saves them, {last} channels in patches of {first}x{second}"
     )
-    return Question(("patch_size" if first == last else "in_channels",), (said,))
+    return Question(("patch_size" if first == last else "in_channels",), (text,))
 
 
 def _stated(origins: Origins) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -210,10 +210,10 @@ class Dialect:
             allowed = self.allowed(name, cfg)
             value = getattr(cfg, name)
             if allowed is not ANY and not any(each in allowed for each in _spellings(cfg, name)):
-                said = " or ".join(_word(each) for each in allowed)
-                problems[name] = f"{name} = {_word(value)} ({self.name} has {said})"
-        if not problems and (said := "; ".join(self.limits(cfg))):
-            problems[""] = said
+                text = " or ".join(_word(each) for each in allowed)
+                problems[name] = f"{name} = {_word(value)} ({self.name} has {text})"
+        if not problems and (text := "; ".join(self.limits(cfg))):
+            problems[""] = text
         return problems
 
     def allowed(self, name: str, cfg: ViTConfig) -> Any:

@@ -81,8 +81,8 @@ class GgufSettings:
 
     def notes(self, sidecars: Mapping[str, Any], section: str) -> list[str]:
         """Return a note on the activation."""
-        said = "its library computes every GELU by tanh; --override act=gelu for a model that was"
-        return [f"{said} trained with the exact one"] * bool(sidecars[KIND].get("clip.use_gelu"))
+        note = "its library computes every GELU by tanh; --override act=gelu for a model that was"
+        return [f"{note} trained with the exact one"] * bool(sidecars[KIND].get("clip.use_gelu"))
 
     def metadata(self, sidecars: Mapping[str, Any], fields: Mapping[str, Any]) -> Metadata:
         """Return nothing: the header has a mean and a deviation, but not how images are resized."""

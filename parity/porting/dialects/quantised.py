@@ -61,8 +61,8 @@ def dequantised(tensors: Mapping[str, Stored]) -> tuple[dict[str, Stored], tuple
         for each in (scheme.scale, *BESIDE):
             result.pop(f"{stem}{each}", None)
         counts[scheme.name] = counts.get(scheme.name, 0) + 1
-    said = (f"{count} matrices of {name} multiplied out to float32" for name, count in counts.items())
-    return result, tuple(said)
+    notes = (f"{count} matrices of {name} multiplied out to float32" for name, count in counts.items())
+    return result, tuple(notes)
 
 
 def _scheme(stem: str, stored: Stored, tensors: Mapping[str, Stored]) -> Scheme | None:

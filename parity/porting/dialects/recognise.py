@@ -74,9 +74,9 @@ def find(
     respelled = (*respelled, *widened)
     every = _models(tensors, opened, dialects, asked)
     if not every and (joined := _joined_otherwise(tensors)):
-        others, said = joined
+        others, text = joined
         if every := _models(others, opened, dialects, asked):
-            tensors, respelled = others, (*respelled, said)
+            tensors, respelled = others, (*respelled, text)
     models = every if part is None else [each for each in every if _is_under(each.branch, part)]
     if part is not None and not models:
         within = {name: each for name, each in tensors.items() if _is_under(name, part)}
@@ -91,8 +91,8 @@ def find(
             f" choose by --part {sorted(each.branch for each in models)[0] or 'NAME'}"
         )
     best = models[0]
-    if said := stranger(f"{best.branch}.{name}" for name in best.tensors) or unfit(best.tensors):
-        raise OtherModelError(f"{opened.path}: {said}")
+    if text := stranger(f"{best.branch}.{name}" for name in best.tensors) or unfit(best.tensors):
+        raise OtherModelError(f"{opened.path}: {text}")
     return best._replace(respelled=respelled)
 
 
@@ -283,8 +283,8 @@ def _nearest(tensors: Mapping[str, Stored], dialects: Sequence[Dialect]) -> str:
 
 
 def _listed(models: Sequence[Model]) -> str:
-    said = [f"{each.branch or 'the names as they are'} ({each.dialect.name})" for each in models]
-    return ", ".join(sorted(said))
+    texts = [f"{each.branch or 'the names as they are'} ({each.dialect.name})" for each in models]
+    return ", ".join(sorted(texts))
 
 
 def _refusal(
@@ -304,12 +304,12 @@ def _refusal(
             f" there is {_listed(every)}"
         )
     tensors, _ = unwrapped(opened.container.tensors)
-    if said := stranger(tensors) or unfit(tensors):
-        return said
+    if reason := stranger(tensors) or unfit(tensors):
+        return reason
     for each in dialects:
         opened.sidecars.fields(each)  # raises a more precise error if a config file states another model
-    if part is None and (said := _nearest(opened.container.tensors, dialects)):
-        return said
+    if part is None and (reason := _nearest(opened.container.tensors, dialects)):
+        return reason
     where = f" under {part!r}" if part else ""
     model_type = opened.sidecars.model_type
     of = f" (config.json says model_type = {model_type})" if model_type else ""

@@ -98,8 +98,8 @@ def _check_ranks(shapes: Shapes) -> None:
     for name, shape in shapes.items():
         for pattern, ranks in RANKS.items():
             if re.fullmatch(pattern, name) and len(shape) not in ranks:
-                said = " or ".join(map(str, ranks))
-                raise WeightsError(f"{name}: has shape {tuple(shape)}, expected {said} axes")
+                words = " or ".join(map(str, ranks))
+                raise WeightsError(f"{name}: has shape {tuple(shape)}, expected {words} axes")
 
 
 def _patch(shapes: Shapes) -> dict[str, Any]:

@@ -169,8 +169,8 @@ def _joined_shapes(one: Bound, shapes: Sequence[Shape]) -> list[Shape]:
     """Return the shapes of one block's tensors after joining or splitting along the first axis."""
     if len(shapes) > 1:
         if len({shape[1:] for shape in shapes}) > 1:
-            said = ", ".join(f"{name} {shape}" for name, shape in zip(one.theirs, shapes, strict=True))
-            raise WeightsError(f"shapes that cannot be joined: {said}")
+            text = ", ".join(f"{name} {shape}" for name, shape in zip(one.theirs, shapes, strict=True))
+            raise WeightsError(f"shapes that cannot be joined: {text}")
         return [(sum(shape[0] for shape in shapes), *shapes[0][1:])]
     if len(one.row.ours) == 1:
         return list(shapes)

@@ -67,8 +67,8 @@ def _job(place: CheckpointPath, folder: Path) -> Job:
         try:
             return Job(path=name, status="ready", found=_facts(read_checkpoint(opened)))
         except UnstatedError as error:
-            said, fields = line_about(place.path, error), dict.fromkeys(error.fields)
-            return Job(path=name, status="ask", said=said, found=_guess(opened), set=fields)
+            text, fields = line_about(place.path, error), dict.fromkeys(error.fields)
+            return Job(path=name, status="ask", said=text, found=_guess(opened), set=fields)
         except OtherModelError as error:
             return Job(path=name, status="other", said=line_about(place.path, error), skip=True)
         except USER_ERRORS as error:

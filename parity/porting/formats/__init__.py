@@ -83,9 +83,9 @@ def _open_folder(folder: Path) -> Container:
     if is_tensorstore(folder):
         return read_tensorstore(folder)
     if newest := find_step(folder):
-        path, said = newest
+        path, note = newest
         container = read_file(path)
-        return replace(container, kind=f"{container.kind}{said}")
+        return replace(container, kind=f"{container.kind}{note}")
     weights = find_weights(folder)
     if weights.suffix == ".json":
         return read_shards(weights, read_file)

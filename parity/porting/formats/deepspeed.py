@@ -158,8 +158,8 @@ def _trained(
     begins = [0, *accumulate(lengths[0])]
     at = 0
     for shapes in root["param_shapes"]:
-        for name, said in shapes.items():
-            shape = checked_shape(said, groups[0][0].dtype.itemsize)
+        for name, sizes in shapes.items():
+            shape = checked_shape(sizes, groups[0][0].dtype.itemsize)
             length = -(-math.prod(shape) // len(groups))
             pieces = tuple(tuple(between(flat, begins, at, at + length, budget)) for flat in groups)
             yield name, Cut(shape, pieces)
@@ -194,10 +194,10 @@ def between(
 
 def _frozen(roots: Sequence[Mapping[str, Any]], budget: Budget) -> Iterator[tuple[str, Cut]]:
     """Yield the parameters that are not trained, whose pieces are in the files of the models."""
-    for name, said in (roots[0].get("frozen_param_shapes") or {}).items():
+    for name, sizes in (roots[0].get("frozen_param_shapes") or {}).items():
         budget.objects(_PIECE * len(roots))
         pieces = tuple((flat_view(_dict(each, "frozen_param_fragments")[name]),) for each in roots)
-        shape = checked_shape(said, pieces[0][0].dtype.itemsize)
+        shape = checked_shape(sizes, pieces[0][0].dtype.itemsize)
         if (held := sum(view.shape[0] for (view,) in pieces)) < math.prod(shape):
             raise WeightsError(f"{name}: its pieces have {held} values, the tensor {math.prod(shape)}")
         yield name, Cut(shape, pieces)

@@ -68,7 +68,7 @@ def _joined(roots: Sequence[Mapping[str, Any]], budget: Budget) -> Iterator[tupl
         for flat, about in wrapped["params"].items():
             pieces = [_piece(root, number, within, flat) for root in roots]
             pieces = pieces[:1] if wrapped["no_broadcast_optim_state"] else pieces
-            shapes = [checked_shape(said, pieces[0].dtype.itemsize) for said in about["shapes"]]
+            shapes = [checked_shape(sizes, pieces[0].dtype.itemsize) for sizes in about["shapes"]]
             begins = [0, *accumulate(each.shape[0] for each in pieces)]
             ends = [0, *accumulate(map(math.prod, shapes))]
             if ends[-1] != begins[-1]:

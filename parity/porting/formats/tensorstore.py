@@ -42,8 +42,8 @@ def find_last(path: Path) -> Path | None:
     if not pointers:
         return None
     if len(pointers) > 1:
-        said = ", ".join(each.name.removesuffix(LAST) for each in pointers)
-        raise MissingFileError(f"{path}: several checkpoints, {said}; give one of them")
+        names = ", ".join(each.name.removesuffix(LAST) for each in pointers)
+        raise MissingFileError(f"{path}: several checkpoints, {names}; give one of them")
     step = read_text(pointers[0], _LONGEST_STEP).strip()
     folder = pointers[0].with_name(f"{pointers[0].name.removesuffix(LAST)}-{step}")
     if "/" in step or not folder.is_dir():

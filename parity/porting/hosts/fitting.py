@@ -41,14 +41,14 @@ def fit(tower: Checkpoint, host: Checkpoint, *, num_classes: int | None = None) 
     """
     target = plan(tower, host.dialect.name, num_classes=num_classes, inside=True)
     made = target.dialect.within_body(target.tensors)
-    if said := list(_misfits(made, host)):
-        more = f"; and {len(said) - MOST_SAID} more" if len(said) > MOST_SAID else ""
+    if problems := list(_misfits(made, host)):
+        more = f"; and {len(problems) - MOST_SAID} more" if len(problems) > MOST_SAID else ""
         raise ConfigError(
-            f"{tower.name} does not fit into {host.name}: {'; '.join(said[:MOST_SAID])}{more}"
+            f"{tower.name} does not fit into {host.name}: {'; '.join(problems[:MOST_SAID])}{more}"
         )
-    if said := list(_differences(target.state.config, host.config)):
+    if problems := list(_differences(target.state.config, host.config)):
         raise ConfigError(
-            f"{tower.name} has the shapes of {host.name}, and computes otherwise: {'; '.join(said)};"
+            f"{tower.name} has the shapes of {host.name}, and computes otherwise: {'; '.join(problems)};"
             " --override FIELD=VALUE states that the tower is what the host says"
         )
     names = {id(stored): name for name, stored in host.container.tensors.items()}
@@ -61,8 +61,8 @@ def fit(tower: Checkpoint, host: Checkpoint, *, num_classes: int | None = None) 
         cast += made[name].dtype != stored.dtype
         replaced[names[id(stored)]] = _as(made[name], stored.dtype, name)
     types = " and ".join(sorted({stored.dtype.name for stored in host.tensors.values()}))
-    said = [f"{cast} tensors rounded to the host's {types}"] if cast else []
-    return Fitted(replaced, (*target.state.said, *said))
+    notes = [f"{cast} tensors rounded to the host's {types}"] if cast else []
+    return Fitted(replaced, (*target.state.said, *notes))
 
 
 def _misfits(made: Mapping[str, Stored], host: Checkpoint) -> Iterator[str]:

@@ -147,9 +147,9 @@ def _known(
             if name not in known:
                 known[name], origins[name] = value, where
             elif known[name] != value and origins[name] != OVERRIDDEN:
-                said = f"{word(known[name])} ({origins[name]}), but {word(value)} ({where})"
+                text = f"{word(known[name])} ({origins[name]}), but {word(value)} ({where})"
                 kind = ConfigError if GIVEN in (where, origins[name]) else WeightsError
-                raise kind(f"{TEXT}{name} = {said}")
+                raise kind(f"{TEXT}{name} = {text}")
     if known.get("pool", "eos") != "eos":
         known.setdefault("eos_id", None)
     for name, fixed in dialect.follows(known).items():
@@ -165,8 +165,8 @@ def _ask(known: Mapping[str, Any]) -> None:
         open_ = [name for name in open_ if name != "eos_id"]
     if open_:
         flags = " ".join(f"{TEXT}{name}={HOLDERS[name]}" for name in open_)
-        said = [f"cannot infer {', '.join(TEXT + name for name in open_)}; give --set {flags}"]
-        raise UnstatedError("; ".join([*said, *_choices(open_)]), tuple(TEXT + n for n in open_))
+        texts = [f"cannot infer {', '.join(TEXT + name for name in open_)}; give --set {flags}"]
+        raise UnstatedError("; ".join([*texts, *_choices(open_)]), tuple(TEXT + n for n in open_))
 
 
 def _choices(names: list[str]) -> Iterator[str]:

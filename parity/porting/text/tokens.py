@@ -102,8 +102,8 @@ def _opened(file: Path) -> Tokenizer:
     try:
         return Tokenizer.from_str(text)
     except Exception as error:  # the library raises its base class
-        said = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise WeightsError(f"{file}: no tokenizer that the library tokenizers reads ({said})") from None
+        why = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise WeightsError(f"{file}: no tokenizer that the library tokenizers reads ({why})") from None
 
 
 def _entries(file: Path) -> Mapping[str, Any]:

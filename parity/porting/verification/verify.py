@@ -121,7 +121,7 @@ def verify(converted: Converted, path: Path | None = None, *, runs: Runs | None 
             rows.append(row)
         else:
             not_run.append(f"{what}: {row}")
-    not_run += [f"pixels: {said}" for said in _pixels_apart(converted)]
+    not_run += [f"pixels: {note}" for note in _pixels_apart(converted)]
     return Verification(tuple(rows), f"source, {NAMES[twins[0]]} twin", tuple(not_run), versions())
 
 
@@ -178,8 +178,8 @@ def _run_library(
             return str(error)
         return VerifiedRun(what, library.name, None, limit, str(error))
     except Exception as error:  # libraries raise errors of any kind
-        said = (" ".join(str(error).split()) or "no message")[:300]
-        return f"{library.name} failed with {type(error).__name__}: {said}"
+        message = (" ".join(str(error).split()) or "no message")[:300]
+        return f"{library.name} failed with {type(error).__name__}: {message}"
     if logits.shape != reference.shape:
         return f"{library.name} gives {logits.shape}, the twins {reference.shape}: not the same output"
     return VerifiedRun(what, library.name, relative_error(logits, reference), limit)
@@ -207,8 +207,8 @@ def print_verification(verification: Verification, console: Console) -> None:
     for row in verification.rows:
         if row.why:
             console.print(f"[red]{row.what}, {row.ran_in}:[/] {escape(row.why)}")
-    for said in verification.not_run:
-        console.print(f"[dim]not run - {escape(said)}[/]")
+    for note in verification.not_run:
+        console.print(f"[dim]not run - {escape(note)}[/]")
 
 
 def _problem(row: VerifiedRun) -> str:

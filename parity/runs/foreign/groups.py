@@ -116,13 +116,13 @@ def assign_any(optimizer: OptimizerState, orders: Sequence[Shapes]) -> dict[int,
 
 def _by_rules(optimizer: OptimizerState, model: Shapes) -> dict[int, str]:
     fitting: list[tuple[str, dict[int, str]]] = []
-    for said, parts in _splits(model):
+    for rule, parts in _splits(model):
         if not _decay_fits(optimizer, parts):
             continue
         names = _zip(optimizer, parts)
         known = any(equivalent(optimizer, names, other) for _, other in fitting)
         if not known and not any(_misfits(optimizer, model, names)):
-            fitting.append((said, names))
+            fitting.append((rule, names))
     sizes = " and ".join(str(len(group.indices)) for group in optimizer.groups)
     if not fitting:
         splits = list(_splits(model))[::2]

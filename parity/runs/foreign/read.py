@@ -92,16 +92,16 @@ def read_foreign(
         except UnstatedError as error:
             raise _asked_at_once(error, path, recipe) from None
         checkpoint, records, optimizer, names, bound = training
-        said = records.said
-        say_groups(said, optimizer)
-        say_undecayed(said, recipe)
+        stated = records.said
+        say_groups(stated, optimizer)
+        say_undecayed(stated, recipe)
         step = step_of(optimizer, names, records.step)
         if step is None:
             step = counted(records, steps_per_epoch)
         params = read_arrays(checkpoint, checkpoint.tensors, bound)
         _say_dtype(records, params)
-        say_decay(said, _decays(training), params, recipe)
-        recipe = said.recipe(recipe, records.library)
+        say_decay(stated, _decays(training), params, recipe)
+        recipe = stated.recipe(recipe, records.library)
         spe = steps_an_epoch(records, step, steps_per_epoch)
         notes = [*_notes(training), check_learning_rate(optimizer, recipe, step, spe)]
         shapes = {name: stored.shape for name, stored in checkpoint.tensors.items()}

@@ -69,8 +69,8 @@ class HfSettings:
             fields |= self.derive({**{key.name: key.default for key in self.keys}, **entries})
         except (TypeError, ValueError) as error:
             raise ConfigError(f"{CONFIG}: {error}") from None
-        if said := "; ".join((*self.refuse(fields), *self.differs(entries, fields))):
-            raise ConfigError(f"{CONFIG}: {said}")
+        if reasons := "; ".join((*self.refuse(fields), *self.differs(entries, fields))):
+            raise ConfigError(f"{CONFIG}: {reasons}")
         return {**fields, **labels.num_classes(sidecars[CONFIG])}
 
     def notes(self, sidecars: Entries, section: str) -> list[str]:
@@ -148,8 +148,8 @@ class HfSettings:
     def _check(self, entries: Entries) -> None:
         for name, values in self.only.items():
             if (value := entries.get(name, values[0])) not in values:
-                said = " or ".join(map(repr, values))
-                raise ConfigError(f"{CONFIG}: {name} = {value!r}, but a schema supports only {said}")
+                words = " or ".join(map(repr, values))
+                raise ConfigError(f"{CONFIG}: {name} = {value!r}, but a schema supports only {words}")
 
 
 def oblong(fields: Mapping[str, Any]) -> Iterator[str]:

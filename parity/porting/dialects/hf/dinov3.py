@@ -64,8 +64,8 @@ def derive(entries: Mapping[str, Any]) -> dict[str, Any]:
     """
     q, k, v = (entries.get(name, name != "key_bias") for name in BIASES)
     if q != v or (k and not q):
-        said = ", ".join(f"{name} = {value}" for name, value in zip(BIASES, (q, k, v), strict=True))
-        raise ValueError(f"{said}: a schema has biases for all three, for queries and values, or none")
+        biases = ", ".join(f"{name} = {value}" for name, value in zip(BIASES, (q, k, v), strict=True))
+        raise ValueError(f"{biases}: a schema has biases for all three, for queries and values, or none")
     return {
         "qkv_bias": q,
         "k_bias": k or not q,

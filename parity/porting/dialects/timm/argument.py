@@ -46,9 +46,9 @@ def word(field: str, words: Mapping[Any, Any], *tell: str) -> Argument:
     return Argument(lambda cfg: back[getattr(cfg, field)], meant)
 
 
-def shown(said: Callable[[ViTConfig], Any], *tell: str) -> Argument:
+def shown(value_of: Callable[[ViTConfig], Any], *tell: str) -> Argument:
     """Describe an argument whose effect the tensors show."""
-    return Argument(said, lambda value, known: dict.fromkeys(tell, TENSORS_TELL))
+    return Argument(value_of, lambda value, known: dict.fromkeys(tell, TENSORS_TELL))
 
 
 def size(field: str) -> Argument:

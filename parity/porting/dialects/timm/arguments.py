@@ -25,7 +25,7 @@ def rope_of(arguments: Mapping[str, Any], before: Rope | None) -> Rope | None:
     kind = arguments.get("rope_type")
     if kind is not None and kind not in ROPES:
         raise ConfigError(f"rope_type = {kind!r}; expected one of {', '.join(ROPES)}")
-    said = {
+    values = {
         "kind": ROPES[kind] if kind else None,
         "theta": arguments.get("rope_temperature"),
         "offset": arguments.get("rope_grid_offset"),
@@ -33,7 +33,7 @@ def rope_of(arguments: Mapping[str, Any], before: Rope | None) -> Rope | None:
         "pairs": {True: "half", False: "interleaved", None: None}[arguments.get("rope_rotate_half")],
         "reference_grid": pair(arguments["ref_feat_shape"]) if arguments.get("ref_feat_shape") else None,
     }
-    fields |= {name: value for name, value in said.items() if value is not None}
+    fields |= {name: value for name, value in values.items() if value is not None}
     if fields.get("kind", "axial") != "axial":
         fields["reference_grid"] = None
     return Rope(**fields)

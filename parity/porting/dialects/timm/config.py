@@ -96,14 +96,14 @@ class TimmSettings:
             ConfigError: a `Preprocess` cannot express it.
         """
         config, pretrained = _parts(sidecars)
-        said = {key: pretrained.get(key, default) for key, default in PREPROCESS.items()}
-        said["crop_fraction"] = said.pop("crop_pct")
+        entries = {key: pretrained.get(key, default) for key, default in PREPROCESS.items()}
+        entries["crop_fraction"] = entries.pop("crop_pct")
         _, height, width = _input_size(pretrained)
         fixed = pretrained.get("fixed_input_size", False)
         own_size = None if fixed or (height, width) == fields["image_size"] else (height, width)
         try:
             return Metadata(
-                pixels=Preprocess(**said, image_size=own_size),
+                pixels=Preprocess(**entries, image_size=own_size),
                 class_names=_class_names(config.get("label_names") or pretrained.get("label_names")),
                 license=pretrained.get("license"),
             )

@@ -105,13 +105,13 @@ def _stated(name: str) -> dict[str, Any]:
 
 
 def _candidates(cfg: ViTConfig, modules: tuple[str, ...]) -> Iterator[_Candidate]:
-    said = {module: (arguments_of(cfg, module), architecture_only(cfg, module)) for module in modules}
+    pairs = {module: (arguments_of(cfg, module), architecture_only(cfg, module)) for module in modules}
     for name, entry in from_timm.architectures().items():
         module = entry["module"]
-        if module not in said:
+        if module not in pairs:
             continue
         base, theirs = PRESETS[name], _stated(name)
-        ours, fixed = said[module]
+        ours, fixed = pairs[module]
         obstacles = [field for field, value in fixed.items() if getattr(base, field) != value]
         obstacles += [key for key in ours if ours[key] is None and theirs.get(key) is not None]
         arguments = {key: value for key, value in ours.items() if value is not None}
