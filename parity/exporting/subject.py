@@ -238,10 +238,10 @@ def _labels(checkpoint: Checkpoint, names: Sequence[str], template: str) -> Labe
     framework = "torch" if find_spec("torch") else "jax"
     texts = load_texts(checkpoint, framework=framework)
     embedded = texts.embed(sentences).astype(np.float64)
-    held = twin_of(framework).to_arrays(texts.model)
-    scale = np.exp(np.float64(held["logit_scale"])) if "logit_scale" in held else 1.0
+    arrays = twin_of(framework).to_arrays(texts.model)
+    scale = np.exp(np.float64(arrays["logit_scale"])) if "logit_scale" in arrays else 1.0
     directions = (scale * embedded / np.linalg.norm(embedded, axis=1, keepdims=True)).T
-    bias = float(held["logit_bias"]) if "logit_bias" in held else 0.0
+    bias = float(arrays["logit_bias"]) if "logit_bias" in arrays else 0.0
     return Labels(tuple(names), tuple(sentences), directions.astype(np.float32), bias)
 
 

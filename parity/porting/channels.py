@@ -41,7 +41,7 @@ def _zeros(old: np.ndarray, new: int) -> np.ndarray:
 RULES: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
     "repeat": _repeat, "sum": _sum, "mean-scale": _mean_scale, "zeros": _zeros,
 }  # fmt: skip
-"""By name; each makes (D, N, h, w) of a kernel (D, C, h, w)."""
+"""Functions by name; each makes (D, N, h, w) of a kernel (D, C, h, w)."""
 
 
 def with_channels(

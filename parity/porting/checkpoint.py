@@ -71,7 +71,7 @@ class Checkpoint:
     ignored: tuple[str, ...] = ()
     """Tensors that are left out, by their names under the model's prefix."""
     beside: frozenset[str] = frozenset()
-    """Of the tensors left out, those of a text tower that is read too."""
+    """Ignored tensors of a text tower that is read too."""
     unheld: tuple[str, ...] = ()
     """Tensors of a trained classifier that no schema holds, by their names in the file."""
     text_given: Mapping[str, Any] = field(default_factory=dict)

@@ -113,9 +113,9 @@ def save_pretrained(
         raise ConfigError(f"{folder}: already exists; give another path, or force=True to replace it")
     model = model.model if isinstance(model, Loaded) else model
     with tempfile.TemporaryDirectory(dir=folder.absolute().parent, prefix=f".{folder.name}.") as place:
-        held = Path(place) / f"{type(model).__module__.partition('.')[0]}.safetensors"
-        save(held, model, preprocess=preprocess)
-        converted = convert(held, to=to, out=Path(place) / folder.name)
+        path = Path(place) / f"{type(model).__module__.partition('.')[0]}.safetensors"
+        save(path, model, preprocess=preprocess)
+        converted = convert(path, to=to, out=Path(place) / folder.name)
         verification = _verified(converted, folder) if verify else None
         text = "\n".join(card_lines(converted, name or folder.name, verification))
         (converted.path / CARD).write_text(text, encoding="utf-8")

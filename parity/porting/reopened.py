@@ -67,11 +67,11 @@ def compare(checkpoint: Checkpoint, target: Target) -> None:
     Raises:
         WeightsError: with both values.
     """
-    meant = target.state.config
-    for name in meant.fields():
-        read, wrote = getattr(checkpoint.config, name), getattr(meant, name)
+    expected = target.state.config
+    for name in expected.fields():
+        read, wrote = getattr(checkpoint.config, name), getattr(expected, name)
         # the size of a model of any size may be what the library's code makes of images
-        by_code = name == "image_size" and meant.dynamic_image_size
+        by_code = name == "image_size" and expected.dynamic_image_size
         by_code = by_code and checkpoint.origins[name].startswith("code of")
         if name not in NEUTRAL and not by_code and not agree(name, read, wrote):
             raise WeightsError(f"{name} = {read} ({checkpoint.origins[name]}), but {wrote} was written")

@@ -121,9 +121,9 @@ def _checked(name: str, stored: Stored, dtype: np.dtype) -> Stored:
         array = stored.load()
         with np.errstate(over="ignore"):
             new = array.astype(dtype)
-        lost = np.isfinite(array) & ~np.isfinite(new)
-        if lost.any():
-            raise ConfigError(f"{name}: {array[lost][0]} does not fit into {dtype}; choose a wider type")
+        over = np.isfinite(array) & ~np.isfinite(new)
+        if over.any():
+            raise ConfigError(f"{name}: {array[over][0]} does not fit into {dtype}; choose a wider type")
         return new
 
     return stored if stored.dtype == dtype else Stored(stored.shape, dtype, load)

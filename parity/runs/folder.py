@@ -132,19 +132,19 @@ def write_run(
         MissingFileError: the folder to write in does not exist.
     """
     check_out(out, log, force=force)
-    held = "float64" if run.recipe.dtype == "float64" else "float32"
+    dtype = "float64" if run.recipe.dtype == "float64" else "float32"
     types = {value.dtype.name for value in run.state.params.values()}
-    if types != {held}:
+    if types != {dtype}:
         raise CheckpointError(
             f'the parameters are {" and ".join(sorted(types))}, but dtype = "{run.recipe.dtype}" trains'
-            f" {held} ones; give the recipe the dtype of the parameters"
+            f" {dtype} ones; give the recipe the dtype of the parameters"
         )
     written_by = _module(framework)
     source = None if log is None else framework_of(log)
     earlier = [] if log is None else _best_before(run, manifest, log)
     run, manifest, notes = move(run, manifest, framework, source)
-    taken = locked(out) if out.is_dir() else nullcontext()
-    with taken, atomic_folder(out, force=force) as folder:
+    lock = locked(out) if out.is_dir() else nullcontext()
+    with lock, atomic_folder(out, force=force) as folder:
         write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
         for each in (*(replace(before, recipe=run.recipe) for before in earlier), run):
             written_by.write(folder, each, manifest)
@@ -201,8 +201,8 @@ def _best_before(run: Run, manifest: Manifest, source: Path) -> list[Run]:
     chosen = {name: manifest[name] for name in ("best", "patience") if name in manifest}
     if not chosen:
         return []
-    seen = [event for event in read_log(source) if event["step"] <= run.state.step]
-    best = best_so_far(Job(run.config, run.recipe, manifest["data"]["name"], **chosen), seen)
+    events = [event for event in read_log(source) if event["step"] <= run.state.step]
+    best = best_so_far(Job(run.config, run.recipe, manifest["data"]["name"], **chosen), events)
     if best is None or best.step is None or best.step == run.state.step:
         return []
     return [read_run(source, best.step)]

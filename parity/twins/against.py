@@ -102,8 +102,8 @@ def run_again(saved: dict[str, Any], path: Path) -> Report:
 
 def broken(saved: dict[str, Any], today: Report) -> Iterator[str]:
     """Yield the reasons why a saved check does not hold today, the gravest first; none if it does."""
-    asked = saved["arguments"]
-    if mistake := asked.get("fault") or asked.get("wrong"):
+    arguments = saved["arguments"]
+    if mistake := arguments.get("fault") or arguments.get("wrong"):
         yield f"it was made with a mistake on purpose, {mistake}"
     if not saved["passed"]:
         yield "it was not passed"

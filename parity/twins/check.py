@@ -28,7 +28,7 @@ from vit_config.inputs import check_image
 from vit_config.waiting import Stage, nobody
 
 TEXT = "text "
-"""What levels and places of a text tower begin with."""
+"""First word of the levels and places of a text tower."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -82,17 +82,17 @@ def differing(name: str, named: Mapping[str, Any], tensors: Mapping[str, list[An
         return [name]
     if isinstance(expected, str):
         return [] if matches(array, expected) else [name]
-    held: dict[Region, np.ndarray] = {tuple((0, size) for size in shape): array}
+    regions: dict[Region, np.ndarray] = {tuple((0, size) for size in shape): array}
     if isinstance(array, jax.Array):
-        held = {_region(s.index, array.shape): np.asarray(s.data) for s in array.addressable_shards}
+        regions = {_region(s.index, array.shape): np.asarray(s.data) for s in array.addressable_shards}
     wrong = []
     for part, part_digest in ((_ends(part), part_digest) for part, part_digest in expected):
-        for region in (region for region in held if _within(part, region)):
+        for region in (region for region in regions if _within(part, region)):
             inside = tuple(
                 slice(begin - first, end - first)
                 for (begin, end), (first, _) in zip(part, region, strict=True)
             )
-            if not matches(held[region][inside], part_digest):
+            if not matches(regions[region][inside], part_digest):
                 wrong.append(f"{name}[{', '.join(f'{begin}:{end}' for begin, end in part)}]")
                 break
     return wrong

@@ -27,7 +27,7 @@ LEAST = 16
 AT_ONCE = 4096
 """Rows of Parquet that are read before their bytes are counted."""
 BETWEEN = ";"
-"""What stands between the labels of an image in a column of text."""
+"""Separator of an image's labels in a column of text."""
 COLUMNS = ("path", "label", "labels", "split")
 """Columns that are read."""
 Row = tuple[str, Any, str]
@@ -105,12 +105,12 @@ def _splits(spec: str, parts: dict[str, list[Any]]) -> tuple[list[Any], list[Any
         raise DataError(f"{spec}: gives {name!r} no split, but others have one; give it one, too")
     if not set(parts) - {"", "train"}:
         seen: Counter[Any] = Counter()
-        rest, held = [], []
+        rest, tests = [], []
         for file, label in parts.get("", []) + parts.get("train", []):
             of = None if isinstance(label, tuple) else label
-            (rest if seen[of] % HELD_OUT else held).append((file, label))
+            (rest if seen[of] % HELD_OUT else tests).append((file, label))
             seen[of] += 1
-        parts = {"train": rest, "test": held}
+        parts = {"train": rest, "test": tests}
     if "test" not in parts:
         parts["test"] = parts.pop("validation", [])
     for split in ("train", "test"):

@@ -56,9 +56,9 @@ def here(text: str) -> str:
     sentence = "".join(part if odd % 2 else _FLAG.sub(named, part) for odd, part in enumerate(parts))
     if not there:
         return text
-    lost = [flag for flag in dict.fromkeys(there) if not _is_among(flag, _of_convert())]
-    if lost:
-        return f"{sentence}; this command has no {', '.join(lost)}"
+    missing = [flag for flag in dict.fromkeys(there) if not _is_among(flag, _of_convert())]
+    if missing:
+        return f"{sentence}; this command has no {', '.join(missing)}"
     return f"{sentence}; what it writes says so itself, and is read here"
 
 

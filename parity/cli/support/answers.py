@@ -80,11 +80,11 @@ class Answers:
         if now - self._last < EVERY or done == total or (self._rows and sys.stdout.isatty()):
             return
         self._last = now
-        taken, of, left = now - self._began, "", ""
+        elapsed, of, left = now - self._began, "", ""
         if total:
             of = f" of {total}"
-            left = f", {timedelta(seconds=round(taken / done * (total - done)))} left"
-        complain(f"{self._prog}: {done}{of} images, {done / taken:.1f} a second{left}")
+            left = f", {timedelta(seconds=round(elapsed / done * (total - done)))} left"
+        complain(f"{self._prog}: {done}{of} images, {done / elapsed:.1f} a second{left}")
 
 
 def _line(values: Sequence[object]) -> bytes:

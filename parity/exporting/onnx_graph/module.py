@@ -28,7 +28,7 @@ OPSET = 13
 """Oldest version of the standard whose operators are evaluated; a graph of an older one is converted."""
 
 LITERALS = {name: getattr(np, name) for name in ("array", "inf", "nan", "float16", "float32", "int32")}
-"""What stands in attributes as numpy and Python print them."""
+"""Names in attributes as numpy and Python print them."""
 
 
 def graph_module(path: str | Path) -> Graph:
@@ -88,7 +88,7 @@ class Graph(torch.nn.Module):
         self.inputs = [each for each in graph.input if each.name not in _initialised(graph)]
         """The graph's inputs, as ONNX describes them."""
         self.metadata = {each.key: each.value for each in model.metadata_props}
-        """What the file says of itself."""
+        """The file's entries about itself."""
         self._paths: dict[str, str] = {}
         self._held: dict[str, np.ndarray] = {}
         for name, array in _constants(graph, path):

@@ -20,12 +20,12 @@ class Scheme(NamedTuple):
 
     name: str
     scale: str
-    """What stands in the name of the scale where a weight's name has ``weight``."""
+    """Word in the name of the scale where a weight's name has ``weight``."""
     types: tuple[str, ...]
     factor: float
     """Number by which the scale is multiplied."""
     source: str
-    """Where its arithmetic is."""
+    """The code that multiplies it out."""
 
 
 FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
@@ -39,7 +39,7 @@ SCHEMES = (
     Scheme("float8 with scales", "scale_weight", FLOAT8, 1.0, "ComfyUI: scaled_fp8_ops"),
 )  # fmt: skip
 BESIDE = ("weight_format", "input_scale", "scale_input")
-"""What stands in the names of tensors that the product with unrounded numbers does not need."""
+"""Words in the names of tensors that the product with unrounded numbers does not need."""
 BLOCK = 128
 """Side of the blocks of ``weight_scale_inv``."""
 

@@ -53,7 +53,7 @@ def unstated(dialect: Dialect, fields: Mapping[str, Any]) -> list[str]:
 
 
 class Question(NamedTuple):
-    """What a file leaves open."""
+    """A question that a file leaves open."""
 
     fields: tuple[str, ...] = ()
     """Fields of the schema that would state it; if there are none, `said` names the flag."""

@@ -176,21 +176,21 @@ def unsaid(dialect: Dialect, cfg: ViTConfig, metadata: Metadata) -> str:
     if dialect.code(cfg, metadata):
         return ""  # the code expresses everything
     written = Sidecars(dialect.settings.files(cfg, metadata))
-    meant, stated = metadata.pixels, written.metadata(dialect).pixels
+    pixels, stated = metadata.pixels, written.metadata(dialect).pixels
     if stated is None:
         return f"no config file of {dialect.title} says how its pixels are prepared"
-    meant, stated = (
+    pixels, stated = (
         each if each.max_patches else each.replace(image_size=each.image_size or cfg.image_size)
-        for each in (meant, stated)
+        for each in (pixels, stated)
     )
-    size = meant.image_size or cfg.image_size
-    if stated.resized(size) == meant.resized(size):  # a quotient may be written as two whole numbers
-        stated = stated.replace(crop_fraction=meant.crop_fraction)
-    different = [name for name in Preprocess.fields() if getattr(stated, name) != getattr(meant, name)]
+    size = pixels.image_size or cfg.image_size
+    if stated.resized(size) == pixels.resized(size):  # a quotient may be written as two whole numbers
+        stated = stated.replace(crop_fraction=pixels.crop_fraction)
+    different = [name for name in Preprocess.fields() if getattr(stated, name) != getattr(pixels, name)]
     if not different:
         return ""
     ours, theirs = (
-        ", ".join(f"{name} = {getattr(each, name)}" for name in different) for each in (meant, stated)
+        ", ".join(f"{name} = {getattr(each, name)}" for name in different) for each in (pixels, stated)
     )
     return f"no config file of {dialect.title} says {ours}; its library will take {theirs}"
 

@@ -48,11 +48,11 @@ def scan(
     if not folder.is_dir():
         raise MissingFileError(f"{folder}: no such folder; give one with checkpoints in it")
     name = folder_for(folder, None if manifest is None else Path(manifest))
-    seen, jobs = walk(folder), []
-    for number, place in enumerate(seen.places, 1):
-        on_stage(f"opening {place.path.relative_to(folder)}", 1, len(seen.places) - number)
+    walked, jobs = walk(folder), []
+    for number, place in enumerate(walked.places, 1):
+        on_stage(f"opening {place.path.relative_to(folder)}", 1, len(walked.places) - number)
         jobs.append(_job(place, folder))
-    return Scan(Manifest(folder=name, checkpoints=tuple(jobs)), seen)
+    return Scan(Manifest(folder=name, checkpoints=tuple(jobs)), walked)
 
 
 def _job(place: CheckpointPath, folder: Path) -> Job:

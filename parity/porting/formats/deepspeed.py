@@ -198,6 +198,6 @@ def _frozen(roots: Sequence[Mapping[str, Any]], budget: Budget) -> Iterator[tupl
         budget.objects(_PIECE * len(roots))
         pieces = tuple((flat_view(_dict(each, "frozen_param_fragments")[name]),) for each in roots)
         shape = checked_shape(sizes, pieces[0][0].dtype.itemsize)
-        if (held := sum(view.shape[0] for (view,) in pieces)) < math.prod(shape):
-            raise WeightsError(f"{name}: its pieces have {held} values, the tensor {math.prod(shape)}")
+        if (count := sum(view.shape[0] for (view,) in pieces)) < math.prod(shape):
+            raise WeightsError(f"{name}: its pieces have {count} values, the tensor {math.prod(shape)}")
         yield name, Cut(shape, pieces)

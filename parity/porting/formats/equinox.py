@@ -130,8 +130,8 @@ def read_equimo(path: Path, budget: Budget) -> Container:
     with guarded(path, "archive of Equimo"):
         members = read_archive(path, budget)
         if not {WEIGHTS, METADATA} <= {*members}:
-            held = ", ".join(members)
-            raise WeightsError(f"holds {held:.200}, not {METADATA} and {WEIGHTS}; unpack it")
+            names = ", ".join(members)
+            raise WeightsError(f"holds {names:.200}, not {METADATA} and {WEIGHTS}; unpack it")
         weights, parsed = members[WEIGHTS], parse_json(members[METADATA].decode(), entries=MOST_ENTRIES)
         return _named(path, lambda: io.BytesIO(weights), len(weights), parsed, budget)
 

@@ -165,8 +165,8 @@ def _check(copy: Path, out: Path, host: Opened, fitted: Fitted) -> None:
     if written.keys() != before.keys():
         raise WeightsError(f"{out}: what was written has not the tensors of the host; nothing is left")
     for name, stored in written.items():
-        meant = fitted.tensors.get(name, before[name])
-        if stored.dtype != meant.dtype or stored.load().tobytes() != meant.load().tobytes():
+        expected = fitted.tensors.get(name, before[name])
+        if stored.dtype != expected.dtype or stored.load().tobytes() != expected.load().tobytes():
             raise WeightsError(f"{out}: {name} was not written as it should be; nothing is left")
 
 

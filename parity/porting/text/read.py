@@ -104,8 +104,8 @@ def _of_shapes(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     """Return the fields that follow from the parameters' shapes."""
     numbers = {int(name.split(".")[1]) for name in shapes if name.startswith("blocks.")}
     needed = ("token_embed", "pos_embed", "blocks.0.mlp.fc1.weight")
-    if lost := [name for name in needed if len(shapes.get(name, ())) != 2]:
-        raise WeightsError(f"the text tower has no matrix for {', '.join(lost)}")
+    if missing := [name for name in needed if len(shapes.get(name, ())) != 2]:
+        raise WeightsError(f"the text tower has no matrix for {', '.join(missing)}")
     head = shapes.get("head.weight")
     return {
         "vocab_size": shapes["token_embed"][0],

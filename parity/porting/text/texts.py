@@ -25,7 +25,7 @@ BATCH = 32
 
 
 class ZeroShot(NamedTuple):
-    """How like each image is to each text."""
+    """The likeness of each image to each text."""
 
     logits: np.ndarray
     """(B, T), float32, or float64 of a float64 model: transformers' ``logits_per_image``."""
@@ -47,7 +47,7 @@ class Texts:
     path: Path
     """The file or folder that it was read from; its tokenizer is beside it."""
     cleaned: str = ""
-    """What the library's code does to texts before its tokenizer; empty if it does nothing."""
+    """Changes to texts by the library's code before its tokenizer; empty if there are none."""
 
     @cached_property
     def tokens(self) -> Tokens:

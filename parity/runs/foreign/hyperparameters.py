@@ -78,10 +78,10 @@ def _shared(groups: tuple[Group, ...]) -> dict[str, Any]:
     return first
 
 
-def say_undecayed(stated: Statements, asked: Recipe | None) -> None:
+def say_undecayed(stated: Statements, recipe: Recipe | None) -> None:
     """State Adam or AdamW, as the user's recipe has it, if nothing decays: then both are the same."""
     if "optimizer" not in stated and "beta1" in stated and stated.get("weight_decay") == 0.0:
-        name = "adam" if asked is not None and asked.optimizer == "adam" else "adamw"
+        name = "adam" if recipe is not None and recipe.optimizer == "adam" else "adamw"
         stated.say(f"{GROUPS}, where nothing decays", optimizer=name)
 
 
@@ -89,13 +89,13 @@ def say_decay(
     stated: Statements,
     decays: Mapping[str, bool],
     params: Mapping[str, np.ndarray],
-    asked: Recipe | None,
+    recipe: Recipe | None,
 ) -> None:
     """State which parameters decay, by a recipe's rule that selects exactly these, or by their names.
 
     Args:
         decays: whether each parameter decays, by the twins' names.
-        asked: the user's recipe, whose own rule is kept.
+        recipe: the user's recipe, whose own rule is kept.
 
     Raises:
         CheckpointError: the user's recipe contradicts the groups; the message names a parameter.
@@ -104,14 +104,14 @@ def say_decay(
     if not strength:
         return
     rules = [Recipe(weight_decay=strength, decay=rule) for rule in ("matrices", "not_vectors", "all")]
-    if asked is not None and asked.model_fields_set & {"decay", "decayed"}:
+    if recipe is not None and recipe.model_fields_set & {"decay", "decayed"}:
         for name, value in params.items():
-            if is_decayed(asked, name, value.ndim) != decays[name]:
+            if is_decayed(recipe, name, value.ndim) != decays[name]:
                 raise CheckpointError(
                     f"changed recipe: {name} {_word(decays[name])} in {GROUPS}, against decay ="
-                    f' "{asked.decay}" of the recipe; leave it out or start a new run'
+                    f' "{recipe.decay}" of the recipe; leave it out or start a new run'
                 )
-        stated.say(GROUPS, decay=asked.decay, decayed=asked.decayed)
+        stated.say(GROUPS, decay=recipe.decay, decayed=recipe.decayed)
         return
     for rule in rules:
         if all(is_decayed(rule, name, params[name].ndim) == decays[name] for name in params):

@@ -49,11 +49,11 @@ class Statements:
     def __contains__(self, name: str) -> bool:
         return name in self._said
 
-    def recipe(self, asked: Recipe | None, library: str) -> Recipe:
+    def recipe(self, given: Recipe | None, library: str) -> Recipe:
         """Build the recipe from all stated fields, and from the user's recipe for the others.
 
         Args:
-            asked: the user's recipe. Only the fields that it sets count; they must not contradict the
+            given: the user's recipe. Only the fields that it sets count; they must not contradict the
                 file.
             library: the file's library, in words.
 
@@ -61,7 +61,7 @@ class Statements:
             CheckpointError: the user's recipe contradicts the file.
             UnstatedError: no source states a field that the next updates depend on.
         """
-        fields = {} if asked is None else {name: getattr(asked, name) for name in asked.model_fields_set}
+        fields = {} if given is None else {name: getattr(given, name) for name in given.model_fields_set}
         for name, value in fields.items():
             if name in self._said and not same(self._said[name][0], value):
                 before, who = self._said[name]

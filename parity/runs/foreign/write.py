@@ -113,10 +113,10 @@ def _lightning(target: Target) -> tuple[dict[str, Any], tuple[str, ...]]:
             f"accumulate = {run.recipe.accumulate}: Lightning counts batches and updates apart, and only"
             " one batch an update is written"
         )
-    held = {f"model.{name}": value for name, value in {**target.params, **target.buffers}.items()}
+    tensors = {f"model.{name}": value for name, value in {**target.params, **target.buffers}.items()}
     content: dict[str, Any] = {
         "epoch": max(done - (run.state.step % spe == 0), 0), "global_step": run.state.step,
-        lightning.VERSION: lightning.WRITTEN_AS, "state_dict": _tensors(held),
+        lightning.VERSION: lightning.WRITTEN_AS, "state_dict": _tensors(tensors),
         "loops": lightning.loops(run.state.step, done, spe), "callbacks": {},
         "optimizer_states": [_optimizer(target)], "lr_schedulers": [_scheduler(target)],
     }  # fmt: skip

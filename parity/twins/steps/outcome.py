@@ -83,8 +83,8 @@ class VisibleOutcome:
     def _visible(self, site: Site, array: np.ndarray) -> np.ndarray:
         if site.stage != "updated":
             return array
-        seen = self._sight.seen(site.path, array)
-        return seen if self._clear is None else seen[self._sight.seen(site.path, self._clear[site.path])]
+        part = self._sight.seen(site.path, array)
+        return part if self._clear is None else part[self._sight.seen(site.path, self._clear[site.path])]
 
 
 class Change(VisibleOutcome):
