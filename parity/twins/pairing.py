@@ -6,7 +6,6 @@ layout rule is that of the layer holding it. The same pairs carry parameters, gr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from parity.porting.files import load
@@ -128,13 +127,3 @@ def to_jax(model: Any) -> Any:
     twin.about = model.about
     pair(twin, model)
     return twin
-
-
-def state_to_torch(pairs: tuple[Pair, ...], values: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Convert JAX values by common name - gradients, moments - to tensors under the same names."""
-    return {p.name: p.to_torch(values[p.name]) for p in pairs}
-
-
-def state_to_jax(pairs: tuple[Pair, ...], tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
-    """Convert tensors by name to JAX-layout arrays under the same names."""
-    return {p.name: p.to_jax(tensors[p.name]) for p in pairs}

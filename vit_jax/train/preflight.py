@@ -27,6 +27,8 @@ from vit_jax.train.topology import Chip, Topology
 COMPILING = {"cpu": (4.0, 0.2), "tpu": (75.0, 4.0)}
 """Seconds of one core to compile a step, and those for each block that is not one of a loop, as
 docs/scaling.md has them of ViT-B/16."""
+APART = 1 / 16
+"""How far the largest batch that fits and the smallest that does not may be apart, as a share of it."""
 STEPS_PER_EPOCH = 1000
 """Epoch length for schedules; it changes only constants of the compiled step."""
 
@@ -156,7 +158,6 @@ def largest_batch(
     unit: int,
     *,
     limit: float,
-    precision: float = 1 / 16,
 ) -> tuple[Flight | None, Flight | None]:
     """Find the largest batch that fits and the smallest seen not to fit, by bisection.
 
@@ -165,7 +166,6 @@ def largest_batch(
         first: the flight of the run's own batch.
         unit: number of images of which all sizes are multiples.
         limit: bytes of memory of one device.
-        precision: how far apart the two may be, as a share of the larger one.
 
     Returns:
         None for a batch that was not found: not even one unit fits.
@@ -175,13 +175,13 @@ def largest_batch(
         low, high = (good.batch_size // unit if good else 0), (bad.batch_size // unit if bad else 0)
         if bad is None:
             middle = 2 * low
-        elif high - low <= max(1, precision * high):
+        elif high - low <= max(1, APART * high):
             return good, bad
         else:
             middle = (low + high) // 2
         goal = first.batch_size / unit * limit / max(first.needed, 1)  # if memory goes by the batch
         wide = high - low if bad else max(goal, 2 * low) ** 2 / low  # doubled, then halved
-        left = math.log2(max(wide, 1) / max(1, precision * min(goal, high or goal)))
+        left = math.log2(max(wide, 1) / max(1, APART * min(goal, high or goal)))
         flight = attempt(middle * unit, max(math.ceil(left) - 1, 0))
         good, bad = (flight, bad) if flight.fits else (good, flight)
 

@@ -73,7 +73,7 @@ class Verification:
         return "; ".join(_problem(row) for row in self.rows if not row.passed)
 
 
-def verify(converted: Converted, path: Path | None = None, *, runs: Runs | None = None) -> Verification:
+def verify(converted: Converted, *, runs: Runs | None = None) -> Verification:
     """Run the source's weights - changed as asked, but in memory - and the written file's, in float64.
 
     The reference is the rewritten source in one twin. The file is read again, by the dialect that it
@@ -85,7 +85,6 @@ def verify(converted: Converted, path: Path | None = None, *, runs: Runs | None 
     `not_run`, with the reason.
 
     Args:
-        path: the path of the written file, if it was moved.
         runs: a cache of earlier runs; its images are used.
 
     Raises:
@@ -97,7 +96,7 @@ def verify(converted: Converted, path: Path | None = None, *, runs: Runs | None 
     runs = runs or Runs(sample(cfg))
     runs.ahead = all_seconds(cfg, twins, 2 if converted.target.unchanged else 1)
     reference = runs.twin(twins[0], cfg, converted.target.state.arrays, "source")
-    written = read_checkpoint(path or converted.path)
+    written = read_checkpoint(converted.path)
     rows, not_run = [], []
     for name in twins:
         logits = runs.twin(name, written.config, written.arrays, "written")

@@ -29,9 +29,9 @@ FLOOR = 1e-18
 """Value at which a distance of zero is drawn."""
 
 
-def print_steps(report: StepsReport, console: Console | None = None) -> None:
+def print_steps(report: StepsReport) -> None:
     """Print the steps from the same state, the free run beside its shadows, and the verdict."""
-    console = console or screen(110)
+    console = screen(110)
     recipe = report.recipe
     console.print(
         f"[bold]parity check-steps {escape(report.subject)} --steps {report.steps}[/]:"
