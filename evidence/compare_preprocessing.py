@@ -41,15 +41,15 @@ class Case(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """How far a library's images are from those here."""
+    """The distance of a library's images from those here."""
 
     equal: int
     """Images whose numbers are the same, bit for bit."""
     images: int
     largest: float
-    """In grey levels, of any pixel of any image but those that are shifted."""
+    """Largest difference in grey levels of any pixel of any image that is not shifted."""
     mean: float
-    """In grey levels, the mean of all pixels of the image that is furthest off."""
+    """Mean difference in grey levels of all pixels of the image that is furthest off."""
     shifted: tuple[tuple[int, int], ...]
     """Heights and widths of the images that are cropped one pixel further up or left."""
 

@@ -44,7 +44,7 @@ CONFIG = {
 }  # fmt: skip
 """facebook/dinov2-small's."""
 TOKENS = "/backbone/layernorm/Add_1_output_0"
-"""What the graph calls the backbone's last tokens."""
+"""The graph's name for the backbone's last tokens."""
 
 
 def tensors_of(graph: Any) -> dict[str, np.ndarray]:
@@ -123,7 +123,7 @@ def _tokens(output: Any) -> np.ndarray:
 
 
 def markdown(tokens_of: dict[str, np.ndarray], seen: np.ndarray, name: str) -> str:
-    """What was measured, as a page."""
+    """Return the measurements as a page."""
     exact = tokens_of["float64"][0]
     norms, ratios = np.linalg.norm(exact, axis=-1), seen[:, 0] / seen[:, 1]
     names = ("onnx", "onnxruntime", "transformers", "timm", "torch", "jax")

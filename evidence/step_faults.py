@@ -43,7 +43,7 @@ DTYPES: tuple[DType, ...] = ("float64", "float32")
 
 
 class Notice(NamedTuple):
-    """What a check said of one fault."""
+    """The findings of a check of one fault."""
 
     fault: str
     """``NAME@TWIN``."""
@@ -65,7 +65,7 @@ def check(fault: str | None, dtypes: tuple[DType, ...], seed: int = 0) -> StepsR
 
 
 def seen(fault: str) -> list[Notice]:
-    """What is said of a fault, in each type."""
+    """Check a fault in each type."""
     outcomes = []
     for walk in check(fault, DTYPES).walks:
         first = walk.failed[0] if walk.failed else None

@@ -64,7 +64,7 @@ def architectures(module: str) -> list[str]:
 
 
 def build(name: str) -> Built:
-    """What `timm.create_model` makes of a name or a name.tag, without values."""
+    """Return the model that `timm.create_model` makes of a name or a name.tag, without values."""
     modules = [import_module(f"timm.models.{module}") for module in MODULES]
     builders = {module.build_model_with_cfg for module in modules}
     (builder,) = builders

@@ -77,7 +77,7 @@ def dead(folder: Path) -> list[str]:
 
 
 def seen(folder: Path, browser: str, shots: Path | None) -> list[str]:
-    """What a browser finds wrong with the pages."""
+    """Return the problems that a browser finds in the pages."""
     pages = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.html"))]
     pages = [page for page in pages if page not in ("404.html", "search.html")]
     driver = folder / "_look.html"

@@ -89,7 +89,7 @@ def _tidy(output: nbformat.NotebookNode, folder: str) -> None:
 
 
 def printed(notebook: nbformat.NotebookNode) -> list[str]:
-    """What each cell prints, masked."""
+    """Return the prints of each cell, masked."""
     return [
         masked("".join(output.get("text") or output.get("data", {}).get("text/plain", "") for output in
                        cell.get("outputs", [])))

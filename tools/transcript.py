@@ -22,7 +22,7 @@ AS_READERS = REPOSITORY / "tools" / "as_readers"
 
 
 def make_example(folder: Path, page: str) -> None:
-    """What the commands of a page work on."""
+    """Files that the commands of a page work on."""
     if page == "verifying.md":
         for name in ("port.py", "steps.py"):
             shutil.copy(REPOSITORY / "docs" / name, folder)

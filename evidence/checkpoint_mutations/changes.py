@@ -23,7 +23,7 @@ KINDS = {".safetensors": "safetensors", ".npz": "npz", ".msgpack": "msgpack"}
 
 
 class Mutation(NamedTuple):
-    """What was done."""
+    """The change, in words."""
 
     kind: str
     """As in "bytes", "retype one", "entry"."""

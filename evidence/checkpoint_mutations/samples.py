@@ -26,7 +26,7 @@ from vit_config.parameters import parameters
 
 
 class Model(NamedTuple):
-    """What a checkpoint was converted to."""
+    """The result of a conversion."""
 
     config: ViTConfig
     preprocess: Preprocess | None
@@ -54,11 +54,11 @@ class Sample:
     weights: str
     """The name of the file with the tensors."""
     entry: str
-    """What is read: that file, or "" for the folder."""
+    """The file that is read, or "" for the folder."""
     signed: bool
     """Whether the file says its schema itself, in a header or a comment of this project."""
     reading: dict[str, Any] = field(default_factory=dict)
-    """What has to be said when it is read."""
+    """Options for reading it."""
 
     @property
     def model(self) -> Model:

@@ -90,7 +90,7 @@ SAID = {
 
 
 class Verdict(NamedTuple):
-    """What came of one changed checkpoint."""
+    """The outcome for one changed checkpoint."""
 
     outcome: str
     """"refused", "same", "said", "indistinct" or "WRONG"."""
@@ -131,7 +131,7 @@ def judge(sample: Sample, expected: Model, folder: Path, mutation: Mutation) -> 
 
 
 def differences(model: Model, expected: Model) -> Iterator[str]:
-    """In what two models are not the same."""
+    """Yield the fields and parts in which two models differ."""
     for name in ViTConfig.model_fields:
         same = getattr(model.config, name) == getattr(expected.config, name)
         if not same and name not in (*NEUTRAL, "layer_scale"):  # no matter for the function

@@ -13,7 +13,7 @@ EPSILON = 1e-6
 
 
 def shapes(tokens: int = TOKENS) -> dict[str, tuple[int, ...]]:
-    """By timm's names, in torch's layouts."""
+    """Return the shapes by timm's names, in torch's layouts."""
     every: dict[str, tuple[int, ...]] = {
         "cls_token": (1, 1, D),
         "pos_embed": (1, tokens, D),

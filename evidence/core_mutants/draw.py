@@ -16,7 +16,7 @@ OTHER: dict[type, type] = {
     ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And, ast.BitOr: ast.BitAnd,
     ast.BitAnd: ast.BitOr,
 }  # fmt: skip
-"""What an operator becomes."""
+"""The operator that replaces another."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Mutant:
     function: str
     """The qualified name of the outermost function that holds the change; empty outside of all."""
     like: int
-    """How many lines above have the same text."""
+    """Number of lines above with the same text."""
 
     @cached_property
     def tree(self) -> ast.Module:
@@ -53,7 +53,7 @@ class Mutant:
 
     @property
     def change(self) -> str:
-        """What is different, in one line."""
+        """The difference, in one line."""
         before, after = self.before, self.after
         if _short(before) == _short(after):
             same = next(i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b)

@@ -17,7 +17,7 @@ PATIENCE = 30.0
 
 
 class Status(NamedTuple):
-    """How it ended."""
+    """The way it ended."""
 
     code: int
     seconds: float

@@ -21,7 +21,7 @@ from evidence.core_mutants.draw import telling
 
 
 class Ran(NamedTuple):
-    """What a test does."""
+    """The lines and the cost of a test."""
 
     seconds: float
     lines: dict[str, list[int]]

@@ -40,7 +40,7 @@ class Job(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of a mutant."""
+    """The fate of a mutant."""
 
     by: str
     """The first test that fails, or `time`; empty if none does."""

@@ -51,7 +51,7 @@ KEPT = ROOT / "build" / "families.jsonl"
 
 @dataclass
 class Family:
-    """What is said of one family."""
+    """The results of one family."""
 
     name: str
     style: str
@@ -138,7 +138,7 @@ def outcomes(pair: Pair, count: int, saved: Outcomes | None = None, seed: int = 
 
 
 def outcome(pair: Pair, mutant: Mutant) -> Outcome:
-    """What becomes of one mutant."""
+    """Judge one mutant."""
     about = (pair.name, mutant.kind, mutant.place, mutant.what, mutant.key)
     module = family(pair.name)
     started = time.process_time()
@@ -262,7 +262,7 @@ def page_of(families: list[Family], count: int, engine: str) -> str:
 
 
 def row(each: Family) -> str:
-    """Of the table."""
+    """The table's row."""
     clean_said = "EQUAL" if not each.alarms else f"**{len(each.alarms)} alarms**"
     fields = ("caught", "placed", "first", "named", "doubtful")
     numbers = [len(each.tried), *(sum(bool(getattr(o, name)) for o in each.tried) for name in fields)]

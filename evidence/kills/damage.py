@@ -43,7 +43,7 @@ REFUSALS = tuple(vars(errors)[name] for name in vars(errors) if name.endswith("E
 
 
 class Resumption(NamedTuple):
-    """What taking a run up again gave."""
+    """The result of taking a run up again."""
 
     step: int | None
     """None where it was refused."""
@@ -63,7 +63,7 @@ def _initial() -> TrainState:
 
 
 def make_run(folder: Path) -> None:
-    """What a run of nine steps leaves."""
+    """Write the folder of a run of nine steps."""
     folder.mkdir()
     claim(folder, MANIFEST)
     with (
@@ -76,7 +76,7 @@ def make_run(folder: Path) -> None:
 
 
 def take_up(folder: Path) -> Resumption:
-    """What `vit_train.conduct` does before the first step."""
+    """Do what `vit_train.conduct` does before the first step."""
     said: list[str] = []
     try:
         said += claim(folder, MANIFEST)

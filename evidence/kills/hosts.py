@@ -85,7 +85,7 @@ class Way:
 
     @property
     def kills(self) -> int:
-        """How many there were, of runs that were compared."""
+        """Number of kills, of runs that were compared."""
         return sum(map(kills_of, self.rows))
 
     def kill_run(self, most: int, rng: np.random.Generator) -> None:

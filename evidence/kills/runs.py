@@ -77,7 +77,7 @@ mixup = 0.8
 cutmix = 1.0
 """
 SEEN = ("kind", "step", "loss", "accuracy", "grad_norm", "learning_rate", "count")
-"""What a line of the log has that does not depend on the clock."""
+"""Entries of a line of the log that do not depend on the clock."""
 
 
 def write_images(folder: Path) -> None:
@@ -92,7 +92,7 @@ def write_images(folder: Path) -> None:
 
 
 def count_lines(run_dir: Path) -> int:
-    """How many lines the log of a run has."""
+    """Return the number of lines of a run's log."""
     log = run_dir / "log.jsonl"
     return log.read_bytes().count(b"\n") if log.is_file() else 0
 
@@ -129,7 +129,7 @@ class Killed:
 
     @property
     def lines(self) -> int:
-        """How many lines its log has."""
+        """Number of lines of its log."""
         return count_lines(self.run_dir)
 
     def kill(self, rng: np.random.Generator, starting: float, pause: float) -> str:
@@ -173,7 +173,7 @@ def alive(session: int) -> bool:
 
 
 def differences(one: Path, other: Path) -> list[str]:
-    """What is not the same in two runs, bit for bit."""
+    """Return the parts of two runs that are not the same, bit for bit."""
     states = [read_run(folder).state for folder in (one, other)]
     if states[0].step != states[1].step:
         return [f"step {states[0].step} and {states[1].step}"]

@@ -43,7 +43,7 @@ PHOTOGRAPHS = (
     *("--recipe.augment.flip", "--recipe.augment.crop", "torchvision"),
     *("--recipe.augment.crop-area", "0.35", "1"),
 )
-"""What the recipe does with images whose classes are not called like characters."""
+"""The recipe's changes to images whose classes are not called like characters."""
 
 WAYS: dict[str, tuple[Callable[[Recipe], Recipe], tuple[str, ...]]] = {
     "AdamW at 1e-3, 10 epochs of 128": (lambda recipe: Recipe(seed=recipe.seed), ()),

@@ -48,7 +48,7 @@ def abstract_arguments(cfg: ViTConfig, sharding: Any = None) -> tuple[Any, Any]:
 
 
 def on_tpu(cfg: ViTConfig) -> dict[str, int]:
-    """What the step consists of for one chip, compiled."""
+    """Count the operations of the step compiled for one chip."""
     chip = SingleDeviceSharding(get_topology("v5e:2x4").devices[0])
     step = jax.jit(make_train_step(cfg, RECIPE, 10), donate_argnums=0)
     compiled = step.lower(*abstract_arguments(cfg, chip)).compile()
@@ -58,7 +58,7 @@ def on_tpu(cfg: ViTConfig) -> dict[str, int]:
 
 
 def on_cuda(cfg: ViTConfig) -> dict[str, int]:
-    """What the step consists of before a compiler for CUDA sees it."""
+    """Count the operations of the step before a compiler for CUDA sees it."""
     step = jax.jit(make_train_step(cfg, RECIPE, 10))
     text = step.trace(*abstract_arguments(cfg)).lower(lowering_platforms=("cuda",)).as_text()
     counter = Counter(re.findall(r"stablehlo\.(\w+)", text))

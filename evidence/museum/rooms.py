@@ -32,7 +32,7 @@ def exhibits() -> dict[str, Exhibit]:
 
 @dataclass(frozen=True)
 class ExhibitResult:
-    """What was said of an exhibit."""
+    """The verdict on an exhibit."""
 
     exhibit: Exhibit
     caught: bool

@@ -52,7 +52,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one mutant."""
+    """The fate of one mutant."""
 
     model: str
     kind: str
@@ -63,7 +63,7 @@ class Outcome:
     """tried; or no mutant: unable (it cannot run), unchanged, small (its outputs change by less than
     `SMALL`), type (something is computed in another number type, which is not compared)."""
     change: float = 0.0
-    """Of the outputs, relative in the norm."""
+    """Distance of the outputs, relative in the norm."""
     caught: bool = False
     placed: bool = False
     first: bool = False
@@ -74,7 +74,7 @@ class Outcome:
     """Lines, then what is printed of the first place."""
     seconds: float = 0.0
     engine: str = ""
-    """Which version of the search judged it."""
+    """Version of the search that judged it."""
 
     @property
     def is_missed(self) -> bool:

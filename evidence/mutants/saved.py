@@ -32,7 +32,7 @@ class Outcomes:
                 self.known[fields["model"], fields["key"]] = Outcome(**fields)
 
     def outcome(self, model: str, key: str, judge: Callable[[], Outcome]) -> Outcome:
-        """What became of a mutant: as it is known, or judged now and kept."""
+        """Return a mutant's outcome: the saved one, or one judged and saved now."""
         known = self.get(model, key)
         if known is None:
             known = replace(judge(), engine=self.engine)
@@ -50,7 +50,7 @@ class Outcomes:
 
 
 def version() -> str:
-    """Which search this is: a hash of its files."""
+    """The version of the search: a hash of its files."""
     rooms = (ROOT / "parity" / "verifier" / room for room in ("programs", "search", "causes"))
     files = sorted(file for room in rooms for file in room.rglob("*.py"))
     return hashlib.sha256(b"".join(each.read_bytes() for each in files)).hexdigest()[:8]

@@ -37,12 +37,12 @@ TYPES: dict[str, tuple[str, ...]] = {
 }
 """In which types a fault is scored, where that is not float64 alone."""
 OFFSETS = {("fast_variance", "float64"): 1000.0, ("fast_variance", "float32"): 1000.0}
-"""What is added to the positions: a variance by one pass is wrong where means are large."""
+"""Offset of the positions: a variance by one pass is wrong where means are large."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What was made of one fault in one twin."""
+    """The result of one fault in one twin."""
 
     name: str
     twin: TwinName
@@ -52,7 +52,7 @@ class Result:
     """The cause to be named, or several, joined by `` or ``; None if none is to be."""
     caught: bool
     place: str
-    """Where the first difference was said to be: a module, or the stage of a training step."""
+    """The named place of the first difference: a module, or the stage of a training step."""
     located: bool
     """Whether that is right."""
     named: str | None
@@ -83,7 +83,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Clean:
-    """What was made of a pair without a fault."""
+    """The result of a pair without a fault."""
 
     name: str
     dtype: str

@@ -33,13 +33,13 @@ class Published:
     arguments: dict[str, Any] = field(default_factory=dict)
     """Of torchvision's function."""
     given: dict[str, Any] = field(default_factory=dict)
-    """What no file says and the user has to."""
+    """Fields that no file says and the user has to."""
     override: dict[str, Any] = field(default_factory=dict)
-    """What its page says against its config.json."""
+    """Statements of its page against its config.json."""
     part: str = ""
-    """Which model is taken of a file that has several."""
+    """The model that is taken from a file that has several."""
     wrapper: str = ""
-    """What the names in a bare file begin with."""
+    """Prefix of the names in a bare file."""
     decoder: dict[str, int] = field(default_factory=dict)
     """The decoder beside the encoder of a masked autoencoder."""
     changes: dict[str, list[int]] = field(default_factory=dict)

@@ -17,7 +17,7 @@ WORDS = {"=": "", "~": "rewritten: ", "-": "refused: ", "!": "DIFFERENT: "}
 
 
 class Line(NamedTuple):
-    """What became of one checkpoint."""
+    """The results of one checkpoint."""
 
     name: str
     library: str

@@ -27,7 +27,7 @@ class Way(NamedTuple):
     symbol: str
     """``=`` equal, ``~`` equal after a rewriting, ``-`` refused, ``!`` different."""
     said: str = ""
-    """What was rewritten, why it was refused, or in what it differs."""
+    """The rewrite, the reason of a refusal, or the difference."""
     back: str = ""
     """The same symbols, of the way back to the source's dialect."""
     back_said: str = ""
@@ -137,7 +137,7 @@ def judged(done: Verified) -> tuple[str, float, tuple[str, ...], str]:
 
 
 def _lost(source: Checkpoint, shapes: dict[str, tuple[int, ...]]) -> str:
-    """In which tensors the way back differs from the source's own, three at most."""
+    """Return the tensors in which the way back differs from the source, three at most."""
     body = source.dialect.body
     own = {name.removeprefix(body): each.shape for name, each in source.tensors.items()}
     back = {name.removeprefix(body): shape for name, shape in shapes.items()}

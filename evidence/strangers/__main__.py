@@ -58,7 +58,7 @@ FIRST = """of the 95
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was said of a pair."""
+    """The verdict on a pair."""
 
     pair: dict[str, Any]
     verdict: str
