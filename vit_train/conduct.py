@@ -17,6 +17,7 @@ from vit_config.scoring import Score
 from vit_config.screen import screen
 from vit_train.about import About
 from vit_train.best import Best, best_so_far
+from vit_train.checkpoints import CheckpointStore, Stored
 from vit_train.dataset import ImageDataset
 from vit_train.frameworks import NAMES, Framework
 from vit_train.hosts import Hosts
@@ -28,7 +29,7 @@ from vit_train.progress import TrainingBar
 from vit_train.saving import Due
 from vit_train.stopping import Stopping, stop_signals
 from vit_train.task import Task, make_task
-from vit_train.trainer import CheckpointStore, OnDevices, Params, Stored, Trainer
+from vit_train.trainer import OnDevices, Params, Trainer
 
 __all__ = ["CHECKPOINTS", "Trained", "check_framework", "conduct", "make_task"]
 

@@ -18,7 +18,8 @@ from parity.runs.state_jax import JaxLayout, from_jax, to_jax, with_parts
 from vit_config import CheckpointError
 from vit_config.files.foreign import parse_json, read_text
 from vit_jax.step import TrainState, init_state
-from vit_jax.train.checkpoint import Checkpoints, DamagedError, from_named, to_named
+from vit_jax.train.checkpoint import Checkpoints, from_named, to_named
+from vit_train.checkpoints import DamagedError
 from vit_train.manifest import Manifest
 
 

@@ -20,10 +20,11 @@ from vit_config.job import Job
 from vit_torch.leaves import leaves
 from vit_torch.optim import init_ema, make_optimizer
 from vit_torch.train.adapters import add_adapters
-from vit_torch.train.checkpoint import Checkpoints, DamagedError
+from vit_torch.train.checkpoint import Checkpoints
 from vit_torch.train.program import make_program
 from vit_torch.train.state import TrainState, named_moments, store, unstore
 from vit_torch.weights import abstract_model, from_arrays
+from vit_train.checkpoints import DamagedError
 from vit_train.manifest import Manifest
 
 _NOT_NUMBERS = (

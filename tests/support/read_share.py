@@ -15,8 +15,9 @@ from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from vit_jax.train.checkpoint import Checkpoints, DamagedError
+from vit_jax.train.checkpoint import Checkpoints
 from vit_jax.train.hosts import joined
+from vit_train.checkpoints import DamagedError
 
 SHAPE = (257 * 4, 263)
 """Of a float32 tensor, a megabyte that does not compress."""

@@ -15,9 +15,10 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from vit_config import CheckpointError, TrainingError
-from vit_jax.train.checkpoint import KEEP, Checkpoints, DamagedError, from_named, to_named
+from vit_jax.train.checkpoint import Checkpoints, from_named, to_named
 from vit_jax.train.description import Handler, seal
 from vit_jax.train.digests import describe, differing, digest, joined
+from vit_train.checkpoints import KEEP, DamagedError
 
 
 class State(NamedTuple):

@@ -10,9 +10,10 @@ import torch
 from tests.support.tiny import TINY
 from vit_config import CheckpointError, Recipe
 from vit_config.job import Job
-from vit_torch.train.checkpoint import KEEP, Checkpoints, read_checkpoint, save_checkpoint, to_named
+from vit_torch.train.checkpoint import Checkpoints, read_checkpoint, save_checkpoint, to_named
 from vit_torch.train.program import make_program
 from vit_torch.train.state import store
+from vit_train.checkpoints import KEEP
 
 CFG = TINY.replace(depth=1)
 RECIPE = Recipe(ema=0.9, weight_decay=0.1)
