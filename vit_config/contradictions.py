@@ -105,12 +105,12 @@ def _positions(cfg: ViTConfig) -> Iterator[str]:
             f'pos_embed = "{kind}" needs hidden_size divisible by 4, but hidden_size = {cfg.hidden_size}'
         )
     if cfg.rope is not None and cfg.head_dim % 4:
-        made = (
+        reason = (
             f"hidden_size = {cfg.hidden_size} and num_heads = {cfg.num_heads} make {cfg.head_dim}"
             if cfg.attention_head_dim is None
             else f"attention_head_dim = {cfg.attention_head_dim}"
         )
-        yield f"rope turns pairs along two axes and needs heads of 4 n values, but {made}"
+        yield f"rope turns pairs along two axes and needs heads of 4 n values, but {reason}"
     if cfg.rope is not None and cfg.rope.kind == "mixed" and set(cfg.kv_heads) != {cfg.num_heads}:
         yield (
             'rope.kind = "mixed" learns frequencies per query head, but num_kv_heads ='

@@ -21,12 +21,12 @@ _asked: list[None] = []
 def weights_formed(wanted: bool) -> Iterator[None]:
     """Have ``auto`` form the attention weights within this context, if `wanted`."""
     # a list, since `torch.compile` follows no context variable; other threads may form weights in vain
-    asked = [None] * wanted
-    _asked.extend(asked)
+    requests = [None] * wanted
+    _asked.extend(requests)
     try:
         yield
     finally:
-        del _asked[: len(asked)]
+        del _asked[: len(requests)]
 
 
 def padding_bias(valid: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

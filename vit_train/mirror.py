@@ -109,14 +109,14 @@ class Mirror:
             )
             if self._is_further(system, root, whole, sizes):
                 return
-            wanted = {name for name in sizes if not name.startswith(f"{CHECKPOINTS}/")}
-            wanted.update(*whole.values())
+            names = {name for name in sizes if not name.startswith(f"{CHECKPOINTS}/")}
+            names.update(*whole.values())
             for path in _files(self.folder):
                 name = path.relative_to(self.folder).as_posix()
                 in_checkpoint = name.startswith(f"{CHECKPOINTS}/")  # checkpoints never change
-                if name not in wanted or not in_checkpoint or path.stat().st_size != sizes[name]:
+                if name not in names or not in_checkpoint or path.stat().st_size != sizes[name]:
                     path.unlink()
-            for name in sorted(wanted):
+            for name in sorted(names):
                 path = self.folder / name
                 if not path.is_file():
                     path.parent.mkdir(parents=True, exist_ok=True)

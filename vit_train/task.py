@@ -109,10 +109,10 @@ class Task:
 
     def note_resizing(self, console: Console) -> None:
         """Tell the user if the images do not have the model's size, or are not read as RGB."""
-        actual, wanted = self.dataset.image_shape[:2], self.job.model.image_size
-        if actual != wanted:
+        actual, (height, width) = self.dataset.image_shape[:2], self.job.model.image_size
+        if actual != (height, width):
             size = "x".join(map(str, actual)) if all(actual) else "any size"
-            console.print(f"images of {size} are resized to {wanted[0]}x{wanted[1]}", highlight=False)
+            console.print(f"images of {size} are resized to {height}x{width}", highlight=False)
         if self.dataset.of_files and (channels := self.job.model.in_channels) != 3:
             how = {1: "grey, in one channel", 4: "RGB and transparency, in four channels"}[channels]
             console.print(f"images are read as {how}", highlight=False)

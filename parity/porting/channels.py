@@ -69,8 +69,8 @@ def with_channels(
     cfg = before.replace(in_channels=channels)
 
     def change(weight: np.ndarray) -> np.ndarray:
-        made = rule(_kernel(weight, before).astype(np.float64), channels)
-        return _flat(made, cfg).astype(weight.dtype)
+        kernel = rule(_kernel(weight, before).astype(np.float64), channels)
+        return _flat(kernel, cfg).astype(weight.dtype)
 
     stored = state.arrays[WEIGHT]
     shape = (cfg.hidden_size, channels, *cfg.patch_size)

@@ -90,8 +90,8 @@ def locate(source: str | Path, **downloading: Any) -> Located:
     revision = repository.revision
     for weights in WEIGHTS:
         files = [*SIDECARS, *TOKENIZER, *_files(weights)]
-        wanted = {"revision": revision, "allow_patterns": files, **downloading}
-        folder = _download(str(source), repository.id, wanted)
+        request = {"revision": revision, "allow_patterns": files, **downloading}
+        folder = _download(str(source), repository.id, request)
         if (folder / weights).is_file():
             return Located(folder, f"{HUB}{repository.id}@{folder.name}", repository.preset)
         revision = folder.name  # the commit: later downloads take the same one

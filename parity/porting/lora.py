@@ -184,8 +184,8 @@ def _apart(parts: Mapping[str, np.ndarray], low: np.ndarray) -> Iterator[tuple[s
 
 def _parts(one: Bound, array: np.ndarray, cfg: ViTConfig) -> dict[str, np.ndarray]:
     """Cut rows of ours into theirs."""
-    made = write([one], {one.ours[0] or "": Stored.of(array)}, cfg)
-    return {name: stored.load() for name, stored in made.items()}
+    parts = write([one], {one.ours[0] or "": Stored.of(array)}, cfg)
+    return {name: stored.load() for name, stored in parts.items()}
 
 
 def _holding(cfg: ViTConfig, to: str) -> Dialect:

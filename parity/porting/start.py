@@ -69,30 +69,30 @@ def read_start(
     if not (problems := _differing_fields(checkpoint.config, cfg)):
         state = resized(state, cfg.image_size)
     in_file = {name: stored.shape for name, stored in state.arrays.items()}
-    wanted = {name: each.shape for name, each in parameters(cfg).items()}
-    drawn = [n for n in wanted if n not in in_file or (n.startswith(HEAD) and new_head)]
-    drawn += [n for n in wanted if n not in drawn and n.startswith(HEAD) and wanted[n] != in_file[n]]
-    left = [name for name in in_file if name not in wanted or name in drawn]
-    problems += _misfits(in_file, wanted, drawn, left)
+    shapes = {name: each.shape for name, each in parameters(cfg).items()}
+    drawn = [n for n in shapes if n not in in_file or (n.startswith(HEAD) and new_head)]
+    drawn += [n for n in shapes if n not in drawn and n.startswith(HEAD) and shapes[n] != in_file[n]]
+    left = [name for name in in_file if name not in shapes or name in drawn]
+    problems += _misfits(in_file, shapes, drawn, left)
     if problems:
         raise WeightsError(f"--init {source}: does not fit the model: {'; '.join(problems)}")
     carried = {} if adapter is None else read_lora(checkpoint, adapter)[1]
     carried = {
         name: each
         for name, each in carried.items()
-        if is_adapter(name) or (each.shape == wanted.get(name) and not new_head)
+        if is_adapter(name) or (each.shape == shapes.get(name) and not new_head)
     }
     drawn = [name for name in drawn if name not in carried]
     arrays = {
-        name: state.arrays[name].load() for name in wanted if name not in drawn and name not in carried
+        name: state.arrays[name].load() for name in shapes if name not in drawn and name not in carried
     }
     account = (
         f"start point {checkpoint.name} ({checkpoint.dialect.name}): {len(arrays)} of the model's"
-        f" {len(wanted)} tensors are used",
+        f" {len(shapes)} tensors are used",
         *stated,
         *map(_said_in_training, checkpoint.notes),
         *state.said,
-        *_listed("drawn anew", wanted, [name for name in wanted if name in drawn]),
+        *_listed("drawn anew", shapes, [name for name in shapes if name in drawn]),
         *_listed("left out", in_file, left),
         *([] if adapter is None else [f"goes on with the LoRA of {Path(adapter).name}"]),
     )
@@ -209,15 +209,15 @@ def _differing_fields(there: ViTConfig, here: ViTConfig) -> list[str]:
 
 
 def _misfits(
-    in_file: Mapping[str, Any], wanted: Mapping[str, Any], drawn: Collection[str], left: Collection[str]
+    in_file: Mapping[str, Any], own: Mapping[str, Any], drawn: Collection[str], left: Collection[str]
 ) -> list[str]:
     """Describe tensors of other shapes, and missing and surplus ones that are not behind the blocks."""
     shapes = [
-        f"{name} is {in_file[name]} in the file, {wanted[name]} in the model"
-        for name in wanted
-        if name in in_file and name not in drawn and in_file[name] != wanted[name]
+        f"{name} is {in_file[name]} in the file, {own[name]} in the model"
+        for name in own
+        if name in in_file and name not in drawn and in_file[name] != own[name]
     ]
-    missing = [f"{n} {wanted[n]} is not in the file" for n in drawn if not n.startswith(AFTER)]
+    missing = [f"{n} {own[n]} is not in the file" for n in drawn if not n.startswith(AFTER)]
     unwanted = [f"{n} {in_file[n]} is not in the model" for n in left if not n.startswith(AFTER)]
     problems = shapes + missing + unwanted
     more = [f"and {len(problems) - 6} more tensors"] if len(problems) > 6 else []

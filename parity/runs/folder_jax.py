@@ -42,11 +42,11 @@ def read(
                     raise
             lacking, notes = without_moments(folder, recipe, in_file, step, cold)
             places = _moments(abstract)
-            wanted = to_named(abstract)
+            named = to_named(abstract)
             missing = [path for path, (moment, name) in places.items() if moment not in in_file[name]]
-            restored = saved.restore(step, {n: x for n, x in wanted.items() if n not in missing})
+            restored = saved.restore(step, {n: x for n, x in named.items() if n not in missing})
             zeros = {
-                path: np.zeros(wanted[path].shape, wanted[path].dtype)
+                path: np.zeros(named[path].shape, named[path].dtype)
                 for path, (_, name) in places.items()
                 if name in lacking
             }
@@ -77,8 +77,8 @@ def _saved_moments(
         run_id, there = about["run_id"], set(about["tensors"])
     except (OSError, ValueError, TypeError, KeyError):
         return None
-    moments, wanted = _moments(abstract), set(to_named(abstract))
-    if run_id != manifest.run_id or not there < wanted or not wanted - there <= set(moments):
+    moments, expected = _moments(abstract), set(to_named(abstract))
+    if run_id != manifest.run_id or not there < expected or not expected - there <= set(moments):
         return None
     saved: dict[str, set[str]] = {name: set() for name in abstract.params}
     for path, (moment, name) in moments.items():

@@ -89,15 +89,15 @@ def _checkpoints(folder: Path, cfg: ViTConfig, recipe: Recipe, manifest: Manifes
 
 
 def _check_numbers(
-    where: Path, recipe: Recipe, groups: list[dict[str, Any]], wanted: list[dict[str, Any]]
+    where: Path, recipe: Recipe, groups: list[dict[str, Any]], expected: list[dict[str, Any]]
 ) -> None:
     """Refuse an optimiser whose groups or hyperparameters are not those of the recipe."""
-    if len(groups) != len(wanted):
+    if len(groups) != len(expected):
         raise CheckpointError(
             f"{where}: the optimiser has {len(groups)} groups of parameters, the recipe makes"
-            f" {len(wanted)}; it belongs to another recipe"
+            f" {len(expected)}; it belongs to another recipe"
         )
-    ours, theirs = _by_name(wanted), _by_name(groups)
+    ours, theirs = _by_name(expected), _by_name(groups)
     for name, numbers in ours.items():
         there = theirs.get(name)
         if there is None:

@@ -93,10 +93,10 @@ def draw_box(
     of_area, of_ratio, of_top, of_left = random.split(key, 4)
     count = (ATTEMPTS["torchvision"],)
     height, width = size
-    wanted = _uniform(of_area, count, minval=area[0], maxval=area[1]) * (height * width)
+    areas = _uniform(of_area, count, minval=area[0], maxval=area[1]) * (height * width)
     bounds = math.log(ratio[0]), math.log(ratio[1])
     proportion = jnp.exp(_uniform(of_ratio, count, minval=bounds[0], maxval=bounds[1]))
-    h, w = (_whole(jnp.sqrt(each)) for each in (wanted / proportion, wanted * proportion))  # (10,)
+    h, w = (_whole(jnp.sqrt(each)) for each in (areas / proportion, areas * proportion))  # (10,)
     fits = (h <= height) & (w <= width) & (h > 0) & (w > 0)
     any_fits, first = fits.any(), jnp.argmax(fits)
     most_w = jnp.minimum(width, _whole(height * jnp.float32(ratio[1])))
@@ -136,9 +136,9 @@ def resized(square: jax.Array, box: Box, size: tuple[int, int], filter: str) -> 
     pixels = turn(square, square.swapaxes(0, 1)).astype(jnp.float32)
     exact = jax.lax.Precision.HIGHEST
     half = jnp.einsum("rsc,ms->rmc", pixels, turn(columns, rows), precision=exact)  # (S, M, C)
-    made = jnp.einsum("nr,rmc->nmc", turn(rows, columns), _eight_bits(half), precision=exact)
-    made = _eight_bits(made)  # (M, M, C)
-    return turn(made, made.swapaxes(0, 1))[: size[0], : size[1]]
+    image = jnp.einsum("nr,rmc->nmc", turn(rows, columns), _eight_bits(half), precision=exact)
+    image = _eight_bits(image)  # (M, M, C)
+    return turn(image, image.swapaxes(0, 1))[: size[0], : size[1]]
 
 
 def _coefficients(start: jax.Array, length: jax.Array, wanted: int, *, side: int, filter: str) -> Any:

@@ -56,17 +56,17 @@ def joined(tensors: Iterable[Mapping[str, list[Any]]]) -> dict[str, list[Any]]:
     return whole
 
 
-def in_shares(wanted: Any, digests: str | list[Any]) -> bool:
+def in_shares(target: Any, digests: str | list[Any]) -> bool:
     """Return whether this process can verify its devices' shares of a tensor by itself: each part
     that has a digest lies within one device's region, or outside all of them.
 
     Args:
-        wanted: shape, and a sharding where the tensor is wanted on devices.
+        target: shape, and a sharding where the tensor is wanted on devices.
         digests: the digest of the whole tensor, or the digests of its parts.
     """
-    if getattr(wanted, "sharding", None) is None or isinstance(digests, str):
+    if getattr(target, "sharding", None) is None or isinstance(digests, str):
         return False
-    regions = _regions(wanted)
+    regions = _regions(target)
     parts = [_ends(part) for part, _ in digests]
     return all(
         _within(part, region) or not _overlap(part, region) for part in parts for region in regions
@@ -131,10 +131,10 @@ def _region(index: tuple[slice, ...], shape: tuple[int, ...]) -> Region:
     return tuple(each.indices(size)[:2] for each, size in zip(index, shape, strict=True))
 
 
-def _regions(wanted: Any) -> set[Region]:
+def _regions(target: Any) -> set[Region]:
     """Return the regions that this process's devices hold."""
-    indices = wanted.sharding.addressable_devices_indices_map(wanted.shape)
-    return {_region(index, wanted.shape) for index in indices.values()}
+    indices = target.sharding.addressable_devices_indices_map(target.shape)
+    return {_region(index, target.shape) for index in indices.values()}
 
 
 def _ends(region: list[list[int]]) -> Region:

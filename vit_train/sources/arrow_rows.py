@@ -232,15 +232,15 @@ class ParquetRows(Rows):
 
         def read(number: int) -> pa.Table:
             path, group, rows, nbytes = self._groups[number]
-            made: list[pa.RecordBatch] = []
+            batches: list[pa.RecordBatch] = []
             with open_ordinary(path) as opened:
                 file = pq.ParquetFile(opened, page_checksum_verification=True)
                 of_both = {"row_groups": [group], "columns": [self.image, self.label]}
                 at_once = max(1, min(AT_ONCE, most_of(on_disk(path)) // max(nbytes, 1)))
                 for batch in file.iter_batches(batch_size=at_once, **of_both):
-                    made.append(batch)
-                    _check_made(path, sum(each.nbytes for each in made))
-            table = pa.Table.from_batches(made)
+                    batches.append(batch)
+                    _check_made(path, sum(each.nbytes for each in batches))
+            table = pa.Table.from_batches(batches)
             if table.num_rows != rows:
                 raise OSError(f"{path}: group {group} has {table.num_rows} rows, its end says {rows}")
             return table

@@ -109,8 +109,8 @@ def _plainly(message: str) -> str:
     if match := _NO_TYPE.match(message):
         kinds, words = match.groups()
         bare = [kind.strip("{}") for kind in kinds.split("|")]
-        wanted = [_KINDS.get(kind, kind) for kind in bare]
-        return f"expected {' or '.join(sorted(wanted))}, got {' '.join(ast.literal_eval(words))!r}"
+        names = [_KINDS.get(kind, kind) for kind in bare]
+        return f"expected {' or '.join(sorted(names))}, got {' '.join(ast.literal_eval(words))!r}"
     if match := _NO_NUMBER.match(message):
         whole, got = match.groups()
         return f"expected a {'whole ' if whole else ''}number, got {got}"

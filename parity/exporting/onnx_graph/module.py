@@ -198,9 +198,9 @@ def _lines(graph: Any, inputs: list[str], path: Path) -> Iterator[str]:
             )
         given = [names.of(each) if each else "None" for each in node.input]
         given += [f"{name}={value!r}" for name, value in attributes.items()]
-        made = ", ".join(names.of(each) if each else "_" for each in results)
-        made += "," if node.op_type == "Split" and len(results) == 1 else ""
-        yield f"    {made} = {node.op_type}({', '.join(given)})"
+        targets = ", ".join(names.of(each) if each else "_" for each in results)
+        targets += "," if node.op_type == "Split" and len(results) == 1 else ""
+        yield f"    {targets} = {node.op_type}({', '.join(given)})"
     returned = ", ".join(f"{each.name!r}: {names.of(each.name)}" for each in graph.output)
     yield f"    return {{{returned}}}"
 

@@ -91,11 +91,11 @@ def _reduce(op: Any, given: list[Any]) -> Invocation | None:
     body = [each.operation for each in op.regions[0].blocks[0].operations]
     if len(given) == 4:
         return _place(op, given, body)
-    made = _maker(given[1])
-    if (len(given), len(body)) != (2, 2) or made is None or made.name != "stablehlo.constant":
+    maker = _maker(given[1])
+    if (len(given), len(body)) != (2, 2) or maker is None or maker.name != "stablehlo.constant":
         return None
     by = body[0].name.removeprefix("stablehlo.")
-    neutral = array_of(made.attributes["value"]) == NEUTRAL.get(by)
+    neutral = array_of(maker.attributes["value"]) == NEUTRAL.get(by)
     return ("reduce", given, {"by": by, "dimensions": _ints(op, "dimensions")}) if neutral else None
 
 

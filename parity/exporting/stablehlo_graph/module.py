@@ -53,13 +53,13 @@ class Graph:
         """
         exported = self._exported
         constants = {name: each.astype(self._types[name]) for name, each in self._constants.items()}
-        given, wanted = jax.tree.leaves((inputs, named)), exported.in_avals
-        if not _fit(given, wanted):
+        given, avals = jax.tree.leaves((inputs, named)), exported.in_avals
+        if not _fit(given, avals):
             raise InputError(
-                f"{self._run.__code__.co_filename}: takes {_shapes(wanted)}, and its inputs are"
+                f"{self._run.__code__.co_filename}: takes {_shapes(avals)}, and its inputs are"
                 f" {_shapes(given)}"
             )
-        given = [given[i].astype(wanted[i].dtype) for i in exported.module_kept_var_idx]
+        given = [given[i].astype(avals[i].dtype) for i in exported.module_kept_var_idx]
         with np.errstate(all="ignore"):  # of constants
             results = [array(each) for each in self._run(constants, *given)]
         return jax.tree.unflatten(exported.out_tree, results)
@@ -74,12 +74,12 @@ class Graph:
         return cls(constants[0], *rest)
 
 
-def _fit(given: list[Any], wanted: Any) -> bool:
+def _fit(given: list[Any], aval: Any) -> bool:
     """Return whether shapes are those that a program takes, where these are numbers."""
-    return len(given) == len(wanted) and all(
+    return len(given) == len(aval) and all(
         len(x.shape) == len(of.shape)
         and all(n == m or not isinstance(m, int) for n, m in zip(x.shape, of.shape, strict=True))
-        for x, of in zip(given, wanted, strict=True)
+        for x, of in zip(given, aval, strict=True)
     )
 
 

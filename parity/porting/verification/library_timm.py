@@ -32,14 +32,14 @@ def build(checkpoint: Checkpoint) -> Any:
     settings = checkpoint.dialect.settings
     assert isinstance(settings, TimmSettings)
     try:
-        made = settings.constructor(checkpoint.config)
+        call = settings.constructor(checkpoint.config)
     except ConfigError as error:
         raise NoModelError(str(error)) from None
-    arguments = dict(made.arguments)
-    if made.norm is not None:
-        norm = functools.partial(getattr(timm.layers, made.norm), eps=made.norm_eps)
-        arguments |= dict.fromkeys(made.norm_arguments, norm)
-    return timm.create_model(made.name, **arguments)
+    arguments = dict(call.arguments)
+    if call.norm is not None:
+        norm = functools.partial(getattr(timm.layers, call.norm), eps=call.norm_eps)
+        arguments |= dict.fromkeys(call.norm_arguments, norm)
+    return timm.create_model(call.name, **arguments)
 
 
 def call(model: Any, images: Any, cfg: ViTConfig) -> Any:

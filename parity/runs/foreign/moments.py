@@ -48,12 +48,12 @@ def read_arrays(checkpoint: Checkpoint, tensors: Mapping[str, Stored], bound: Se
     Raises:
         WeightsError: a tensor's shape is not that of its parameter.
     """
-    made = {name: each for name, each in read(bound, tensors).items() if 0 not in each.shape}
+    stored = {name: each for name, each in read(bound, tensors).items() if 0 not in each.shape}
     arrays = {}
     for name, (shape, _) in parameters(checkpoint.config).items():
-        if made[name].shape != shape:
-            raise WeightsError(f"{name} has shape {made[name].shape}, expected {shape}")
-        arrays[name] = widened(made[name].load())
+        if stored[name].shape != shape:
+            raise WeightsError(f"{name} has shape {stored[name].shape}, expected {shape}")
+        arrays[name] = widened(stored[name].load())
     return arrays
 
 

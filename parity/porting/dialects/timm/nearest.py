@@ -123,27 +123,27 @@ def _candidates(cfg: ViTConfig, modules: tuple[str, ...]) -> Iterator[_Candidate
         yield _Candidate(len(obstacles), differences, name, arguments, tuple(obstacles))
 
 
-def refusal(cfg: ViTConfig, made: Constructor) -> str:
+def refusal(cfg: ViTConfig, call: Constructor) -> str:
     """Say why timm's config.json cannot express a model, and what can."""
     return (
-        f"timm's config.json cannot express {_said(cfg, made.name, made.obstacles)}; write a file"
-        f" instead of a folder, such as out.safetensors or out.pth, for {made.text}"
+        f"timm's config.json cannot express {_said(cfg, call.name, call.obstacles)}; write a file"
+        f" instead of a folder, such as out.safetensors or out.pth, for {call.text}"
     )
 
 
-def module_text(made: Constructor, pretrained: Mapping[str, Any]) -> str:
+def module_text(call: Constructor, pretrained: Mapping[str, Any]) -> str:
     """Return a Python module whose `create_model` builds a model with the weights beside it.
 
     Args:
         pretrained: timm's ``pretrained_cfg``.
     """
     given = {
-        **made.texts,
+        **call.texts,
         "pretrained_cfg": pformat(dict(pretrained), indent=4, width=90, sort_dicts=False),
         "checkpoint_path": 'Path(__file__).with_name("model.safetensors")',
     }
     lines = "".join(f"        {key}={value},\n" for key, value in given.items())
-    return MODULE.format(name=made.name, obstacles=", ".join(made.obstacles), lines=lines)
+    return MODULE.format(name=call.name, obstacles=", ".join(call.obstacles), lines=lines)
 
 
 MODULE = '''"""timm's model of the weights beside this file: its config.json cannot express {obstacles}.
