@@ -112,7 +112,7 @@ def write_drawn(path: Path, cfg: ViTConfig) -> None:
 
 
 def reader(path: Path, to: str) -> Callable[[np.ndarray], object]:
-    """What answers pictures from an artefact, here."""
+    """Return a function that answers pictures from an artefact, here."""
     if to == "onnx":
         import onnxruntime
 

@@ -127,7 +127,7 @@ class Run(NamedTuple):
     accuracy: float
     """On the test images; nan where the run was not finished."""
     seconds: float
-    """Of the processor."""
+    """Seconds of the processor."""
 
 
 class Case(NamedTuple):

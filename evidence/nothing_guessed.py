@@ -67,7 +67,7 @@ class Sources(NamedTuple):
     dialect: Dialect
     cells: dict[str, str]
     places: dict[str, str]
-    """By field, where in the library's code it is decided."""
+    """The place in the library's code that decides each field."""
 
 
 def sources() -> Iterator[Sources]:

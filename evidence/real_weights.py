@@ -36,7 +36,7 @@ from vit_config.images.pixels import prepare_batch
 
 SIZE, PATCH, DEPTH = 224, 14, 12
 FACTOR = 4.0
-"""How much worse than ONNX Runtime a runtime's float32 may be, as for the twins themselves."""
+"""Largest ratio of a runtime's error in float32 to that of ONNX Runtime, as for the twins themselves."""
 CONFIG = {
     "model_type": "dinov2", "architectures": ["Dinov2Model"], "hidden_size": 384,
     "num_hidden_layers": DEPTH, "num_attention_heads": 6, "mlp_ratio": 4, "image_size": 518,

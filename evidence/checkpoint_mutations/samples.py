@@ -62,13 +62,13 @@ class Sample:
 
     @property
     def model(self) -> Model:
-        """What comes of it unchanged."""
+        """The result of the unchanged sample."""
         with tempfile.TemporaryDirectory() as folder:
             return outcome(self.folder / self.entry, Path(folder) / "own.safetensors", self.reading)
 
 
 def samples(folder: Path, only: str = "") -> Iterator[Sample]:
-    """Of every dialect that is written: as written here, and as its ecosystem writes the same tensors.
+    """Yield samples of every written dialect: as written here, and as its ecosystem writes the same.
 
     Args:
         only: of the dialects whose names begin so.
@@ -140,7 +140,7 @@ TRANSFORMERS: dict[str, tuple[str, str, dict[str, Any], str]] = {
 
 
 def of_transformers(folder: Path) -> Iterator[Sample]:
-    """What transformers itself saves: config files and safetensors without any digest."""
+    """Yield files that transformers itself saves: config files and safetensors without any digest."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from tests.support.hf_models import CLASSES, SQUARE, build, save, transformers

@@ -26,11 +26,11 @@ class Indistinct(NamedTuple):
     """A change that makes the complete statement of another model."""
 
     kind: str
-    """Of which kinds, a regular expression; as the others."""
+    """Regular expression of the kinds, as those below."""
     what: str
     """Searched for in ``sample: what was changed``."""
     differences: str
-    """Of each difference that may come of it."""
+    """Regular expression of each possible difference."""
     why: str
 
 
@@ -46,7 +46,7 @@ VALUES = "without a checksum one number is as good as another"
 ENTRY = "(drop )?entry"
 
 STATED = (Indistinct("retype (one|all)", "", "type|values", TYPE),)
-"""In files that say their schema; of a sealed one the seal tells."""
+"""Changes of files that say their schema; of a sealed one the seal tells."""
 UNSTATED = (
     *STATED,
     Indistinct("bytes", "", "values", VALUES),
@@ -80,7 +80,7 @@ UNSTATED = (
     Indistinct("entry", "open_clip_config.json: model_cfg.vision_cfg =", r"config\..*", FUNCTION),
     Indistinct(ENTRY, "open_clip_config.json: .*quick_gelu", "config.act", FUNCTION),
 )
-"""In files of others: nothing in them contradicts what was changed."""
+"""Changes of others' files, in which nothing contradicts them."""
 
 SAID = {
     r"retype one: (type|values|type, values)": "widened",

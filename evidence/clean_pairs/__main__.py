@@ -44,7 +44,7 @@ CLIP = clip.TORCH | clip.JAX
 """Styles of another function, compared with each other alone."""
 TYPES = ("float32", "bfloat16", "float16")
 NO_GRADIENTS = ("torch.jit.trace",)
-"""What was traced in float32 cannot run backward in float64."""
+"""Styles traced in float32, which cannot run backward in float64."""
 PARTNERS = 3
 """Styles of JAX that each style of torch is compared with in a type, and the other way round."""
 

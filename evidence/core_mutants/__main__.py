@@ -142,7 +142,7 @@ def _left_out(folder: str, names: list[str]) -> set[str]:
 
 
 def _read(results: list[Path]) -> dict[tuple[str, ...], Outcome]:
-    """What is known of each mutant, by its key; a later file and line counts."""
+    """Read the outcome of each mutant, by its key; a later file and line counts."""
     texts = [each.read_text(encoding="utf-8") for each in results if each.exists()]
     lines = [json.loads(line) for text in texts for line in text.splitlines()]
     return {tuple(each[:3]): Outcome(*each[3:]) for each in lines}

@@ -26,7 +26,7 @@ class Mutant:
     original: str
     """The file's text."""
     number: int
-    """Of the node that changes, and of the change among the node's."""
+    """Number of the node that changes; below, that of the change among the node's."""
     choice: int
     line: int
     column: int

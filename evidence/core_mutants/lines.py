@@ -95,7 +95,7 @@ class Lines:
         return lines
 
     def end(self) -> None:
-        """From now on lines are not noted."""
+        """Stop noting lines."""
         self._listens = False
 
     def measure(self, session: pytest.Session, items: list[pytest.Item], path: Path) -> int:
@@ -107,7 +107,7 @@ class Lines:
 
     @staticmethod
     def read(path: Path) -> dict[str, Ran]:
-        """What was written, by each test's name."""
+        """Read what `measure` wrote, by each test's name."""
         return {name: Ran(*each) for name, each in json.loads(path.read_text()).items()}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -130,7 +130,7 @@ class Lines:
 
 
 def run_items(session: pytest.Session, items: list[pytest.Item], most: int = 1) -> int:
-    """How many of some tests fail, up to so many; 0 is all."""
+    """Run tests until so many fail, 0 for all; return the number of failures."""
     session.items, session.config.option.maxfail = items, most
     with contextlib.suppress(session.Failed, session.Interrupted):
         pytest_runtestloop(session)

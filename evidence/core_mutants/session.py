@@ -164,7 +164,7 @@ class Session:
             self._note(job, Outcome(by, round(self._seconds[job], 2)))
 
     def _run(self, job: Job, items: list[pytest.Item], anew: bool) -> int:
-        """In a fork: how many tests fail, at most one."""
+        """Run tests in a fork until one fails; return the number of failures."""
         import jax
 
         # programs of mutants are of no use to anybody

@@ -55,7 +55,7 @@ class Family:
 
     name: str
     style: str
-    """What the port is a port of, and how it is written."""
+    """The original of the port, and the style of the port."""
     alarms: list[str] = field(default_factory=list)
     error: float = 0.0
     """The largest of the clean pair's outputs."""
@@ -105,7 +105,7 @@ def pair_of(name: str) -> Pair:
 
 
 def clean(pair: Pair, *, backward: bool) -> tuple[list[str], float]:
-    """What is reported of a pair that is equal, and the largest error of an output."""
+    """Return the alarms about a pair that is equal, and the largest error of an output."""
     forward = compare_programs(pair.original, pair.port)
     alarms = (
         [] if forward.verdict == "EQUAL" and not forward.notes else [f"forward: {forward.to_text()}"]

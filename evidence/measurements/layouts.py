@@ -85,7 +85,7 @@ class Step(NamedTuple):
     function: Any
     given: tuple[Any, ...]
     unpack: Any
-    """What is made of gradients as the devices hold them."""
+    """Function that makes whole gradients of those that the devices hold."""
 
 
 def make_step(

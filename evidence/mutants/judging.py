@@ -67,7 +67,7 @@ class Outcome:
     caught: bool = False
     placed: bool = False
     first: bool = False
-    """With the first line that is printed."""
+    """Whether the first printed line places it."""
     named: tuple[str, ...] = ()
     doubtful: tuple[str, ...] = ()
     said: tuple[str, ...] = ()

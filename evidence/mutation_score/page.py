@@ -73,7 +73,7 @@ def table(results: Sequence[Result]) -> Table:
 
 
 def _rows(results: Sequence[Result]) -> dict[str, list[str]]:
-    """For each fault its cause, and what was made of it by twin and scope."""
+    """Return for each fault its cause, and its results by twin and scope."""
     rows: dict[str, list[str]] = {}
     for each in results:
         cause = "cannot be seen" if each.unseen else each.expected or "none"

@@ -30,12 +30,12 @@ CLEAN = (
     STEPS, "plain", "per_head", "linear_hwc", "registers", "mean_post_norm", "rope_axial",
     "rel_pos_bias", "grouped", "differential", "parallel", "swiglu_packed", "map", "distilled",
 )  # fmt: skip
-"""Of these, pairs without a fault must raise nothing: training, and schemas."""
+"""Training and schemas whose pairs without a fault must raise nothing."""
 TYPES: dict[str, tuple[str, ...]] = {
     "tanh_gelu_in_float32": ("float32",),
     "fast_variance": ("float64", "float32"),
 }
-"""In which types a fault is scored, where that is not float64 alone."""
+"""Types in which a fault is scored, where that is not float64 alone."""
 OFFSETS = {("fast_variance", "float64"): 1000.0, ("fast_variance", "float32"): 1000.0}
 """Offset of the positions: a variance by one pass is wrong where means are large."""
 

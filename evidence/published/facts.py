@@ -19,9 +19,9 @@ class Published:
     library: Literal["transformers", "timm", "torchvision", "open_clip", "file"]
     size: str
     architecture: str = ""
-    """Of timm, torchvision or OpenCLIP; of a bare file timm's, whose names it has."""
+    """Name in timm, torchvision or OpenCLIP; for a bare file that of timm, whose names it has."""
     model_args: dict[str, Any] | None = None
-    """Of timm's config.json; None of a tag, for which timm itself has one."""
+    """Arguments in timm's config.json; None for a tag, for which timm itself has one."""
     code: dict[str, str] = field(default_factory=dict)
     """Arguments of timm's that its page gives in code, as no JSON can say them."""
     kind: str = ""
@@ -31,7 +31,7 @@ class Published:
     host: bool = False
     """Whether it is a larger model; what is put back is its tower alone."""
     arguments: dict[str, Any] = field(default_factory=dict)
-    """Of torchvision's function."""
+    """Arguments of torchvision's function."""
     given: dict[str, Any] = field(default_factory=dict)
     """Fields that no file says and the user has to."""
     override: dict[str, Any] = field(default_factory=dict)

@@ -34,11 +34,11 @@ class Way(NamedTuple):
     error: float | None = None
     """The largest relative error of logits or of the pooled vector, of those that were run."""
     unrun: tuple[str, ...] = ()
-    """Which libraries of both ends had no model of it, and why; one that failed is a difference."""
+    """Libraries of both ends that had no model of it, and why; one that failed is a difference."""
 
 
 def compared(source: Checkpoint, target: str, folder: Path) -> Way:
-    """By names and shapes: what would be written, read with and without this project's header."""
+    """Compare by names and shapes: what would be written, read with and without the project's header."""
     try:
         there = plan(source, target)
     except ConfigError as error:
@@ -64,7 +64,7 @@ def compared(source: Checkpoint, target: str, folder: Path) -> Way:
 
 
 def ran(source: Checkpoint, target: str, folder: Path, runs: Runs) -> Way:
-    """By running it: the source, what was written, and what was written of that."""
+    """Compare by running: the source, what was written, and what was written of that."""
     try:
         there = convert_verified(source, to=target, out=folder / target, runs=runs)
     except ConfigError as error:
@@ -92,13 +92,13 @@ def ran(source: Checkpoint, target: str, folder: Path, runs: Runs) -> Way:
 
 
 def reason(error: Exception, folder: Path) -> str:
-    """What a refusal says, without the path that it may begin with."""
+    """Return a refusal's message without the path that it may begin with."""
     path, _, said = str(error).replace(f"{folder}/", "").partition(": ")
     return f"{path}: {said}" if " " in path and said else said or path
 
 
 def _reread(there, folder: Path, unrun: list[str]) -> Checkpoint:
-    """What would be written, read as a reader would; and against the library's own class.
+    """Read what would be written as a reader would, and against the library's own class.
 
     Args:
         unrun: is told why where the library has none.
