@@ -69,7 +69,7 @@ class Lines:
     """A plugin of pytest that notes seconds and lines of every test."""
 
     def __init__(self) -> None:
-        self._found: dict[str, Ran] = {}
+        self._ran: dict[str, Ran] = {}
         self._lines: defaultdict[str, set[int]] = defaultdict(set)
         self._failed: set[str] = set()
         self._listens = True
@@ -102,7 +102,7 @@ class Lines:
         """Run tests and write what each does."""
         session.config.pluginmanager.register(self)
         run_items(session, items, most=0)
-        path.write_text(json.dumps(self._found))
+        path.write_text(json.dumps(self._ran))
         return 0
 
     @staticmethod
@@ -126,7 +126,7 @@ class Lines:
         finally:
             spent = round(time.process_time() - start, 3)
             if item.nodeid not in self._failed:
-                self._found[item.nodeid] = Ran(spent, self.taken())
+                self._ran[item.nodeid] = Ran(spent, self.taken())
 
 
 def run_items(session: pytest.Session, items: list[pytest.Item], most: int = 1) -> int:
