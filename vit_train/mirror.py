@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from vit_config import CheckpointError, ConfigError
+from vit_config.errors import first_line
 from vit_train.manifest import FILE as MANIFEST
 from vit_train.manifest import locked
 from vit_train.sources.place import Remote, place
@@ -225,7 +226,7 @@ class Mirror:
         except CheckpointError:
             raise
         except Exception as error:  # the storage's package raises errors of its own kinds
-            reason = str(error).partition("\n")[0] or type(error).__name__
+            reason = first_line(error)
             raise CheckpointError(
                 f"{self.url}: cannot be {what} ({reason}); what the run wrote is in {self.folder}"
             ) from None

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from parity.porting.formats.weights_folder import SIDECARS, TOKENIZER, WEIGHTS
 from vit_config import ConfigError, MissingFileError, preset_tags
+from vit_config.errors import first_line
 from vit_config.presets import from_timm
 
 HUB, TIMM = "hf-hub:", "timm:"
@@ -159,8 +160,3 @@ def _unreachable(error: Any, *, local_only: bool) -> str:
     if constants.HF_HUB_OFFLINE or isinstance(error.__cause__, errors.OfflineModeIsEnabled):
         return "is switched off (HF_HUB_OFFLINE is set)"
     return "cannot be reached; try again with a network"
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message."""
-    return (str(error).strip() or "no message").splitlines()[0]

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from parity.porting.conversion import Converted, convert
 from parity.porting.files import load, save
-from parity.porting.hub import HUB, first_line, is_name
+from parity.porting.hub import HUB, is_name
 from parity.porting.loaded import Loaded
 from parity.porting.opened import open_checkpoint
 from parity.porting.provenance import Hop
 from vit_config import ConfigError, Preprocess, WeightsError
+from vit_config.errors import first_line
 from vit_config.files.atomic import check_parent, put_in_place
 from vit_config.pretrained import DType, Reading, Saving
 from vit_train.frameworks import Framework

@@ -23,6 +23,7 @@ from etils import epath
 from jax.experimental import multihost_utils
 
 from vit_config import CheckpointError
+from vit_config.errors import first_line
 from vit_jax.train import description
 from vit_jax.train.digests import describe, differing, in_shares
 from vit_jax.train.hosts import said_by_any
@@ -191,7 +192,7 @@ def from_named(like: Any, named: dict[str, Any]) -> Any:
 
 def _first_line(error: Exception) -> str:
     """Return the first line of a message; of a long one the end, where TensorStore says why."""
-    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+    text = first_line(error)
     return text if len(text) <= 120 else "..." + text[-120:]
 
 

@@ -21,6 +21,7 @@ import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
 from vit_config import ConfigError
+from vit_config.errors import first_line
 from vit_train.hosts import ALONE, Hosts
 
 DEAD_AFTER = 60
@@ -61,7 +62,7 @@ def joined(coordinator: str | None, process: str | None) -> Iterator[bool]:
     try:
         jax.distributed.initialize(**given, heartbeat_timeout_seconds=DEAD_AFTER)
     except (OSError, RuntimeError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
+        reason = first_line(error)
         raise ConfigError(
             f"--coordinator {coordinator}: the processes cannot be joined ({reason}); give --coordinator"
             " HOST:PORT and --process I/N"

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from vit_config import ConfigError
+from vit_config.errors import first_line
 from vit_config.job import Job
 from vit_jax.compiling import least_effort
 from vit_jax.scanned import Loop, choose_loop
@@ -111,10 +112,7 @@ def fly(
     except Exception as error:  # jaxlib's own kind, the same for every failure
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        took, reason = (
-            (time.perf_counter() - begun, time.process_time() - worked),
-            str(error).partition("\n")[0],
-        )
+        took, reason = (time.perf_counter() - begun, time.process_time() - worked), first_line(error)
         return Flight(batch_size, False, reason, needed(reason), None, flops, 0, {}, *took)
     took = time.perf_counter() - begun, time.process_time() - worked
     memory = _memory(compiled, state, batch)

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 
 from vit_config import ConfigError
+from vit_config.errors import first_line
 
 GB, GIB = 1e9, 2**30
 
@@ -91,5 +92,5 @@ def get_topology(name: str) -> Topology:
     try:
         devices = topologies.get_topology_desc(platform="tpu", topology_name=name, **alone).devices
     except Exception as error:  # libtpu has several kinds for a slice that is not made
-        raise ConfigError(f"--topology {name}: {str(error).splitlines()[0][:200]}") from None
+        raise ConfigError(f"--topology {name}: {first_line(error)[:200]}") from None
     return Topology(name, tuple(devices), chip)

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from vit_config import CheckpointError
+from vit_config.errors import first_line
 from vit_config.files.atomic import atomic_file
 from vit_config.files.json_digest import json_digest
 from vit_config.job import Job
@@ -185,5 +186,5 @@ def _seal(content: Mapping[str, Any]) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+    text = first_line(error)
     return text if len(text) <= 120 else text[:120] + "..."

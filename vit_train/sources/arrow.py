@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter, ValidationError
 
-from vit_config.errors import DataError, MissingFileError
+from vit_config.errors import DataError, MissingFileError, first_line
 from vit_config.files.foreign import parse_json
 from vit_train.dataset import ImageDataset, named_classes, train_and_test
 from vit_train.records import ImageShape, Records
@@ -57,7 +57,7 @@ def open_arrow(spec: str, path: Place) -> ImageDataset:
     except (DataError, MissingFileError):
         raise
     except (OSError, ValueError, pa.ArrowException) as error:
-        reason = str(error).partition("\n")[0]
+        reason = first_line(error)
         raise DataError(f"{spec}: the set in {path} is damaged ({reason}); copy it again") from None
     return ImageDataset(
         spec,

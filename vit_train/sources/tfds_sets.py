@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core import naming, read_only_builder
 
-from vit_config.errors import DataError, MissingFileError, about
+from vit_config.errors import DataError, MissingFileError, about, first_line
 from vit_config.files.foreign import check_ordinary
 from vit_train import digits
 from vit_train.dataset import ImageDataset, check_classes, named_classes, train_and_test
@@ -73,7 +73,7 @@ def _open_builder(spec: str, name: str, data_dir: Path) -> Any:
             f" `tfds build {name} --file_format=array_record --data_dir={data_dir}`"
         ) from None
     except Exception as error:  # tfds and protobuf have no common kind of error for damaged JSON
-        reason = str(error).partition("\n")[0]
+        reason = first_line(error)
         raise DataError(
             f"{spec}: the set in {data_dir} is damaged ({reason}); copy or prepare it again"
         ) from error

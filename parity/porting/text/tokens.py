@@ -12,6 +12,7 @@ import numpy as np
 
 from parity.porting.formats.weights_folder import TOKENIZER, read_json
 from vit_config import InputError, TextConfig, WeightsError
+from vit_config.errors import first_line
 from vit_config.files.foreign import read_text
 from vit_config.files.stored import guarded
 
@@ -102,7 +103,7 @@ def _opened(file: Path) -> Tokenizer:
     try:
         return Tokenizer.from_str(text)
     except Exception as error:  # the library raises its base class
-        why = (str(error).strip() or type(error).__name__).splitlines()[0]
+        why = first_line(error)
         raise WeightsError(f"{file}: no tokenizer that the library tokenizers reads ({why})") from None
 
 
