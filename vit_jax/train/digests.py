@@ -13,6 +13,8 @@ import jax
 import numpy as np
 import xxhash
 
+from vit_config.files.seal import array_bytes
+
 Region = tuple[tuple[int, int], ...]
 """Begin and end along each axis."""
 SHA256_DIGITS = 64
@@ -101,18 +103,14 @@ def differing(name: str, named: Mapping[str, Any], tensors: Mapping[str, list[An
 def digest(array: np.ndarray) -> str:
     """Compute XXH3 of 128 bits (hex) of the values in C order: against damage, not against forgery,
     and as fast as memory, so that hashing does not slow down writing."""
-    return xxhash.xxh3_128_hexdigest(_bytes(array))
+    return xxhash.xxh3_128_hexdigest(array_bytes(array))
 
 
 def matches(array: np.ndarray, expected: str) -> bool:
     """Return whether the values have a digest; in older checkpoints it is SHA-256."""
     if len(expected) == SHA256_DIGITS:
-        return hashlib.sha256(_bytes(array)).hexdigest() == expected
+        return hashlib.sha256(array_bytes(array)).hexdigest() == expected
     return digest(array) == expected
-
-
-def _bytes(array: np.ndarray) -> memoryview:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _own_parts(x: jax.Array) -> list[tuple[Region, np.ndarray]]:

@@ -19,7 +19,6 @@ from parity.porting.provenance import Hop
 from parity.porting.text.read import has_text, read_text
 from vit_config import Preprocess, Schema, ViTConfig
 from vit_config.errors import USER_ERRORS
-from vit_config.images.preprocess import LATER
 
 MANY = 5
 """Number of class names that are shown."""
@@ -103,8 +102,8 @@ def flat_fields(schema: Schema, *, defaults: bool) -> Iterator[tuple[str, str]]:
 
 
 def preprocessing(preprocess: Preprocess) -> str:
-    """Return the preprocessing of pixels as one line: of `LATER` fields, those that say something."""
-    usual = [(name, type(preprocess).model_fields[name].default) for name in LATER]
+    """Return the preprocessing of pixels as one line: of `later` fields, those that say something."""
+    usual = [(name, type(preprocess).model_fields[name].default) for name in preprocess.later]
     fields = ((name, getattr(preprocess, name)) for name in preprocess.fields())
     return ", ".join(
         f"{name}={value}" for name, value in fields if value is not None and (name, value) not in usual

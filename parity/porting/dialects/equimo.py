@@ -9,8 +9,8 @@ from typing import Any
 
 from parity.porting.dialects.dialect import ANY, Dialect
 from parity.porting.dialects.dino import PACKED, SPLIT, periods
+from parity.porting.dialects.hf.clip import square
 from parity.porting.dialects.hf.keys import Key, among
-from parity.porting.dialects.hf.siglip import square
 from parity.porting.dialects.table import layer, only_when, row
 from parity.porting.formats.equinox import DEFAULTS, METADATA, VERSION, WEIGHTS
 from parity.porting.metadata import Metadata

@@ -71,16 +71,17 @@ def _bind(model: Model) -> tuple[list[Bound], list[str]]:
     bound, left = min(map(try_table, model.dialect.tables), key=lambda result: len(result[1]))
     # a table's last row may take every tensor, also those to ignore or refuse
     ignored = (*model.dialect.ignored, *model.dialect.foreign)
-    out = [one for one in bound if one.row.ours == REST.ours and _matches(one.theirs[0], ignored)]
+    out = [one for one in bound if one.row.ours == REST.ours and fits_any(one.theirs[0], ignored)]
     return [one for one in bound if one not in out], [*left, *(one.theirs[0] for one in out)]
 
 
 def _is_ignored(name: str, dialect: Dialect) -> bool:
     buffers = [re.sub(r"\{[ij]\}", "*", buffer) for buffer in dialect.buffers]
-    return _matches(name, (*dialect.ignored, *buffers))
+    return fits_any(name, (*dialect.ignored, *buffers))
 
 
-def _matches(name: str, patterns: Sequence[str]) -> bool:
+def fits_any(name: str, patterns: Sequence[str]) -> bool:
+    """Return whether a name fits one of some patterns."""
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 

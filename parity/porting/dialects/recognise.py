@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from parity.porting.dialects.dialect import Dialect
+from parity.porting.dialects.heads import levels
 from parity.porting.dialects.quantised import dequantised
 from parity.porting.dialects.strangers import stranger
 from parity.porting.dialects.table import REST, bind_theirs
@@ -158,7 +159,7 @@ def _marked(
     anchors = {each.name: [_names(each)[0]] for each in dialects if each.marks}
     for prefix, inside in _places(tensors, dialects, anchors):
         for each in [*by_config, *(each for each in dialects if each not in by_config)]:
-            if not each.wrapper or _keys(prefix)[-1:] == [each.wrapper]:
+            if not each.wrapper or levels(prefix)[-1:] == [each.wrapper]:
                 own = each.within_body(inside)
                 if marked(each, own, by_config=each in by_config):
                     why = "its config file and " if each in by_config else ""
@@ -224,13 +225,13 @@ def _places(
     }
     whole = [each for each in prefixes if not each or each.endswith(SEPARATORS)]
     models = [each for each in whole if not _is_of_optimizer(each, tensors)]
-    for prefix in sorted(models, key=lambda each: (len(_keys(each)), each))[:MOST_MODELS]:
+    for prefix in sorted(models, key=lambda each: (len(levels(each)), each))[:MOST_MODELS]:
         yield prefix, {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
 
 
 def _is_of_optimizer(prefix: str, names: Iterable[str]) -> bool:
     """Return whether the tensors under a prefix are an optimiser's moments of the parameters."""
-    keys = _keys(prefix)
+    keys = levels(prefix)
     beside = f"{prefix[:-2]}v_row/"  # Adafactor's
     return bool(OPTIMIZER & set(keys)) or (
         keys[-1:] == ["v"] and any(name.startswith(beside) for name in names)
@@ -248,17 +249,13 @@ def _outermost(models: Iterable[Model]) -> Iterator[Model]:
 
 def _is_under(name: str, branch: str) -> bool:
     """Return whether a name begins with a branch, treating ``.`` and ``/`` alike."""
-    keys = _keys(WRAPPERS.sub("", f"{branch}."))
-    return _keys(name)[: len(keys)] == keys
-
-
-def _keys(name: str) -> list[str]:
-    return [key for key in name.replace("/", ".").split(".") if key]
+    keys = levels(WRAPPERS.sub("", f"{branch}."))
+    return levels(name)[: len(keys)] == keys
 
 
 def _tops(opened: Opened) -> list[str]:
     """Return the first levels of all names, at most eight."""
-    tops = list(dict.fromkeys(_keys(name)[0] for name in opened.container.tensors if _keys(name)))
+    tops = list(dict.fromkeys(levels(name)[0] for name in opened.container.tensors if levels(name)))
     return [*tops[:8], *(["..."] if len(tops) > 8 else [])]
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
 from parity.porting.checkpoint import TEXT, Checkpoint, of_one_type
 from parity.porting.dialects.known import GIVEN, OVERRIDDEN, SHAPES, word
-from parity.porting.dialects.matching import some
+from parity.porting.dialects.matching import fits_any, some
 from parity.porting.dialects.table import Bound, bind_theirs
 from parity.porting.dialects.transfer import letters, read
 from parity.porting.formats.base import Stored
@@ -86,7 +85,9 @@ def read_text(checkpoint: Checkpoint, *, fill: Mapping[str, Any] | None = None) 
 
 def _bound(dialect: TextDialect, place: Mapping[str, Stored]) -> tuple[list[Bound], dict[str, Stored]]:
     """Match the tower's tensors with the table that leaves the fewest over."""
-    own = {n: t for n, t in place.items() if _like(n, dialect.tower) and not _like(n, dialect.buffers)}
+    own = {
+        n: t for n, t in place.items() if fits_any(n, dialect.tower) and not fits_any(n, dialect.buffers)
+    }
     shapes = {name: stored.shape for name, stored in own.items()}
     bound, left = min(
         (bind_theirs(table, shapes) for table in dialect.tables), key=lambda result: len(result[1])
@@ -94,10 +95,6 @@ def _bound(dialect: TextDialect, place: Mapping[str, Stored]) -> tuple[list[Boun
     if left:
         raise WeightsError(f"{len(left)} tensors are unknown to {dialect.name}: {some(left)}")
     return bound, own
-
-
-def _like(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _of_shapes(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:

@@ -160,6 +160,12 @@ def oblong(fields: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name} = {fields[name]}, and its positions are right for squares alone"
 
 
+def no_classifier(cfg: ViTConfig) -> Iterator[str]:
+    """Yield why a model without a classifier cannot be the schema's."""
+    if cfg.num_classes:
+        yield f"its model has no classifier (num_classes = {cfg.num_classes})"
+
+
 class _Numbers:
     """The set of all numbers, for `Dialect.can`: the field must not be None."""
 

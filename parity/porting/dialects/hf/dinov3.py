@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from parity.porting.dialects.dialect import ANY, Dialect, by_code
-from parity.porting.dialects.hf.config import NUMBERS, HfSettings
+from parity.porting.dialects.hf.config import NUMBERS, HfSettings, no_classifier
 from parity.porting.dialects.hf.keys import ACTS, Key, sizes
 from parity.porting.dialects.table import apart, layer, respelled, row
 from vit_config import ViTConfig
@@ -80,11 +80,6 @@ def entries(cfg: ViTConfig) -> dict[str, Any]:
     return {**biases, "use_gated_mlp": cfg.mlp == "swiglu"}
 
 
-def _limits(cfg: ViTConfig) -> Iterator[str]:
-    if cfg.num_classes:
-        yield f"its model has no classifier (num_classes = {cfg.num_classes})"
-
-
 def _no_registers(cfg: ViTConfig) -> np.ndarray | None:
     return None if cfg.register_tokens else np.zeros((1, 0, cfg.hidden_size))
 
@@ -102,7 +97,7 @@ DIALECTS = (
             "layer_scale": NUMBERS, "layer_scale_on": ("both",), "register_tokens": ANY,
             "pos_embed": ("none",), "rope": Ropes(),
         },
-        limits=_limits,
+        limits=no_classifier,
         fixed=by_code(
             "DINOv3ViTModel: sequence_output[:, 0, :]; positions of whatever image comes",
             pool="class", pos_embed="none", dynamic_image_size=True,
