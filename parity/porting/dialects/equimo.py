@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from parity.porting.dialects.dialect import ANY, Dialect
-from parity.porting.dialects.dino import PACKED, SPLIT, periods
+from parity.porting.dialects.dino import PACKED, SPLIT, dino_rope, periods
 from parity.porting.dialects.hf.clip import square
 from parity.porting.dialects.hf.keys import Key, among
 from parity.porting.dialects.table import layer, only_when, row
@@ -155,11 +155,7 @@ def _rope(config: Mapping[str, Any]) -> Rope:
         raise ConfigError(
             f"{METADATA}: local_pos_embed_reg turns the registers too, which no schema has"
         )
-    return _turned(rotary.get("base", 100.0))
-
-
-def _turned(theta: float) -> Rope:
-    return Rope(kind="centered", theta=theta, pairs="half")
+    return dino_rope(rotary.get("base", 100.0))
 
 
 def _ratio(cfg: ViTConfig) -> float:
@@ -192,7 +188,7 @@ DIALECTS = (
             "pool": tuple(POOLS.values()),
             "pos_embed": ("learned", "none"),
             "pos_embed_prefix": ("auto", "class", "none"),
-            "rope": lambda cfg: (None, _turned(cfg.rope.theta if cfg.rope else 100.0)),
+            "rope": lambda cfg: (None, dino_rope(cfg.rope.theta if cfg.rope else 100.0)),
         },
         limits=_limits,
         settings=EquimoSettings(),

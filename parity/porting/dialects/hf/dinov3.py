@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from parity.porting.dialects.dialect import ANY, Dialect, by_code
+from parity.porting.dialects.dino import dino_rope
 from parity.porting.dialects.hf.config import NUMBERS, HfSettings, no_classifier
 from parity.porting.dialects.hf.keys import ACTS, Key, sizes
 from parity.porting.dialects.table import apart, layer, respelled, row
@@ -39,21 +40,17 @@ IN_MEMORY = {"layer.{i}": "model.layer.{i}"}
 BIASES = ("query_bias", "key_bias", "value_bias")
 
 
-def _rope(theta: Any) -> Rope:
-    return Rope(kind="centered", theta=theta, pairs="half")
-
-
 class Ropes:
     """The set of rotary positions that the library computes, for `Dialect.can`."""
 
     def __contains__(self, rope: object) -> bool:
-        return isinstance(rope, Rope) and rope == _rope(rope.theta)
+        return isinstance(rope, Rope) and rope == dino_rope(rope.theta)
 
     def __iter__(self) -> Iterator[str]:
         return iter(("centered ones, rows first, whose pairs are halves, without an offset",))
 
 
-ROPE = Key("rope_theta", "rope", 100.0, _rope, lambda rope: rope.theta)
+ROPE = Key("rope_theta", "rope", 100.0, dino_rope, lambda rope: rope.theta)
 
 
 def derive(entries: Mapping[str, Any]) -> dict[str, Any]:
