@@ -24,22 +24,22 @@ def find_model(opened: Opened, name: str | None, part: str | None) -> Model:
         skip = len(inside[0])
         names = {n[skip:].removeprefix(prefix): each for n, each in tensors.items()}
         return Model(dialect, branch, dialect.within_body(names), "its header")
-    found = find(opened, called(name) if name else dialects(), part=part, asked=name is not None)
-    return found._replace(why=f"{found.why}, as asked", asked=True) if name else found
+    model = find(opened, called(name) if name else dialects(), part=part, asked=name is not None)
+    return model._replace(why=f"{model.why}, as asked", asked=True) if name else model
 
 
-def match_model(opened: Opened, found: Model) -> Matched:
+def match_model(opened: Opened, model: Model) -> Matched:
     """Match a model's tensors with parameters of the schema.
 
     Raises:
         WeightsError: the dialect does not know a tensor; or config.json states another model, and the
             user did not name the dialect.
     """
-    other = "" if found.asked else opened.sidecars.contradiction(found.dialect)
+    other = "" if model.asked else opened.sidecars.contradiction(model.dialect)
     try:
-        matched = match(found)
+        matched = match(model)
     except WeightsError as error:
         raise WeightsError(f"{other}, and {error}" if other else str(error)) from None
     if other:
-        raise WeightsError(f"{other}; give --dialect {found.dialect.name} if that is what it is")
+        raise WeightsError(f"{other}; give --dialect {model.dialect.name} if that is what it is")
     return matched

@@ -40,47 +40,48 @@ def bind(dialect: Dialect, cfg: ViTConfig, names: Iterable[str]) -> list[Bound]:
     return bound
 
 
-def match(found: Model) -> Matched:
+def match(model: Model) -> Matched:
     """Match every tensor of a model with a row of its dialect's table.
 
     Raises:
         WeightsError: a tensor is unknown to this dialect, or only another kind of model has it.
     """
-    bound, left = _bind(found)
+    bound, left = _bind(model)
     for name in left:
-        for pattern, what in found.dialect.foreign.items():
+        for pattern, what in model.dialect.foreign.items():
             if fnmatch.fnmatchcase(name, pattern):
                 raise OtherModelError(f"{name} is of {what}; that is not converted")
-    ignored = [name for name in left if _is_ignored(name, found.dialect)]
+    ignored = [name for name in left if _is_ignored(name, model.dialect)]
     if unknown := [name for name in left if name not in ignored]:
         raise WeightsError(
-            f"{len(unknown)} tensors are unknown to {found.dialect.name}: {some(unknown)}"
+            f"{len(unknown)} tensors are unknown to {model.dialect.name}: {some(unknown)}"
         )
-    tensors = {name: stored for name, stored in found.tensors.items() if name not in ignored}
+    tensors = {name: stored for name, stored in model.tensors.items() if name not in ignored}
     return Matched(bound, tensors, tuple(ignored))
 
 
-def _bind(found: Model) -> tuple[list[Bound], list[str]]:
+def _bind(model: Model) -> tuple[list[Bound], list[str]]:
     """Match tensors with the table that leaves the fewest over; return rows and names left over."""
-    shapes = {name: stored.shape for name, stored in found.tensors.items()}
+    shapes = {name: stored.shape for name, stored in model.tensors.items()}
 
     def try_table(table: Table) -> tuple[list[Bound], list[str]]:
         bound, left = bind_theirs(table, shapes)
         return bound, left
 
-    bound, left = min(map(try_table, found.dialect.tables), key=lambda result: len(result[1]))
+    bound, left = min(map(try_table, model.dialect.tables), key=lambda result: len(result[1]))
     # a table's last row may take every tensor, also those to ignore or refuse
-    ignored = (*found.dialect.ignored, *found.dialect.foreign)
-    out = [one for one in bound if one.row.ours == REST.ours and _matches(one.theirs[0], ignored)]
+    ignored = (*model.dialect.ignored, *model.dialect.foreign)
+    out = [one for one in bound if one.row.ours == REST.ours and fits_any(one.theirs[0], ignored)]
     return [one for one in bound if one not in out], [*left, *(one.theirs[0] for one in out)]
 
 
 def _is_ignored(name: str, dialect: Dialect) -> bool:
     buffers = [re.sub(r"\{[ij]\}", "*", buffer) for buffer in dialect.buffers]
-    return _matches(name, (*dialect.ignored, *buffers))
+    return fits_any(name, (*dialect.ignored, *buffers))
 
 
-def _matches(name: str, patterns: Sequence[str]) -> bool:
+def fits_any(name: str, patterns: Sequence[str]) -> bool:
+    """Return whether a name fits one of some patterns."""
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 

@@ -81,7 +81,7 @@ def _read(path: Path) -> tuple[Any, list[int], dict[str, Any]]:
         module = graph_module(path)
         shapes = [each.type.tensor_type.shape.dim for each in module.inputs]
         shape = [dim.dim_value for dim in shapes[0]] if len(shapes) == 1 else []
-        return module, shape, json.loads(module.told.get(ABOUT, "{}"))
+        return module, shape, json.loads(module.metadata.get(ABOUT, "{}"))
     if not is_zipfile(path):  # of which torch would log a traceback
         raise WeightsError(f"{path}: torch.export cannot read it (no whole zip archive)")
     import torch
