@@ -42,7 +42,7 @@ def test_every_emptied_checkpoint_is_named_and_the_one_before_it_taken(run, tmp_
 
 @pytest.mark.quick
 def test_what_went_through_would_be_noticed():
-    judge, resumption = damage_runs.judge, damage_runs.Found
+    judge, resumption = damage_runs.judge, damage_runs.Resumption
     assert judge(resumption(9, False, ["damaged"])) == "WRONG"  # another state
     assert judge(resumption(6, True, [])) == "WRONG"  # an older one, and nobody said so
     assert judge(resumption(0, True, [])) == "WRONG"
