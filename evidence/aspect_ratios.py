@@ -27,7 +27,7 @@ from vit_jax.weights import from_arrays as jax_model
 from vit_torch.weights import from_arrays as torch_model
 
 NAMES = [name for name in PRESETS if name.startswith(("naflexvit", "gemma4")) and "_enc" not in name]
-"""Of Gemma 4's, those that pool no squares, which would have to divide every grid."""
+"""Presets; those of Gemma 4 pool no squares, which would have to divide every grid."""
 MOST = 64
 """Patches of an image at most."""
 

@@ -64,10 +64,10 @@ def _look(model: Port) -> Callable[..., Any]:
     return look
 
 
-def _results(found: Any) -> dict[str, Any]:
+def _results(output: Any) -> dict[str, Any]:
     return {
-        "canvas": found.state.canvas, "class": found.state.recurrent_cls,
-        "patches": found.glimpse_patches, "viewpoint": found.vpe,
+        "canvas": output.state.canvas, "class": output.state.recurrent_cls,
+        "patches": output.glimpse_patches, "viewpoint": output.vpe,
     }  # fmt: skip
 
 

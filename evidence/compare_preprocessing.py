@@ -41,15 +41,15 @@ class Case(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """How far a library's images are from those here."""
+    """The distance of a library's images from those here."""
 
     equal: int
     """Images whose numbers are the same, bit for bit."""
     images: int
     largest: float
-    """In grey levels, of any pixel of any image but those that are shifted."""
+    """Largest difference in grey levels of any pixel of any image that is not shifted."""
     mean: float
-    """In grey levels, the mean of all pixels of the image that is furthest off."""
+    """Mean difference in grey levels of all pixels of the image that is furthest off."""
     shifted: tuple[tuple[int, int], ...]
     """Heights and widths of the images that are cropped one pixel further up or left."""
 
@@ -139,14 +139,14 @@ def _hugging_face_case(library: str, processor, name: str) -> Case:
     size, crop = processor.size, processor.crop_size if processor.do_center_crop else None
     squash = size.height is not None
     resized = size.height if squash else size.shortest_edge
-    kept = crop.height if crop else resized
+    side = crop.height if crop else resized
     mode = "squash" if squash else "center"
     interpolation: Any = Image.Resampling(processor.resample).name.lower()
     ours = Preprocess(
         mean=tuple(processor.image_mean),
         std=tuple(processor.image_std),
         interpolation=interpolation,
-        crop_fraction=crop_fraction(kept, resized),
+        crop_fraction=crop_fraction(side, resized),
         crop_mode=mode,
     )
 
@@ -154,9 +154,9 @@ def _hugging_face_case(library: str, processor, name: str) -> Case:
         return np.asarray(processor(image, return_tensors="np")["pixel_values"][0])
 
     title = (
-        f"{name}: {mode} {resized}" + (f" to {kept}" if kept != resized else "") + f", {interpolation}"
+        f"{name}: {mode} {resized}" + (f" to {side}" if side != resized else "") + f", {interpolation}"
     )
-    return Case(library, title, (kept, kept), ours, prepared)
+    return Case(library, title, (side, side), ours, prepared)
 
 
 def compare(case: Case, shapes: Sequence[tuple[int, int]] = SHAPES) -> Difference:
@@ -187,10 +187,10 @@ def main() -> int:
         title = case.title.partition(",")[0] + ", every filter" if case.library == "timm" else case.title
         rows.setdefault((case.library, title), []).append(compare(case))
     print("| library | way | equal | largest | mean | shifted |\n|---|---|--:|--:|--:|---|")
-    for (library, title), found in rows.items():
-        equal, images = sum(each.equal for each in found), sum(each.images for each in found)
-        worst, mean = max(each.largest for each in found), max(each.mean for each in found)
-        shifted = dict.fromkeys(f"{h}x{w}" for each in found for h, w in each.shifted)
+    for (library, title), differences in rows.items():
+        equal, images = sum(each.equal for each in differences), sum(each.images for each in differences)
+        worst, mean = max(each.largest for each in differences), max(each.mean for each in differences)
+        shifted = dict.fromkeys(f"{h}x{w}" for each in differences for h, w in each.shifted)
         said = ", ".join(shifted) or "-"
         print(f"| {library} | {title} | {equal} of {images} | {worst:.2g} | {mean:.1g} | {said} |")
     names = ("timm", "torchvision", "transformers", "pillow", "torch", "numpy")

@@ -195,13 +195,13 @@ def write_sample(
 
 def sources() -> dict[str, tuple[Dialect, Mapping[str, Any] | None]]:
     """The rows of the table: a dialect each, and how its model is built."""
-    found: dict[str, tuple[Dialect, Mapping[str, Any] | None]] = {}
+    rows: dict[str, tuple[Dialect, Mapping[str, Any] | None]] = {}
     for dialect in dialects():
         if dialect.writes:
-            found[dialect.name] = (dialect, None)
+            rows[dialect.name] = (dialect, None)
             of_it = {name: changes for name, (its, changes) in VARIANTS.items() if its == dialect.name}
-            found |= {name: (dialect, changes) for name, changes in of_it.items()}
-    return found
+            rows |= {name: (dialect, changes) for name, changes in of_it.items()}
+    return rows
 
 
 def table(folder: Path, families: Sequence[str] | None = None) -> Iterator[Cell]:
@@ -235,7 +235,7 @@ def _cell(name: str, source: Checkpoint, family: str, folder: Path) -> Cell:
 
 
 def _difference(converted: Converted, back: Checkpoint) -> str:
-    """In what the written file, read again, is another model; empty if in nothing."""
+    """Return the first difference of the written file, read again; empty if there is none."""
     expected = converted.target.state
     lost = (*NEUTRAL, "layer_scale")  # no matter for the function, and not in every kind of file
     for name in expected.config.fields():
@@ -279,7 +279,7 @@ def markdown(cells: list[Cell]) -> str:
 
 
 def line_of(cell: Cell) -> str:
-    """What a cell says, as a line of the page."""
+    """Return a cell as a line of the page."""
     return f"- to {cell.family}: {SYMBOLS[cell.symbol]}: {cell.said}"
 
 

@@ -112,7 +112,7 @@ def write_drawn(path: Path, cfg: ViTConfig) -> None:
 
 
 def reader(path: Path, to: str) -> Callable[[np.ndarray], object]:
-    """What answers pictures from an artefact, here."""
+    """Return a function that answers pictures from an artefact, here."""
     if to == "onnx":
         import onnxruntime
 
@@ -198,13 +198,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", choices=FAMILIES, help="the rows of one family")
     parser.add_argument("--missing", action="store_true", help="the rows that are not there yet")
-    told = parser.parse_args()
+    options = parser.parse_args()
     import torch
 
     torch.set_num_threads(1)
     rows = json.loads(KEPT.read_text()) if KEPT.is_file() else {}
-    for (to, dtype), family in itertools.product(CASES, [told.only] if told.only else FAMILIES):
-        if told.missing and f"{family}/{to}/{dtype}" in rows:
+    for (to, dtype), family in itertools.product(CASES, [options.only] if options.only else FAMILIES):
+        if options.missing and f"{family}/{to}/{dtype}" in rows:
             continue
         with tempfile.TemporaryDirectory() as name:
             source = write_source(Path(name, "own.safetensors"), family)

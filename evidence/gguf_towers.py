@@ -91,11 +91,11 @@ def main() -> int:
             path = path_of(name) if arguments.record else Path(folder) / "mmproj.gguf"
             model, tokens = build(name)
             write(path, model, tower)
-            found = max(errors(path, tokens, Path(folder) / "own.safetensors").values())
+            error = max(errors(path, tokens, Path(folder) / "own.safetensors").values())
             dialect = read_checkpoint(path).dialect.name
-            lines.append(f"| {name} | {tower.projector} | {tower.type} | {dialect} | {found:.0e} |\n")
+            lines.append(f"| {name} | {tower.projector} | {tower.type} | {dialect} | {error:.0e} |\n")
             print(lines[-1], end="", flush=True)
-            worst = max(worst, found)
+            worst = max(worst, error)
     if arguments.write:
         arguments.write.write_text("".join(lines), encoding="utf-8")
     return int(worst > LIMIT)

@@ -30,10 +30,10 @@ def table() -> str:
     ]
     refused = 0
     for name in FILES:
-        found = in_a_child(name)[name]
-        refused += bool(found["said"])
-        end = "refused" if found["said"] else "read"
-        lines.append(f"| {name} | {found['bytes']:,} | {found['mib']} MiB | {end} |")
+        entry = in_a_child(name)[name]
+        refused += bool(entry["said"])
+        end = "refused" if entry["said"] else "read"
+        lines.append(f"| {name} | {entry['bytes']:,} | {entry['mib']} MiB | {end} |")
     versions = ", ".join(
         f"{name} {version(name)}" for name in ("numpy", "torch", "pillow", "pyarrow", "tensorstore")
     )
@@ -44,14 +44,14 @@ def table() -> str:
 def _sets() -> list[str]:
     """A line for each kind of data set."""
     lines = ["| data sets | refused | read, though odd | most memory |", "|---|---|---|---|"]
-    found = opened_sets()
+    entries = opened_sets()
     for kind in ("folder", "tar", "hf"):
-        mine = {name: each for name, each in found.items() if each["kind"] == kind}
+        mine = {name: each for name, each in entries.items() if each["kind"] == kind}
         refused = sum(bool(each["said"]) for each in mine.values())
         most = max(each["mib"] for each in mine.values())
         lines.append(f"| `{kind}:` | {refused} | {len(mine) - refused} | {most} MiB |")
-    wrong = [name for name, each in found.items() if bool(each["said"]) != (name in REFUSED)]
-    return [*lines, "", f"{len(found) - len(wrong)} of {len(found)} as they should be."]
+    wrong = [name for name, each in entries.items() if bool(each["said"]) != (name in REFUSED)]
+    return [*lines, "", f"{len(entries) - len(wrong)} of {len(entries)} as they should be."]
 
 
 def main() -> None:

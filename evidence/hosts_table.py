@@ -47,7 +47,7 @@ module computes rotary angles and means in float32, whatever its type.
 
 
 class Line(NamedTuple):
-    """What became of one host."""
+    """The result of one host."""
 
     host: str
     kind: str
@@ -84,12 +84,12 @@ def _line(name: str, folder: Path) -> Line:
 
 
 def _error(host: Path, part: str | None, out: Path) -> str:
-    """How far the host's module is from the twins, or what differs."""
-    found = convert_verified(read_checkpoint(host, part=part), to="parity", out=out).verification
-    ran = {row.ran_in for row in found.rows}
-    if not found.passed or "transformers" not in ran:
-        return f"DIFFERENT: {found.problem or '; '.join(found.not_run)}"
-    return f"{max(row.error or 0.0 for row in found.rows):.0e}"
+    """Return the distance of the host's module from the twins, or the difference."""
+    verification = convert_verified(read_checkpoint(host, part=part), to="parity", out=out).verification
+    ran = {row.ran_in for row in verification.rows}
+    if not verification.passed or "transformers" not in ran:
+        return f"DIFFERENT: {verification.problem or '; '.join(verification.not_run)}"
+    return f"{max(row.error or 0.0 for row in verification.rows):.0e}"
 
 
 def page(lines: Sequence[Line]) -> str:

@@ -138,8 +138,8 @@ def _equimo() -> Iterator[Case]:
         )
 
     def case(name: str, packed: bool, **changes: Any) -> Case:
-        told = {**plain, **changes}
-        model, rng = VisionTransformer(**told, key=jax.random.key(0)), np.random.default_rng(0)
+        arguments = {**plain, **changes}
+        model, rng = VisionTransformer(**arguments, key=jax.random.key(0)), np.random.default_rng(0)
 
         def is_weight(path: Any, leaf: Any) -> bool:
             return eqx.is_array(leaf) and "freqs" not in jax.tree_util.keystr(path)
@@ -154,7 +154,7 @@ def _equimo() -> Iterator[Case]:
 
         def save(folder: Path) -> Path:
             path = folder / ("model.tar.lz4" if packed else "model")
-            save_model(path, model, told, compression=packed)
+            save_model(path, model, arguments, compression=packed)
             return path
 
         def reload(folder: Path) -> Run:
@@ -280,8 +280,8 @@ def main() -> int:
                 "names": {name: each.shape for name, each in source.tensors.items()},
             }
     if arguments.write:
-        told = {name: version(name.replace("_", "-")) for name in ("equimo", "keras", "keras_hub")}
-        text = INTRODUCTION.format(day=date.today(), **told) + "\n".join(lines) + "\n"
+        versions = {name: version(name.replace("_", "-")) for name in ("equimo", "keras", "keras_hub")}
+        text = INTRODUCTION.format(day=date.today(), **versions) + "\n".join(lines) + "\n"
         arguments.write.write_text(text, encoding="utf-8")
     if arguments.trees:
         arguments.trees.write_text(json.dumps(trees) + "\n", encoding="utf-8")

@@ -127,7 +127,7 @@ class Run(NamedTuple):
     accuracy: float
     """On the test images; nan where the run was not finished."""
     seconds: float
-    """Of the processor."""
+    """Seconds of the processor."""
 
 
 class Case(NamedTuple):
@@ -182,10 +182,10 @@ def compared(case: Case, dataset: ImageDataset, folder: Path) -> str:
     flags += ["--recipe.batch-size", str(BATCH)]
     for each in DROPOUT:
         flags += [f"--model.{each.replace('_', '-')}", "0.0"]
-    found = [by_twin(case, start, folder / f"{case.title}-{twin}-64", twin, *flags) for twin in TWINS]
-    apart = [np.abs(each.losses / original.losses - 1).max() for each in found]
+    runs = [by_twin(case, start, folder / f"{case.title}-{twin}-64", twin, *flags) for twin in TWINS]
+    apart = [np.abs(each.losses / original.losses - 1).max() for each in runs]
     first, last = original.losses[[0, -1]]
-    scores = " | ".join(f"{each.accuracy:.3f}" for each in (original, *found))
+    scores = " | ".join(f"{each.accuracy:.3f}" for each in (original, *runs))
     row = f"| {case.title} | {first:.4f} | {last:.4f} | {apart[0]:.1e} | {apart[1]:.1e} | {scores} |"
     print(row, flush=True)
     return row
@@ -195,11 +195,11 @@ def scored(case: Case, dataset: ImageDataset, folder: Path) -> str:
     """Compare accuracies after whole runs in float32; a row of the table."""
     job = job_of(case)
     start = write_start(case, job, folder)
-    found = [by_original(case, job, start, dataset, torch.float32)]
-    found += [by_twin(case, start, folder / f"{case.title}-{twin}", twin) for twin in TWINS]
-    found.append(by_original(case, job, start, dataset, torch.float32, NUDGE))
-    scores = " | ".join(f"{each.accuracy:.3f}" for each in found)
-    row = f"| {case.title} | {job.recipe.epochs} | {scores} | {found[1].seconds:.0f} |"
+    runs = [by_original(case, job, start, dataset, torch.float32)]
+    runs += [by_twin(case, start, folder / f"{case.title}-{twin}", twin) for twin in TWINS]
+    runs.append(by_original(case, job, start, dataset, torch.float32, NUDGE))
+    scores = " | ".join(f"{each.accuracy:.3f}" for each in runs)
+    row = f"| {case.title} | {job.recipe.epochs} | {scores} | {runs[1].seconds:.0f} |"
     print(row, flush=True)
     return row
 

@@ -67,7 +67,7 @@ class Sources(NamedTuple):
     dialect: Dialect
     cells: dict[str, str]
     places: dict[str, str]
-    """By field, where in the library's code it is decided."""
+    """The place in the library's code that decides each field."""
 
 
 def sources() -> Iterator[Sources]:
@@ -76,24 +76,24 @@ def sources() -> Iterator[Sources]:
         if not dialect.writes or dialect.name == "parity":
             continue
         cfg = dialect_table.sample(dialect)
-        found, asked = look_alikes.told(look_alikes.tensors_of(dialect, cfg), cfg, dialect.name)
+        source, asked = look_alikes.answered(look_alikes.tensors_of(dialect, cfg), cfg, dialect.name)
         open_word = "file" if dialect.settings is not None else "ask"
-        cells = {name: open_word if name in asked else _source(found, name) for name in SILENT}
-        places = {name: each.by for name, each in _by_code(dialect, found).items() if name in SILENT}
+        cells = {name: open_word if name in asked else _source(source, name) for name in SILENT}
+        places = {name: each.by for name, each in _by_code(dialect, source).items() if name in SILENT}
         if cells["image_size"] == "square":
             places["image_size"] = dialect.square
         yield Sources(dialect, cells, places)
 
 
-def _source(found: Checkpoint, name: str) -> str:
-    origin = found.origins[name]
+def _source(source: Checkpoint, name: str) -> str:
+    origin = source.origins[name]
     if origin == SQUARE:
         return "square"
     return "code" if origin.startswith(("code of", "assumed")) else "shapes"
 
 
-def _by_code(dialect: Dialect, found: Checkpoint) -> dict[str, Fixed]:
-    fields = {name: getattr(found.config, name) for name in found.config.fields()}
+def _by_code(dialect: Dialect, source: Checkpoint) -> dict[str, Fixed]:
+    fields = {name: getattr(source.config, name) for name in source.config.fields()}
     return {**dialect.fixed, **dialect.follows(fields)}
 
 

@@ -36,7 +36,7 @@ from vit_config.images.pixels import prepare_batch
 
 SIZE, PATCH, DEPTH = 224, 14, 12
 FACTOR = 4.0
-"""How much worse than ONNX Runtime a runtime's float32 may be, as for the twins themselves."""
+"""Largest ratio of a runtime's error in float32 to that of ONNX Runtime, as for the twins themselves."""
 CONFIG = {
     "model_type": "dinov2", "architectures": ["Dinov2Model"], "hidden_size": 384,
     "num_hidden_layers": DEPTH, "num_attention_heads": 6, "mlp_ratio": 4, "image_size": 518,
@@ -44,14 +44,14 @@ CONFIG = {
 }  # fmt: skip
 """facebook/dinov2-small's."""
 TOKENS = "/backbone/layernorm/Add_1_output_0"
-"""What the graph calls the backbone's last tokens."""
+"""The graph's name for the backbone's last tokens."""
 
 
 def tensors_of(graph: Any) -> dict[str, np.ndarray]:
     """The backbone's tensors by transformers' names; a product is named by the node that reads it."""
     numpy_helper = import_module("onnx.numpy_helper")
     held = {each.name: numpy_helper.to_array(each) for each in graph.initializer}
-    found = {
+    tensors = {
         name.removeprefix("backbone."): each
         for name, each in held.items()
         if name.startswith("backbone.")
@@ -59,11 +59,11 @@ def tensors_of(graph: Any) -> dict[str, np.ndarray]:
     for node in graph.node:
         if node.op_type == "MatMul" and node.name.startswith("/backbone/") and node.input[1] in held:
             layer = node.name.removeprefix("/backbone/").removesuffix("/MatMul").replace("/", ".")
-            found[f"{layer}.weight"] = np.ascontiguousarray(held[node.input[1]].T)
+            tensors[f"{layer}.weight"] = np.ascontiguousarray(held[node.input[1]].T)
     rows = [each for each in held.values() if each.shape == (1, 1369, 384)]
     first = [each for name, each in held.items() if each.shape == (1, 1, 384) and "Concat" in name]
-    found["embeddings.position_embeddings"] = np.concatenate([*first, *rows], axis=1)
-    return found
+    tensors["embeddings.position_embeddings"] = np.concatenate([*first, *rows], axis=1)
+    return tensors
 
 
 def run_onnx(model: Any, pixels: np.ndarray) -> np.ndarray:
@@ -98,14 +98,14 @@ def run_all(model: Any, pixels: np.ndarray, folder: Path) -> tuple[dict[str, np.
         theirs = transformers.AutoModel.from_pretrained(hf, attn_implementation="eager").eval()
         named = timm.create_model(f"local-dir:{folder / 'timm'}", pretrained=True).eval()
         twin = load(folder / "own.safetensors", framework="torch").model
-        found = {
+        tokens = {
             "ONNX Runtime": run_onnx(model, pixels),
             "transformers": theirs(images).last_hidden_state.numpy(),
             "timm": named.forward_features(images).numpy(),
             "PyTorch twin": _tokens(twin(images)),
         }
         mirrored = load(folder / "own.safetensors", framework="jax").model
-        found["JAX twin"] = _tokens(jax.jit(mirrored)(jax.numpy.asarray(pixels.transpose(0, 2, 3, 1))))
+        tokens["JAX twin"] = _tokens(jax.jit(mirrored)(jax.numpy.asarray(pixels.transpose(0, 2, 3, 1))))
         seen: list[tuple[float, float]] = []
 
         def watch(block: Any, inputs: Any, output: Any) -> None:
@@ -114,17 +114,17 @@ def run_all(model: Any, pixels: np.ndarray, folder: Path) -> tuple[dict[str, np.
 
         for block in twin.blocks:
             block.register_forward_hook(watch)
-        found["float64"] = _tokens(twin.double()(images.double()))
-    return found, np.array(seen)
+        tokens["float64"] = _tokens(twin.double()(images.double()))
+    return tokens, np.array(seen)
 
 
 def _tokens(output: Any) -> np.ndarray:
     return np.concatenate([np.asarray(output.prefix_tokens), np.asarray(output.patch_tokens)], axis=1)
 
 
-def markdown(found: dict[str, np.ndarray], seen: np.ndarray, name: str) -> str:
-    """What was measured, as a page."""
-    exact = found["float64"][0]
+def markdown(tokens_of: dict[str, np.ndarray], seen: np.ndarray, name: str) -> str:
+    """Return the measurements as a page."""
+    exact = tokens_of["float64"][0]
     norms, ratios = np.linalg.norm(exact, axis=-1), seen[:, 0] / seen[:, 1]
     names = ("onnx", "onnxruntime", "transformers", "timm", "torch", "jax")
     page = [
@@ -144,11 +144,11 @@ def markdown(found: dict[str, np.ndarray], seen: np.ndarray, name: str) -> str:
         "| run in float32 by | all tokens | worst token | which, of 257 | from ONNX Runtime |",
         "|---|---|---|---|---|",
     ]
-    for each, tokens in found.items():
+    for each, tokens in tokens_of.items():
         if each == "float64":
             continue
         errors = np.linalg.norm(tokens[0] - exact, axis=-1) / norms
-        apart = relative_error(tokens, found["ONNX Runtime"])
+        apart = relative_error(tokens, tokens_of["ONNX Runtime"])
         page.append(
             f"| {each} | {relative_error(tokens[0], exact):.1e} | {errors.max():.1e} |"
             f" {errors.argmax()} | {apart:.1e} |"
@@ -189,13 +189,13 @@ def main() -> int:
     batch = prepare_batch([Image.open(image).convert("RGB")], (SIZE, SIZE), preprocess)
     pixels = np.ascontiguousarray(np.asarray(batch, np.float32).transpose(0, 3, 1, 2))
     with tempfile.TemporaryDirectory() as folder:
-        found, seen = run_all(onnx.load(path), pixels, Path(folder))
-    page = markdown(found, seen, image.name)
+        tokens_of, seen = run_all(onnx.load(path), pixels, Path(folder))
+    page = markdown(tokens_of, seen, image.name)
     if arguments.write:
         arguments.write.write_text(page, encoding="utf-8")
     print(page)
-    exact = found.pop("float64")
-    errors = {name: relative_error(tokens, exact) for name, tokens in found.items()}
+    exact = tokens_of.pop("float64")
+    errors = {name: relative_error(tokens, exact) for name, tokens in tokens_of.items()}
     return int(max(errors.values()) > FACTOR * errors["ONNX Runtime"])
 
 

@@ -38,10 +38,10 @@ def rehearse(path: Path, framework: str, images: int) -> str:
     command = ["train.py", "--config", str(path), "--framework", framework]
     command += ["--dry-run", "--dry-run-batch", str(images)]
     done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True)
-    found = {name: re.search(pattern, done.stdout) for name, pattern in FOUND.items()}
-    if done.returncode or not all(found.values()):
+    matches = {name: re.search(pattern, done.stdout) for name, pattern in FOUND.items()}
+    if done.returncode or not all(matches.values()):
         raise RuntimeError(f"{path.name}: {(done.stderr or done.stdout).strip().splitlines()[-1]}")
-    cells = [path.stem, framework, *(match[1] for match in found.values() if match)]
+    cells = [path.stem, framework, *(match[1] for match in matches.values() if match)]
     return f"| {' | '.join(cells)} |"
 
 

@@ -42,8 +42,8 @@ RECIPE = Recipe(
 DTYPES: tuple[DType, ...] = ("float64", "float32")
 
 
-class Seen(NamedTuple):
-    """What a check said of one fault."""
+class Notice(NamedTuple):
+    """The findings of a check of one fault."""
 
     fault: str
     """``NAME@TWIN``."""
@@ -64,30 +64,32 @@ def check(fault: str | None, dtypes: tuple[DType, ...], seed: int = 0) -> StepsR
         )
 
 
-def seen(fault: str) -> list[Seen]:
-    """What is said of a fault, in each type."""
-    found = []
+def seen(fault: str) -> list[Notice]:
+    """Check a fault in each type."""
+    outcomes = []
     for walk in check(fault, DTYPES).walks:
         first = walk.failed[0] if walk.failed else None
         parted = min(
             (curve.failures[0] for curve in walk.curves.values() if curve.failures), default=None
         )
-        found.append(
-            Seen(fault, walk.dtype, first and first.site.step, first.site.level if first else "", parted)
+        outcomes.append(
+            Notice(
+                fault, walk.dtype, first and first.site.step, first.site.level if first else "", parted
+            )
         )
-    return found
+    return outcomes
 
 
-def row(name: str, results: list[Seen]) -> str:
+def row(name: str, results: list[Notice]) -> str:
     """One line of the table."""
 
-    def cells(dtype: str, words: Callable[[Seen], str]) -> str:
+    def cells(dtype: str, words: Callable[[Notice], str]) -> str:
         return " / ".join(dict.fromkeys(words(one) for one in results if one.dtype == dtype))
 
-    def held(one: Seen) -> str:
+    def held(one: Notice) -> str:
         return f"step {one.step}, {one.level}" if one.step else "not seen"
 
-    def parted(one: Seen) -> str:
+    def parted(one: Notice) -> str:
         return f"step {one.parted}" if one.parted else "not seen"
 
     shown = (cells("float64", held), cells("float64", parted), cells("float32", parted))

@@ -165,16 +165,16 @@ MODELS: dict[str, Model] = {
 
 
 class Line(NamedTuple):
-    """What became of one model."""
+    """The results of one model."""
 
     model: str
     dialect: str
     asked: str
-    """What had to be asked for beside timm."""
+    """Fields that had to be asked for beside timm."""
     to_timm: str
     back: str
     refused: str
-    """What timm cannot hold of the model as it is."""
+    """Parts of the model that timm cannot hold as they are."""
     passed: bool
 
 

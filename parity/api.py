@@ -84,8 +84,8 @@ def create_model(
     if changes.get("num_classes", cfg.num_classes) != cfg.num_classes:
         cfg = cfg.replace(num_classes=changes["num_classes"])
         fresh = twin.to_arrays(_drawn(twin, framework, cfg, seed, kernel))
-        kept = {each: value for each, value in arrays.items() if not each.startswith("head")}
-        arrays = {each: kept.get(each, value) for each, value in fresh.items()}
+        body = {each: value for each, value in arrays.items() if not each.startswith("head")}
+        arrays = {each: body.get(each, value) for each, value in fresh.items()}
         about = about.with_another_head()
     model = twin.from_arrays(cfg, arrays, kernel=kernel)
     model.about = about

@@ -38,17 +38,17 @@ def assert_parity(
     """
     if level not in get_args(Level):
         raise ConfigError(f"level = {level!r}: must be one of {', '.join(get_args(Level))}")
-    found = compare(a, b, names=("a", "b"), backward=level == "gradients")
-    if not found.equal:
-        raise AssertionError(found.to_text())
-    if level == "gradients" and found.no_backward:
-        raise AssertionError(f"gradients were not compared: {found.no_backward}")
+    compared = compare(a, b, names=("a", "b"), backward=level == "gradients")
+    if not compared.equal:
+        raise AssertionError(compared.to_text())
+    if level == "gradients" and compared.no_backward:
+        raise AssertionError(f"gradients were not compared: {compared.no_backward}")
     if lock is not None:
-        check_lock(Path(lock), worst_errors(found))
-    return found
+        check_lock(Path(lock), worst_errors(compared))
+    return compared
 
 
-def worst_errors(found: Compared) -> dict[str, float]:
+def worst_errors(compared: Compared) -> dict[str, float]:
     """Return the largest error of each level that was compared."""
-    errors = {"logits": found.forward.error}
-    return errors if found.backward is None else errors | {"gradients": found.backward.error}
+    errors = {"logits": compared.forward.error}
+    return errors if compared.backward is None else errors | {"gradients": compared.backward.error}

@@ -22,7 +22,7 @@ SIZES = {
     "mlp_dim",
     "num_classes",
 }
-"""What every architecture has in some size, and is no switch."""
+"""Fields that every architecture has in some size, and that are no switches."""
 HEADERS = ("vision_transformer", "deit", "eva", "beit", "naflexvit", "gemma4_vit")
 
 

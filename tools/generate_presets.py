@@ -64,7 +64,7 @@ def architectures(module: str) -> list[str]:
 
 
 def build(name: str) -> Built:
-    """What `timm.create_model` makes of a name or a name.tag, without values."""
+    """Return the model that `timm.create_model` makes of a name or a name.tag, without values."""
     modules = [import_module(f"timm.models.{module}") for module in MODULES]
     builders = {module.build_model_with_cfg for module in modules}
     (builder,) = builders
@@ -168,14 +168,14 @@ def _squares_as_integers(fields: Entry) -> Entry:
 
 def generate() -> tuple[Entry, dict[str, str]]:
     """The data, and why each architecture that is not in it was refused."""
-    found, refused = {}, {}
+    entries, refused = {}, {}
     for module in MODULES:
         for name in architectures(module):
             try:
-                found[name] = entry(module, name)
+                entries[name] = entry(module, name)
             except NotUnderstoodError as error:
                 refused[name] = str(error)
-    return {"timm": timm.__version__, "architectures": found}, refused
+    return {"timm": timm.__version__, "architectures": entries}, refused
 
 
 def as_text(data: Entry) -> str:

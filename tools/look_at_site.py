@@ -63,7 +63,7 @@ def dead(folder: Path) -> list[str]:
     """Links to pages and places, and images, that the site does not have."""
     pages = {path: path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.html"))}
     places = {path: {*re.findall(r'(?:id|name)="([^"]+)"', text)} for path, text in pages.items()}
-    found = []
+    problems = []
     for path, text in pages.items():
         for link in re.findall(r'(?:href|src)="([^"]+)"', text):
             target, _, place = unquote(html.unescape(link)).partition("#")
@@ -72,12 +72,12 @@ def dead(folder: Path) -> list[str]:
             there = (path.parent / target.partition("?")[0]).resolve() if target else path
             there = there / "index.html" if there.is_dir() else there
             if not there.is_file() or (place and there in places and place not in places[there]):
-                found.append(f"{path.relative_to(folder)}: leads nowhere: {link}")
-    return found
+                problems.append(f"{path.relative_to(folder)}: leads nowhere: {link}")
+    return problems
 
 
 def seen(folder: Path, browser: str, shots: Path | None) -> list[str]:
-    """What a browser finds wrong with the pages."""
+    """Return the problems that a browser finds in the pages."""
     pages = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.html"))]
     pages = [page for page in pages if page not in ("404.html", "search.html")]
     driver = folder / "_look.html"
@@ -113,7 +113,7 @@ def seen(folder: Path, browser: str, shots: Path | None) -> list[str]:
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         try:
-            found = answer.get(timeout=SECONDS)
+            findings = answer.get(timeout=SECONDS)
         except queue.Empty:
             return [f"{browser} did not finish in {SECONDS} seconds"]
         finally:
@@ -121,7 +121,7 @@ def seen(folder: Path, browser: str, shots: Path | None) -> list[str]:
             looking.wait()
             server.shutdown()
             driver.unlink()
-    return [f"{page}, {width} pixels: {said}" for page, width, said in found]
+    return [f"{page}, {width} pixels: {problem}" for page, width, problem in findings]
 
 
 def main() -> int:
@@ -133,14 +133,14 @@ def main() -> int:
         parser.error(f"{arguments.folder}: no site; make site")
     if arguments.shots:
         arguments.shots.mkdir(parents=True, exist_ok=True)
-    found = dead(arguments.folder)
+    problems = dead(arguments.folder)
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
         print("no Chromium here: links and images were checked, not what is shown", file=sys.stderr)
     else:
-        found += seen(arguments.folder.resolve(), browser, arguments.shots)
-    print(*found, f"{len(found)} found", sep="\n")
-    return 1 if found else 0
+        problems += seen(arguments.folder.resolve(), browser, arguments.shots)
+    print(*problems, f"{len(problems)} found", sep="\n")
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

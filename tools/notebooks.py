@@ -89,7 +89,7 @@ def _tidy(output: nbformat.NotebookNode, folder: str) -> None:
 
 
 def printed(notebook: nbformat.NotebookNode) -> list[str]:
-    """What each cell prints, masked."""
+    """Return the prints of each cell, masked."""
     return [
         masked("".join(output.get("text") or output.get("data", {}).get("text/plain", "") for output in
                        cell.get("outputs", [])))
@@ -99,7 +99,7 @@ def printed(notebook: nbformat.NotebookNode) -> list[str]:
 
 def check(path: Path, *, write: bool = False) -> str | None:
     """Execute a notebook; what is wrong with it, or None."""
-    kept = nbformat.read(path, as_version=4)
+    saved = nbformat.read(path, as_version=4)
     try:
         now = execute(path)
     except CellExecutionError as error:
@@ -107,7 +107,7 @@ def check(path: Path, *, write: bool = False) -> str | None:
     if write:
         path.write_text(nbformat.writes(now, indent=1) + "\n", encoding="utf-8")
         return None
-    for number, (before, after) in enumerate(zip(printed(kept), printed(now), strict=True)):
+    for number, (before, after) in enumerate(zip(printed(saved), printed(now), strict=True)):
         if before != after:
             return f"cell {number} printed\n{after}\nbut the file has\n{before}\n--write replaces it"
     return None
@@ -123,13 +123,13 @@ def main() -> int:
     wrong = 0
     for path in arguments.notebooks:
         start = time.monotonic()
-        said = check(path, write=arguments.write)
+        problem = check(path, write=arguments.write)
         print(
-            f"{path.name}: {'ok' if said is None else 'WRONG'}, {time.monotonic() - start:.0f} s",
+            f"{path.name}: {'ok' if problem is None else 'WRONG'}, {time.monotonic() - start:.0f} s",
             flush=True,
         )
-        if said is not None:
-            print(said, flush=True)
+        if problem is not None:
+            print(problem, flush=True)
             wrong += 1
     return 1 if wrong else 0
 

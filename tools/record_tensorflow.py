@@ -28,23 +28,23 @@ RANGES = (((0.05, 1.0), (0.75, 1.33)), ((0.05, 1.0), (3 / 4, 4 / 3)), ((0.8, 0.9
 def main(big_vision: str, out: str) -> None:
     """Write the images after each operation, the resized images and the boxes."""
     image = _image()
-    found: dict[str, Any] = {"image": image}
+    arrays: dict[str, Any] = {"image": image}
     augment = _autoaugment(Path(big_vision) / "big_vision" / "pp" / "autoaugment.py")
     for name in OPERATIONS:
         for magnitude in MAGNITUDES:
             for sign in (1, -1):
-                found[f"{name}.{magnitude}.{sign}"] = _changed(augment, name, magnitude, sign, image)
+                arrays[f"{name}.{magnitude}.{sign}"] = _changed(augment, name, magnitude, sign, image)
     for size in SIZES:
         for method in ("bilinear", "area"):
             resized = tf.image.resize(image, size, method=method, antialias=False)
             key = f"{method}.{size[0]}x{size[1]}"
-            found[key] = tf.cast(tf.clip_by_value(resized, 0, 255), tf.uint8).numpy()
+            arrays[key] = tf.cast(tf.clip_by_value(resized, 0, 255), tf.uint8).numpy()
     for number, (area, ratio) in enumerate(RANGES):
         for height, width in IMAGE_SIZES:
-            found[f"boxes.{number}.{height}x{width}"] = np.array(
+            arrays[f"boxes.{number}.{height}x{width}"] = np.array(
                 [_box((height, width), area, ratio, seed) for seed in range(BOXES)], np.int16
             )
-    np.savez_compressed(out, **found)
+    np.savez_compressed(out, **arrays)
 
 
 def _image() -> np.ndarray:

@@ -98,8 +98,8 @@ def _check_class(name: str, module: Timms) -> None:
     if kind not in UNDERSTOOD:
         raise NotUnderstoodError(f"{name} is a {kind}")
     for attribute, value in UNDERSTOOD[kind].items():
-        if (found := getattr(module, attribute)) != value:
-            raise NotUnderstoodError(f"{name}.{attribute} = {found!r}, not {value!r}")
+        if (actual := getattr(module, attribute)) != value:
+            raise NotUnderstoodError(f"{name}.{attribute} = {actual!r}, not {value!r}")
     if name.endswith("sub_norm") and (_NORMS.get(kind), module.eps) != ("rmsnorm", 1e-5):
         raise NotUnderstoodError(f"{name} is not an RmsNorm of eps 1e-5")
 
@@ -107,11 +107,11 @@ def _check_class(name: str, module: Timms) -> None:
 def _check_tensors(cfg: ViTConfig, model: Timms) -> None:
     """Hold the schema's own model against the names and shapes of this one's tensors."""
     state = read_state(model.state_dict(), join=torch.cat)
-    found = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    actual = {name: tuple(tensor.shape) for name, tensor in state.items()}
     claim = {leaf.name: leaf.shape for leaf in leaves(abstract_model(cfg))}
-    for name in sorted(claim.keys() | found.keys()):
-        if claim.get(name) != found.get(name):
-            shapes = f"{found.get(name)}, by its schema {claim.get(name)}"
+    for name in sorted(claim.keys() | actual.keys()):
+        if claim.get(name) != actual.get(name):
+            shapes = f"{actual.get(name)}, by its schema {claim.get(name)}"
             raise NotUnderstoodError(f"tensor {name} of shape {shapes}")
 
 

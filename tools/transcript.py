@@ -22,7 +22,7 @@ AS_READERS = REPOSITORY / "tools" / "as_readers"
 
 
 def make_example(folder: Path, page: str) -> None:
-    """What the commands of a page work on."""
+    """Files that the commands of a page work on."""
     if page == "verifying.md":
         for name in ("port.py", "steps.py"):
             shutil.copy(REPOSITORY / "docs" / name, folder)
@@ -89,8 +89,8 @@ def masked(text: str) -> str:
 def _rerun_block(block: str, folder: Path) -> str:
     printed = []
     for command in re.findall(r"^\$ (.*)$", block, flags=re.MULTILINE):
-        said = _run(command, folder)
-        printed.append(f"$ {command}\n{said}\n" if said else f"$ {command}\n")
+        output = _run(command, folder)
+        printed.append(f"$ {command}\n{output}\n" if output else f"$ {command}\n")
     return "".join(printed).rstrip("\n") + "\n"
 
 

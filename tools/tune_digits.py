@@ -56,7 +56,7 @@ SPACE: dict[str, list[Any]] = {
     "augment.rotate": [5.0, 10.0],
     "augment.scale": [0.05, 0.1, 0.15],
 }
-"""What is tried, field by field."""
+"""Values that are tried, field by field."""
 
 START: Candidate = {
     "model.patch_size": (8, 2),
@@ -73,7 +73,7 @@ START: Candidate = {
     "augment.rotate": 10.0,
     "augment.scale": 0.1,
 }
-"""Where the search starts."""
+"""Start of the search."""
 REDRAWN = 0.2
 """Probability that a field is drawn anew."""
 
@@ -90,7 +90,7 @@ class Options:
     """Candidates with more work than this in one run on the whole half are left out; a core of 2020
     does about 0.01 a second."""
     out: Path | None = None
-    """Where to write every result, as JSON."""
+    """File for every result, as JSON."""
 
 
 def neighbour(candidate: Candidate, rng: random.Random) -> Candidate:

@@ -36,7 +36,7 @@ def adapted(lora: Lora, cfg: ViTConfig) -> dict[str, tuple[int, ...]]:
         for name, each in parameters(cfg).items()
         if each.kind == "linear" and name.endswith(WEIGHT) and not name.startswith(HEADS)
     }
-    found: dict[str, Any] = {}
+    matches: dict[str, Any] = {}
     for pattern in lora.targets:
         layers = {
             path: shape
@@ -48,8 +48,8 @@ def adapted(lora: Lora, cfg: ViTConfig) -> dict[str, tuple[int, ...]]:
                 f"--lora-targets {pattern}: no linear layer has such a path; there are"
                 f" {', '.join(dict.fromkeys(path.replace('.0.', '.*.', 1) for path in linear))}"
             )
-        found |= layers
-    return {path: shape for path, shape in linear.items() if path in found}
+        matches |= layers
+    return {path: shape for path, shape in linear.items() if path in matches}
 
 
 def draw_adapters(lora: Lora | None, cfg: ViTConfig, seed: int) -> dict[str, np.ndarray]:

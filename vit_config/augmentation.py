@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from vit_config.base import Schema
+from vit_config.base import Listed, Schema, as_json
 
-
-def _as_tuple(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
-
-
-Range = Annotated[tuple[PositiveFloat, PositiveFloat], BeforeValidator(_as_tuple)]
+Range = Annotated[tuple[PositiveFloat, PositiveFloat], Listed]
 """The smallest and the largest value of a draw between them."""
 
 
@@ -78,11 +73,11 @@ class Augment(Schema, frozen=True):
         if self.crop == "random" and self.crop_resize is None:
             raise ValueError('crop = "random" with crop_resize = null: a random crop needs crop_resize')
         for field, other, values in AUGMENT_GOES_WITH:
-            value, found = getattr(self, field), getattr(self, other)
-            if value != type(self).model_fields[field].default and found not in values:
+            value, other_value = getattr(self, field), getattr(self, other)
+            if value != type(self).model_fields[field].default and other_value not in values:
                 raise ValueError(
-                    f"augment.{field} = {_json(value)} does nothing where augment.{other} ="
-                    f" {_json(found)}; leave it out"
+                    f"augment.{field} = {as_json(value)} does nothing where augment.{other} ="
+                    f" {as_json(other_value)}; leave it out"
                 )
         return self
 
@@ -128,14 +123,14 @@ class Mix(Schema, frozen=True):
         changed = [n for n in self.fields() if getattr(self, n) != type(self).model_fields[n].default]
         if changed and not self.mixes:
             raise ValueError(
-                f"mix.{changed[0]} = {_json(getattr(self, changed[0]))} does nothing where mix.mixup ="
+                f"mix.{changed[0]} = {as_json(getattr(self, changed[0]))} does nothing where mix.mixup ="
                 " 0.0 and mix.cutmix = 0.0; set one of them"
             )
         if self.style == "big_vision":
             for name in changed:
                 if name not in ("mixup", "style"):
                     raise ValueError(
-                        f"mix.{name} = {_json(getattr(self, name))} is timm's, but mix.style ="
+                        f"mix.{name} = {as_json(getattr(self, name))} is timm's, but mix.style ="
                         ' "big_vision" mixes the whole batch by mixup only; leave it out'
                     )
         if "cutmix_share" in changed and not (self.mixup and self.cutmix):
@@ -144,9 +139,3 @@ class Mix(Schema, frozen=True):
                 f" {self.mixup} and mix.cutmix = {self.cutmix}; set both, or leave it out"
             )
         return self
-
-
-def _json(value: object) -> str:
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    return f'"{value}"' if isinstance(value, str) else str(value)

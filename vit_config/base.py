@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PositiveInt, ValidationError
 
@@ -30,16 +30,24 @@ def as_pair(value: Any) -> Any:
 Size = Annotated[tuple[PositiveInt, PositiveInt], BeforeValidator(as_pair)]
 """(height, width) in pixels; one integer means a square."""
 
-_Listed = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
+Listed = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
+"""Takes a JSON list for a tuple."""
 
-FloatTuple = Annotated[tuple[float, ...], _Listed]
+FloatTuple = Annotated[tuple[float, ...], Listed]
 """One float per channel."""
 
-IntTuple = Annotated[tuple[PositiveInt, ...], _Listed]
+IntTuple = Annotated[tuple[PositiveInt, ...], Listed]
 """One positive integer each."""
 
-NameTuple = Annotated[tuple[str, ...], _Listed]
+NameTuple = Annotated[tuple[str, ...], Listed]
 """Any number of names."""
+
+
+def as_json(value: object) -> str:
+    """Write a field's value as JSON does, but for a tuple."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 class Schema(BaseModel, frozen=True):
@@ -50,6 +58,9 @@ class Schema(BaseModel, frozen=True):
         extra="forbid",
         allow_inf_nan=False,
     )
+    later: ClassVar[tuple[str, ...]] = ()
+    """Fields that earlier files do not have: JSON has them only where they are not at their default, so
+    that files stay what they were."""
 
     def __init__(self, **fields: Any) -> None:
         try:
@@ -68,7 +79,9 @@ class Schema(BaseModel, frozen=True):
 
     def to_json(self, *, indent: int | None = None) -> str:
         """Write the schema as JSON text; `from_json` reads back an equal object."""
-        return self.model_dump_json(indent=indent)
+        of = type(self).model_fields
+        usual = {name for name in self.later if getattr(self, name) == of[name].default}
+        return self.model_dump_json(indent=indent, exclude=usual)
 
     @classmethod
     def from_json(cls, text: str, *, where: str = "JSON text") -> Self:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from vit_config.base import as_json
+
 if TYPE_CHECKING:
     from vit_config.schema import ViTConfig
 
@@ -60,7 +62,7 @@ def _tokens(cfg: ViTConfig) -> Iterator[str]:
     if cfg.distill_token and not (cfg.class_token and cfg.pool == "class"):
         yield (
             "distill_token = true stands beside a class token that is pooled, but class_token ="
-            f' {_text(cfg.class_token)} and pool = "{cfg.pool}"; set both, or leave it out'
+            f' {as_json(cfg.class_token)} and pool = "{cfg.pool}"; set both, or leave it out'
         )
     if cfg.distill_token and cfg.final_norm == "post_pool":
         yield (
@@ -80,7 +82,7 @@ def _positions(cfg: ViTConfig) -> Iterator[str]:
         for field in ("pos_embed_resize", "pos_embed_grid", "pos_embed_aspect"):
             if (value := getattr(cfg, field)) != type(cfg).model_fields[field].default:
                 yield (
-                    f"{field} = {_text(value)} needs a learned table, but pos_embed ="
+                    f"{field} = {as_json(value)} needs a learned table, but pos_embed ="
                     f' "{kind}", which is computed for every grid; leave it out'
                 )
     elif kind == "factorized" and cfg.pos_embed_grid is None:
@@ -95,7 +97,7 @@ def _positions(cfg: ViTConfig) -> Iterator[str]:
     if prefix == "class" and not (cfg.class_token and cfg.num_prefix_tokens > 1):
         yield (
             'pos_embed_prefix = "class" needs a class token and registers, but class_token ='
-            f" {_text(cfg.class_token)} and register_tokens = {cfg.register_tokens};"
+            f" {as_json(cfg.class_token)} and register_tokens = {cfg.register_tokens};"
             ' set pos_embed_prefix = "auto"'
         )
     if kind == "sincos1d" and cfg.hidden_size % 2:
@@ -105,12 +107,12 @@ def _positions(cfg: ViTConfig) -> Iterator[str]:
             f'pos_embed = "{kind}" needs hidden_size divisible by 4, but hidden_size = {cfg.hidden_size}'
         )
     if cfg.rope is not None and cfg.head_dim % 4:
-        made = (
+        reason = (
             f"hidden_size = {cfg.hidden_size} and num_heads = {cfg.num_heads} make {cfg.head_dim}"
             if cfg.attention_head_dim is None
             else f"attention_head_dim = {cfg.attention_head_dim}"
         )
-        yield f"rope turns pairs along two axes and needs heads of 4 n values, but {made}"
+        yield f"rope turns pairs along two axes and needs heads of 4 n values, but {reason}"
     if cfg.rope is not None and cfg.rope.kind == "mixed" and set(cfg.kv_heads) != {cfg.num_heads}:
         yield (
             'rope.kind = "mixed" learns frequencies per query head, but num_kv_heads ='
@@ -120,7 +122,8 @@ def _positions(cfg: ViTConfig) -> Iterator[str]:
         if not cfg.class_token or cfg.num_prefix_tokens > 1:
             yield (
                 "rel_pos_bias = true has one row for a class token alone, but class_token ="
-                f" {_text(cfg.class_token)} and {cfg.num_prefix_tokens} tokens stand before the patches"
+                f" {as_json(cfg.class_token)} and {cfg.num_prefix_tokens} tokens stand before the"
+                " patches"
             )
         if cfg.dynamic_image_size:
             yield (
@@ -207,8 +210,8 @@ def _blocks(cfg: ViTConfig) -> Iterator[str]:
         if cfg.attention == "differential" and cfg.attention_out_bias != cfg.mlp_bias:
             yield (
                 'block = "parallel" with differential attention has one output projection, but'
-                f" attention_out_bias = {_text(cfg.attention_out_bias)} and mlp_bias ="
-                f" {_text(cfg.mlp_bias)}"
+                f" attention_out_bias = {as_json(cfg.attention_out_bias)} and mlp_bias ="
+                f" {as_json(cfg.mlp_bias)}"
             )
 
 
@@ -286,13 +289,6 @@ def _training(cfg: ViTConfig) -> Iterator[str]:
 def _needs(cfg: ViTConfig, what: str, **values: object) -> Iterator[str]:
     """Yield one sentence for each field that does not have the only value that goes with `what`."""
     for field, value in values.items():
-        found = getattr(cfg, field)
-        if found != value:
-            yield f"{what} goes with {field} = {_text(value)} only, but {field} = {_text(found)}"
-
-
-def _text(value: object) -> str:
-    """Write a value as JSON does."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    return f'"{value}"' if isinstance(value, str) else str(value)
+        actual = getattr(cfg, field)
+        if actual != value:
+            yield f"{what} goes with {field} = {as_json(value)} only, but {field} = {as_json(actual)}"

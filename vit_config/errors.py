@@ -84,6 +84,11 @@ def about(path: str | Path, message: object, *, part: str = "") -> str:
     return line if where in line else f"{where}{part}: {line}"
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of a library's message; the kind of the error if it has none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def one_line(message: str) -> str:
     """Write a message on one line of bounded length, without characters that act on a terminal."""
     line = harmless(" ".join(message.splitlines()))

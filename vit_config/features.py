@@ -76,10 +76,10 @@ def with_head(cfg: ViTConfig, num_classes: int, global_pool: str | None = None) 
         changes |= {"pool_num_heads": None, "pool_mlp_dim": None}
     if global_pool == "token":
         changes["pool_prefix"] = False
-    found = cfg.replace(**changes)
-    if cfg.head_hidden and found.head_inputs != cfg.head_inputs:
+    schema = cfg.replace(**changes)
+    if cfg.head_hidden and schema.head_inputs != cfg.head_inputs:
         raise InputError(
-            f'global_pool = "{global_pool}" gives {found.head_inputs} values, but the layer before the'
+            f'global_pool = "{global_pool}" gives {schema.head_inputs} values, but the layer before the'
             f" head (head_hidden = {cfg.head_hidden}) takes {cfg.head_inputs}"
         )
-    return found
+    return schema

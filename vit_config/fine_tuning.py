@@ -75,7 +75,7 @@ def without(class_names: tuple[str, ...] | None) -> tuple[str, str]:
     return next((("flips", f"a class is called {name}") for name in sided), ("", ""))
 
 
-def told(recipe: Recipe, images: Images, given: Collection[str] = ()) -> list[str]:
+def summary(recipe: Recipe, images: Images, given: Collection[str] = ()) -> list[str]:
     """Describe a recipe for fine-tuning, a line for each choice, with the flag that changes it.
 
     Args:
@@ -102,10 +102,10 @@ def told(recipe: Recipe, images: Images, given: Collection[str] = ()) -> list[st
         ("flips", flip, "augment.no-flip" if augment.flip else "augment.flip"),
     )
     known = "an unknown number of" if images.count is None else f"{images.count:,}"
-    said = [f"fine-tuning recipe for {known} images; a flag changes its line, --config FILE all of them"]
+    rows = [f"fine-tuning recipe for {known} images; a flag changes its line, --config FILE all of them"]
     for name, value, flag in lines:
         mine = " (given)" if flag.replace("-", "_").replace(".no_", ".") in given else ""
-        said.append(f"  {name:<15}{f'{value}{mine}':<28} --recipe.{flag}")
+        rows.append(f"  {name:<15}{f'{value}{mine}':<28} --recipe.{flag}")
     if why:
-        said.append(f"  no {what.replace(' and ', ' or ')} by default, because {why}")
-    return said
+        rows.append(f"  no {what.replace(' and ', ' or ')} by default, because {why}")
+    return rows

@@ -27,49 +27,49 @@ def parameters(cfg: ViTConfig) -> Parameters:
     """Return every parameter of the schema's model by its name in both twins, in the order in which
     the forward pass meets them."""
     D = cfg.hidden_size
-    found = _under("patch_embed", _patch_embed(cfg)) | _tokens(cfg) | _under("rope", _rope(cfg))
+    params = _under("patch_embed", _patch_embed(cfg)) | _tokens(cfg) | _under("rope", _rope(cfg))
     if cfg.pre_norm:
-        found |= _norm(cfg, "norm_pre", D)
+        params |= _norm(cfg, "norm_pre", D)
     for index in range(cfg.depth):
-        found |= _under(f"blocks.{index}", _block(cfg, index))
+        params |= _under(f"blocks.{index}", _block(cfg, index))
     if cfg.final_norm == "pre_pool" and cfg.final_norm_affine:
-        found |= _norm(cfg, "norm", D)
+        params |= _norm(cfg, "norm", D)
     if cfg.pool == "map":
-        found |= _under("attn_pool", _attention_pool(cfg))
+        params |= _under("attn_pool", _attention_pool(cfg))
     if cfg.pool_standardise:
-        found |= {f"pool.{name}": Parameter((D,), "fixed") for name in ("std_bias", "std_scale")}
+        params |= {f"pool.{name}": Parameter((D,), "fixed") for name in ("std_bias", "std_scale")}
     if cfg.final_norm == "post_pool" and cfg.final_norm_affine:
-        found |= _norm(cfg, "fc_norm", D)
-    return found | _head(cfg)
+        params |= _norm(cfg, "fc_norm", D)
+    return params | _head(cfg)
 
 
 def text_parameters(cfg: TextConfig) -> Parameters:
     """Return every parameter of a text tower by its name in both twins."""
     D, encoder = cfg.hidden_size, cfg.encoder
-    found = {
+    params = {
         "token_embed": Parameter((cfg.vocab_size, D), "param"),
         "pos_embed": Parameter((cfg.context_length, D), "param"),
     }
     for index in range(cfg.depth):
-        found |= _under(f"blocks.{index}", _block(encoder, index))
-    found |= _norm(encoder, "norm", D)
+        params |= _under(f"blocks.{index}", _block(encoder, index))
+    params |= _norm(encoder, "norm", D)
     if cfg.projection_dim is not None:
-        found |= _linear("head", D, cfg.projection_dim, bias=cfg.projection_bias)
+        params |= _linear("head", D, cfg.projection_dim, bias=cfg.projection_bias)
     scalars = ("logit_scale", "logit_bias")
-    return found | {name: Parameter((), "param") for name in scalars if getattr(cfg, name)}
+    return params | {name: Parameter((), "param") for name in scalars if getattr(cfg, name)}
 
 
 def _patch_embed(cfg: ViTConfig) -> Parameters:
-    D, found = cfg.hidden_size, {}
+    D, params = cfg.hidden_size, {}
     if cfg.patch_input_norm:
-        found |= _norm(cfg, "norm_in", cfg.patch_dim)
+        params |= _norm(cfg, "norm_in", cfg.patch_dim)
     if cfg.patch_embed == "conv":
-        found["proj.weight"] = Parameter((D, cfg.in_channels, *cfg.patch_size), "conv")
+        params["proj.weight"] = Parameter((D, cfg.in_channels, *cfg.patch_size), "conv")
         if cfg.patch_bias:
-            found["proj.bias"] = Parameter((D,), "conv")
+            params["proj.bias"] = Parameter((D,), "conv")
     else:
-        found |= _linear("proj", cfg.patch_dim, D, bias=cfg.patch_bias)
-    return found | (_norm(cfg, "norm", D) if cfg.patch_norm else {})
+        params |= _linear("proj", cfg.patch_dim, D, bias=cfg.patch_bias)
+    return params | (_norm(cfg, "norm", D) if cfg.patch_norm else {})
 
 
 def _tokens(cfg: ViTConfig) -> Parameters:
@@ -78,8 +78,8 @@ def _tokens(cfg: ViTConfig) -> Parameters:
         "dist_token": int(cfg.distill_token),
         "reg_token": cfg.register_tokens,
     }
-    found = {name: Parameter((1, n, cfg.hidden_size), "param") for name, n in rows.items() if n}
-    return found | {name: Parameter(shape, "param") for name, shape in cfg.table_shapes.items()}
+    params = {name: Parameter((1, n, cfg.hidden_size), "param") for name, n in rows.items() if n}
+    return params | {name: Parameter(shape, "param") for name, shape in cfg.table_shapes.items()}
 
 
 def _rope(cfg: ViTConfig) -> Parameters:
@@ -104,50 +104,50 @@ def _block(cfg: ViTConfig, index: int) -> Parameters:
 
 
 def _branches_block(cfg: ViTConfig, index: int) -> Parameters:
-    norm, found = _norm(cfg, "norm", cfg.hidden_size), {}
+    norm, params = _norm(cfg, "norm", cfg.hidden_size), {}
     attention = norm | _under("attn", _attention(cfg, index)) | _layer_scale(cfg, "ls", "attention")
     mlp = norm | _under("mlp", _mlp(cfg)) | _layer_scale(cfg, "ls", "mlp")
     for name, branch in (("attns", attention), ("ffns", mlp)):
         for number in range(cfg.num_parallel):
-            found |= _under(f"{name}.{number}", branch)
-    return found
+            params |= _under(f"{name}.{number}", branch)
+    return params
 
 
 def _parallel_block(cfg: ViTConfig) -> Parameters:
     D, M = cfg.hidden_size, cfg.mlp_dim
-    found = _norm(cfg, "in_norm", D) | _linear("in_proj", D, M + 3 * D, bias=cfg.qkv_bias)
+    params = _norm(cfg, "in_norm", D) | _linear("in_proj", D, M + 3 * D, bias=cfg.qkv_bias)
     if cfg.mlp_bias and not cfg.qkv_bias:
-        found |= _bare("mlp_bias", M)
-    found |= _heads(cfg)
+        params |= _bare("mlp_bias", M)
+    params |= _heads(cfg)
     if cfg.attention == "differential":
-        found |= _linear("out_proj", D + M, D, bias=cfg.attention_out_bias)
+        params |= _linear("out_proj", D + M, D, bias=cfg.attention_out_bias)
     else:
-        found |= _linear("attn_out_proj", D, D, bias=cfg.attention_out_bias)
-        found |= _linear("mlp_out_proj", M, D, bias=cfg.mlp_bias)
-    return found | _layer_scale(cfg, "ls", "both")
+        params |= _linear("attn_out_proj", D, D, bias=cfg.attention_out_bias)
+        params |= _linear("mlp_out_proj", M, D, bias=cfg.mlp_bias)
+    return params | _layer_scale(cfg, "ls", "both")
 
 
 def _attention(cfg: ViTConfig, index: int) -> Parameters:
     D, width = cfg.hidden_size, cfg.attention_width
-    found = _per_head_qkv(cfg) if cfg.attention == "per_head" else _qkv(cfg, index)
-    found |= _heads(cfg)
+    params = _per_head_qkv(cfg) if cfg.attention == "per_head" else _qkv(cfg, index)
+    params |= _heads(cfg)
     if cfg.rel_pos_bias:
-        found |= _bare("rel_pos_bias.table", count_relative_positions(cfg.grid), cfg.num_heads)
+        params |= _bare("rel_pos_bias.table", count_relative_positions(cfg.grid), cfg.num_heads)
     if cfg.attention_norm:
-        found |= _norm(cfg, "norm", width)
+        params |= _norm(cfg, "norm", width)
     if cfg.attention_out_proj:
-        found |= _linear("proj", width, D, bias=cfg.attention_out_bias) | _bounds(cfg, "proj")
-    return found
+        params |= _linear("proj", width, D, bias=cfg.attention_out_bias) | _bounds(cfg, "proj")
+    return params
 
 
 def _qkv(cfg: ViTConfig, index: int) -> Parameters:
     q_width, kv_width = cfg.attention_width, cfg.kv_heads[index] * cfg.head_dim
     joint_bias = cfg.qkv_bias and cfg.k_bias
-    found = _linear("qkv", cfg.hidden_size, q_width + 2 * kv_width, bias=joint_bias)
-    found |= _bounds(cfg, "qkv", 3)
+    params = _linear("qkv", cfg.hidden_size, q_width + 2 * kv_width, bias=joint_bias)
+    params |= _bounds(cfg, "qkv", 3)
     if cfg.qkv_bias and not cfg.k_bias:
-        found |= _bare("q_bias", q_width) | _bare("v_bias", kv_width)
-    return found
+        params |= _bare("q_bias", q_width) | _bare("v_bias", kv_width)
+    return params
 
 
 def _per_head_qkv(cfg: ViTConfig) -> Parameters:
@@ -157,49 +157,49 @@ def _per_head_qkv(cfg: ViTConfig) -> Parameters:
 
 def _heads(cfg: ViTConfig) -> Parameters:
     """Return the norms of queries and keys, and the parameters of differential heads."""
-    differential, found = cfg.attention == "differential", {}
+    differential, params = cfg.attention == "differential", {}
     d = cfg.head_dim // 2 if differential else cfg.head_dim
     if cfg.qk_norm:
-        found |= _norm(cfg, "q_norm", d) | _norm(cfg, "k_norm", d)
+        params |= _norm(cfg, "q_norm", d) | _norm(cfg, "k_norm", d)
     if differential:
         for vector in ("q1", "k1", "q2", "k2"):
-            found |= _bare(f"lambda_{vector}", d)
-        found["sub_norm.weight"] = Parameter((cfg.head_dim,), "norm")  # RMSNorm in every schema
-    return found
+            params |= _bare(f"lambda_{vector}", d)
+        params["sub_norm.weight"] = Parameter((cfg.head_dim,), "norm")  # RMSNorm in every schema
+    return params
 
 
 def _mlp(cfg: ViTConfig) -> Parameters:
     D, M, bias = cfg.hidden_size, cfg.mlp_dim, cfg.mlp_bias
     width = 2 * M if cfg.mlp == "swiglu_packed" else M
-    found = {}
+    params = {}
     for name in ("fc1_g", "fc1_x") if cfg.mlp == "swiglu" else ("fc1",):
-        found |= _linear(name, D, width, bias=bias) | _bounds(cfg, name)
+        params |= _linear(name, D, width, bias=bias) | _bounds(cfg, name)
     if cfg.mlp_norm:
-        found |= _norm(cfg, "norm", M)
-    return found | _linear("fc2", M, D, bias=bias) | _bounds(cfg, "fc2")
+        params |= _norm(cfg, "norm", M)
+    return params | _linear("fc2", M, D, bias=bias) | _bounds(cfg, "fc2")
 
 
 def _attention_pool(cfg: ViTConfig) -> Parameters:
     D = cfg.hidden_size
-    found = _bare("latent", 1, 1, D) | _linear("q", D, D) | _linear("kv", D, 2 * D)
-    found |= _linear("proj", D, D) | _norm(cfg, "norm", D)
-    return found | _under("mlp", _mlp(cfg.pool_mlp))
+    params = _bare("latent", 1, 1, D) | _linear("q", D, D) | _linear("kv", D, 2 * D)
+    params |= _linear("proj", D, D) | _norm(cfg, "norm", D)
+    return params | _under("mlp", _mlp(cfg.pool_mlp))
 
 
 def _head(cfg: ViTConfig) -> Parameters:
     inputs, hidden = cfg.head_inputs, cfg.head_hidden
-    found = _linear("pre_logits", inputs, hidden) if hidden else {}
+    params = _linear("pre_logits", inputs, hidden) if hidden else {}
     if not cfg.num_classes:
-        return found
-    found |= _linear("head", hidden or inputs, cfg.num_classes, bias=cfg.head_bias)
+        return params
+    params |= _linear("head", hidden or inputs, cfg.num_classes, bias=cfg.head_bias)
     if cfg.distill_token:
-        found |= _linear("head_dist", cfg.hidden_size, cfg.num_classes, bias=cfg.head_bias)
-    return found
+        params |= _linear("head_dist", cfg.hidden_size, cfg.num_classes, bias=cfg.head_bias)
+    return params
 
 
 def _linear(name: str, inputs: int, outputs: int, *, bias: bool = True) -> Parameters:
-    found = {f"{name}.weight": Parameter((outputs, inputs), "linear")}
-    return found | ({f"{name}.bias": Parameter((outputs,), "linear")} if bias else {})
+    params = {f"{name}.weight": Parameter((outputs, inputs), "linear")}
+    return params | ({f"{name}.bias": Parameter((outputs,), "linear")} if bias else {})
 
 
 def _bounds(cfg: ViTConfig, name: str, parts: int = 1) -> Parameters:
@@ -220,5 +220,5 @@ def _bare(name: str, *shape: int) -> Parameters:
     return {name: Parameter(shape, "param")}
 
 
-def _under(path: str, found: Parameters) -> Parameters:
-    return {f"{path}.{name}": parameter for name, parameter in found.items()}
+def _under(path: str, params: Parameters) -> Parameters:
+    return {f"{path}.{name}": parameter for name, parameter in params.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import (
     Field,
@@ -24,9 +24,6 @@ from vit_config.schema import ViTConfig
 ONLY_JAX = {"kernel": "reference", "reduce_dtype": "auto", "device_side": None}
 """Fields that only JAX's trainer has, with the one value that PyTorch's, on one device, can do."""
 
-LATER = ("warmup_fraction", "eval_crop", "labels", "class_weights", "sampling", "device_side")
-"""Fields whose defaults runs of format 1 did not have at first."""
-
 
 class Recipe(Schema, frozen=True):
     """One training run: optimiser, schedule, data order, numerics and what is kept.
@@ -34,6 +31,10 @@ class Recipe(Schema, frozen=True):
     Raises:
         ConfigError: an unknown field, a wrong type, or fields that contradict each other.
     """
+
+    later: ClassVar = (
+        "warmup_fraction", "eval_crop", "labels", "class_weights", "sampling", "device_side"
+    )  # fmt: skip
 
     epochs: PositiveInt = 10
     """Passes over the training set."""
@@ -179,12 +180,6 @@ class Recipe(Schema, frozen=True):
         for sentence in contradictions(self):
             raise ValueError(sentence)
         return self
-
-    def to_json(self, *, indent: int | None = None) -> str:
-        """Write the recipe as JSON, without defaults of later versions, so that an earlier run is still
-        the same run."""
-        usual = {name for name in LATER if getattr(self, name) == type(self).model_fields[name].default}
-        return self.model_dump_json(indent=indent, exclude=usual)
 
     @property
     def warmup(self) -> float:

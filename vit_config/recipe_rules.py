@@ -16,7 +16,7 @@ def contradictions(recipe: Recipe) -> Iterator[str]:
     yield from _schedule(recipe)
     yield from _batch(recipe)
     yield from _decay(recipe)
-    yield from _idle(recipe)
+    yield from _ineffective(recipe)
     yield from _types(recipe)
     yield from _classes(recipe)
     yield from _on_devices(recipe)
@@ -76,14 +76,14 @@ def _decay(recipe: Recipe) -> Iterator[str]:
         )
 
 
-def _idle(recipe: Recipe) -> Iterator[str]:
+def _ineffective(recipe: Recipe) -> Iterator[str]:
     for field, other, values in GOES_WITH:
-        value, found = getattr(recipe, field), getattr(recipe, other)
-        found = found or (recipe.warmup if other == "warmup_epochs" else found)
-        if value != type(recipe).model_fields[field].default and not _holds(found, values):
+        value, other_value = getattr(recipe, field), getattr(recipe, other)
+        other_value = other_value or (recipe.warmup if other == "warmup_epochs" else other_value)
+        if value != type(recipe).model_fields[field].default and not _holds(other_value, values):
             remedy = f", or set {other} = {' or '.join(map(json.dumps, values))}" if values else ""
             yield (
-                f"{field} = {json.dumps(value)} does nothing where {other} = {json.dumps(found)};"
+                f"{field} = {json.dumps(value)} does nothing where {other} = {json.dumps(other_value)};"
                 f" leave it out{remedy}"
             )
 
@@ -116,8 +116,8 @@ def _classes(recipe: Recipe) -> Iterator[str]:
             ' the loss is their mean; set loss = "sigmoid_mean"'
         )
     for field, usual in (("sampling", "each_once"), ("distill", "none")):
-        if recipe.several and (found := getattr(recipe, field)) != usual:
-            yield f'labels = "several" with {field} = "{found}", which is for one label; leave it out'
+        if recipe.several and (value := getattr(recipe, field)) != usual:
+            yield f'labels = "several" with {field} = "{value}", which is for one label; leave it out'
     if recipe.class_weights == "balanced" and recipe.sampling == "balanced":
         yield (
             'class_weights = "balanced" and sampling = "balanced" make up for the same twice; leave one'
@@ -133,12 +133,12 @@ def _on_devices(recipe: Recipe) -> Iterator[str]:
     values = {name: (attrgetter(name)(recipe), usual) for name, usual in ON_DEVICES.items()}
     wrong = {name: each for name, each in values.items() if each[0] != each[1]}
     if wrong:
-        found, wanted = (
+        actual, required = (
             ", ".join(f"{name} = {json.dumps(each[i])}" for name, each in wrong.items()) for i in (0, 1)
         )
         yield (
-            f"device_side = {recipe.device_side} with {found}: the devices make torchvision's crops,"
-            f" flips, jitter, erasing and mixing; set {wanted}, or leave device_side out"
+            f"device_side = {recipe.device_side} with {actual}: the devices make torchvision's crops,"
+            f" flips, jitter, erasing and mixing; set {required}, or leave device_side out"
         )
 
 
@@ -153,8 +153,8 @@ ON_DEVICES = {
 """The one value of fields that changes on the devices go with."""
 
 
-def _holds(found: Any, values: tuple[Any, ...]) -> bool:
-    return found in values if values else bool(found)
+def _holds(value: Any, values: tuple[Any, ...]) -> bool:
+    return value in values if values else bool(value)
 
 
 _ADAM = ("optimizer", ("adamw", "adam", "lamb"))

@@ -213,8 +213,8 @@ class ViTConfig(Schema, frozen=True):
         (rows, columns), D = self.table_grid, self.hidden_size
         if self.pos_embed == "factorized":
             return {"pos_embed_y": (1, rows, D), "pos_embed_x": (1, columns, D)}
-        found = self.pos_embed == "learned"
-        return {"pos_embed": (1, self.num_prefix_rows + rows * columns, D)} if found else {}
+        learned = self.pos_embed == "learned"
+        return {"pos_embed": (1, self.num_prefix_rows + rows * columns, D)} if learned else {}
 
     @property
     def num_patches(self) -> int:

@@ -28,7 +28,7 @@ class Screen(Console):
 def screen(width: int | None = None, **options: Any) -> Screen:
     """Make a screen of the terminal's width or of COLUMNS; for a file or a pipe of `width` letters."""
     made = Screen(**options)
-    told = made.is_terminal or os.environ.get("COLUMNS", "").isdigit()
-    if width is not None and not told:
+    has_width = made.is_terminal or os.environ.get("COLUMNS", "").isdigit()
+    if width is not None and not has_width:
         made.width = width
     return made

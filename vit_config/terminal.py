@@ -67,9 +67,9 @@ def let_interrupts_through() -> None:
     Python can only print the exception."""
     usual = sys.unraisablehook
 
-    def again(found: Any) -> None:
-        if not isinstance(found.exc_value, KeyboardInterrupt):
-            usual(found)
+    def again(unraisable: Any) -> None:
+        if not isinstance(unraisable.exc_value, KeyboardInterrupt):
+            usual(unraisable)
             return
         later = threading.Timer(_MOMENT, _interrupt)
         later.daemon = True
@@ -84,6 +84,6 @@ def _interrupt() -> None:
         signal.pthread_kill(main, signal.SIGINT)
 
 
-def _spelled(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _spelled(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"

@@ -36,13 +36,13 @@ def nobody(what: str, work: float, then: float) -> None:
 class Plan:
     """Stages that follow each other, with the work of each."""
 
-    def __init__(self, told: Stage, works: Mapping[str, float]) -> None:
-        self._told, self._ahead = told, dict(works)
+    def __init__(self, on_stage: Stage, works: Mapping[str, float]) -> None:
+        self._on_stage, self._ahead = on_stage, dict(works)
 
     def begin(self, what: str) -> None:
         """Tell that a stage begins; one that is not planned is of unknown length."""
         work = self._ahead.pop(what, 0.0)
-        self._told(what, work, sum(self._ahead.values()))
+        self._on_stage(what, work, sum(self._ahead.values()))
 
 
 class Pace:
@@ -68,7 +68,7 @@ class Pace:
             self._took, self._done = self._took + now - self._began, self._done + self._work
         self._work, self._then, self._share, self._began = work, then, 0.0, now
 
-    def reach(self, share: float) -> None:
+    def note_share(self, share: float) -> None:
         """Note the share of the stage that is done, from 0 to 1."""
         self._share = share
 
@@ -131,15 +131,15 @@ class Waiting:
         self._pace.begin(time.monotonic(), work, then)
         self._line.update(self._task, description=harmless(what))
 
-    def reach(self, share: float) -> None:
+    def note_share(self, share: float) -> None:
         """Note the share of the stage that is done, from 0 to 1."""
-        self._pace.reach(share)
+        self._pace.note_share(share)
 
     def over(self, items: Iterable[Item], count: int) -> Iterator[Item]:
         """Yield items, of which there are `count`, and note how many are done."""
         for number, item in enumerate(items, 1):
             yield item
-            self._pace.reach(min(number / count, 1.0))
+            self._pace.note_share(min(number / count, 1.0))
 
     def left(self) -> float | None:
         """Return the seconds left; None if nobody knows."""

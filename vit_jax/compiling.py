@@ -46,7 +46,7 @@ def least_effort() -> dict[str, Any]:
 
 
 @contextmanager
-def kept(folder: Path | None) -> Iterator[None]:
+def compilation_cache(folder: Path | None) -> Iterator[None]:
     """Cache programs that take more than a second to compile in a folder, within this context; None
     leaves the cache as it is (`JAX_COMPILATION_CACHE_DIR`)."""
     if folder is None:

@@ -9,7 +9,7 @@ class Dropout(nnx.Module):
     """Dropout: zero each value with probability `rate`, divide the rest by 1 - rate (JMLR 15:1929)."""
 
     def __init__(self, rate: float):
-        self.rate, self.kept = rate, 1.0 - rate
+        self.rate, self.keep_prob = rate, 1.0 - rate
         self.active = rate > 0.0
 
     def mask_shape(self, x: jax.Array) -> tuple[int, ...]:
@@ -20,8 +20,8 @@ class Dropout(nnx.Module):
         """Drop from `x` of any shape; without `rngs` return it unchanged."""
         if rngs is None or not self.active:
             return x
-        keep = jax.random.bernoulli(rngs.dropout(), self.kept, self.mask_shape(x))
-        return jnp.where(keep, x / jnp.asarray(self.kept, x.dtype), jnp.zeros_like(x))
+        keep = jax.random.bernoulli(rngs.dropout(), self.keep_prob, self.mask_shape(x))
+        return jnp.where(keep, x / jnp.asarray(self.keep_prob, x.dtype), jnp.zeros_like(x))
 
 
 class DropPath(Dropout):
@@ -51,6 +51,6 @@ class PatchDropout(Dropout):
         prefix, patches = jnp.split(x, [self.num_prefix_tokens], axis=1)
         B, N, _ = patches.shape
         scores = jax.random.uniform(rngs.dropout(), (B, N))
-        kept = jnp.argsort(scores, axis=1)[:, : max(1, int(N * self.kept))]  # (B, n)
-        patches = jnp.take_along_axis(patches, kept[:, :, None], axis=1)  # (B, n, D)
-        return jnp.concatenate([prefix, patches], axis=1), kept
+        kept_patches = jnp.argsort(scores, axis=1)[:, : max(1, int(N * self.keep_prob))]  # (B, n)
+        patches = jnp.take_along_axis(patches, kept_patches[:, :, None], axis=1)  # (B, n, D)
+        return jnp.concatenate([prefix, patches], axis=1), kept_patches

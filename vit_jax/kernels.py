@@ -71,11 +71,11 @@ def attend(
         wide = jnp.promote_types(logits.dtype, jnp.float32)  # never a softmax in half precision
         weights = jax.nn.softmax(logits.astype(wide), axis=-1).astype(v.dtype)
         # an inactive dropout is not called: recording its call would have the weights formed
-        kept = drop(weights, rngs=rngs) if drop is not None and drop.active else weights
-        if kept is weights and v.dtype == wide:
+        dropped_weights = drop(weights, rngs=rngs) if drop is not None and drop.active else weights
+        if dropped_weights is weights and v.dtype == wide:
             y = softmax_product(logits, v)
         else:
-            y = jnp.einsum("bhnm,bhmd->bhnd", kept, v)
+            y = jnp.einsum("bhnm,bhmd->bhnd", dropped_weights, v)
         return jnp.swapaxes(y, 1, 2), weights  # (B, N, h, d)
     if rngs is not None and drop is not None and drop.rate:
         raise InputError(

@@ -114,23 +114,23 @@ class ViT(Features, Pretrained, nnx.Module):
         padded = isinstance(images, Patches)
         grid = self.grid_of(images)
         tokens = (self.cls_token, self.dist_token, self.reg_token)
-        found = [t[...] for t in tokens if t is not None]  # (1, n, D) each
-        prefix = [add_broadcast(jnp.zeros((B, t.shape[1], D), t.dtype), t) for t in found]
+        values = [t[...] for t in tokens if t is not None]  # (1, n, D) each
+        prefix = [add_broadcast(jnp.zeros((B, t.shape[1], D), t.dtype), t) for t in values]
         prefix = jnp.concatenate([jnp.zeros((B, 0, D), x.dtype), *prefix], axis=1)  # (B, P, D)
         x = self.pos_drop(self.add_positions(prefix, x, grid), rngs=rngs)
-        x, kept = self.patch_drop(x, rngs=rngs)  # kept: (B, n) or None
+        x, kept_patches = self.patch_drop(x, rngs=rngs)  # (B, n) or None
         x = x if self.norm_pre is None else self.norm_pre(x)
-        valid = self.valid_tokens(images.valid, kept) if padded else None
+        valid = self.valid_tokens(images.valid, kept_patches) if padded else None
         if self.rope is None:
             return x, [None] * self.cfg.depth, valid
         angles = self.rope(grid, x)  # (depth or 1, 1 or h, N, d/2)
-        rotations = [make_rotation(block_angles, kept) for block_angles in angles]
+        rotations = [make_rotation(block_angles, kept_patches) for block_angles in angles]
         return x, [*rotations * (self.cfg.depth // len(rotations))], valid
 
-    def valid_tokens(self, valid: jax.Array, kept: jax.Array | None = None) -> jax.Array:
+    def valid_tokens(self, valid: jax.Array, patches: jax.Array | None = None) -> jax.Array:
         """Say which tokens (B, P + N) are no padding: prefix tokens, and the valid patches (B, N), of
-        which `kept` (B, n) are left if not None."""
-        valid = valid if kept is None else jnp.take_along_axis(valid, kept, axis=1)
+        which `patches` (B, n) are left if not None."""
+        valid = valid if patches is None else jnp.take_along_axis(valid, patches, axis=1)
         return jnp.pad(valid, ((0, 0), (self.cfg.num_prefix_tokens, 0)), constant_values=True)
 
     def run_blocks(

@@ -76,10 +76,10 @@ class SoftPool(nnx.Module):
     """Pooling of squares of patches: their mean times sqrt(D), one of T tokens for a language model."""
 
     def __init__(self, cfg: ViTConfig):
-        D, held = cfg.hidden_size, cfg.pool_standardise
+        D, standardise = cfg.hidden_size, cfg.pool_standardise
         self.window, self.gain = cfg.pool_window or 1, D**0.5
-        self.std_bias = nnx.Param(jnp.zeros((D,))) if held else None
-        self.std_scale = nnx.Param(jnp.ones((D,))) if held else None
+        self.std_bias = nnx.Param(jnp.zeros((D,))) if standardise else None
+        self.std_scale = nnx.Param(jnp.ones((D,))) if standardise else None
 
     def __call__(
         self, x: jax.Array, *, grid: tuple[int, int] | Places, valid: jax.Array | None = None
@@ -101,8 +101,8 @@ class SoftPool(nnx.Module):
             y = x.reshape(B, gh // k, k, gw // k, k, D).mean(axis=(2, 4)).reshape(B, -1, D)
         y = y * self.gain
         if self.std_bias is not None and self.std_scale is not None:
-            held = (self.std_bias[...], self.std_scale[...])
-            bias, scale = (jax.lax.stop_gradient(each).astype(wide) for each in held)
+            statistics = (self.std_bias[...], self.std_scale[...])
+            bias, scale = (jax.lax.stop_gradient(each).astype(wide) for each in statistics)
             y = (y - bias) * scale
         return y.astype(dtype)
 

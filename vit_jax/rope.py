@@ -18,16 +18,17 @@ class Rotation(NamedTuple):
     cos: jax.Array
 
 
-def make_rotation(angles: jax.Array, kept: jax.Array | None) -> Rotation:
+def make_rotation(angles: jax.Array, kept_patches: jax.Array | None) -> Rotation:
     """Build the rotation by angles (1 or h, N, d / 2), or (B, 1 or h, N, d / 2) where images differ, of
     the kept patches (B, n) alone if not None."""
     if angles.ndim == 4:
         angles = jnp.swapaxes(angles, 1, 2)  # (B, N, 1 or h, d/2)
-        angles = angles if kept is None else jnp.take_along_axis(angles, kept[:, :, None, None], axis=1)
+        if kept_patches is not None:
+            angles = jnp.take_along_axis(angles, kept_patches[:, :, None, None], axis=1)
         return Rotation(jnp.sin(angles), jnp.cos(angles))
     angles = angles.transpose(1, 0, 2)[None]  # (1, N, 1 or h, d/2)
-    if kept is not None:
-        angles = angles[0][kept]  # (B, n, 1 or h, d/2)
+    if kept_patches is not None:
+        angles = angles[0][kept_patches]  # (B, n, 1 or h, d/2)
     return Rotation(jnp.sin(angles), jnp.cos(angles))
 
 
@@ -60,11 +61,11 @@ def rotate(x: jax.Array, rotation: Rotation, *, pairs: str) -> jax.Array:
 
 def axes_of(rope: Rope, places: Places, dtype: jnp.dtype) -> tuple[jax.Array, jax.Array]:
     """Compute the coordinates of patches along both axes, (B, N) each, the first axis first."""
-    found = [
+    coordinates = [
         placed(rope, axis, places.coordinates[:, :, axis].astype(dtype), places.grids[:, axis, None])
         for axis in (0, 1)
     ]
-    return in_order(rope, *found)
+    return in_order(rope, *coordinates)
 
 
 class RotaryPositions(nnx.Module):

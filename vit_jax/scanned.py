@@ -65,8 +65,8 @@ def account(blocks: Sequence[nnx.Module], loop: Loop) -> str:
     loops = [part for part in parts if len(part) > 1]
     if loops:
         alone = len(blocks) - sum(map(len, loops))
-        said = ", ".join(f"{part[0]} to {part[-1]}" for part in loops)
-        return f"blocks {said} compiled as one each{f', {alone} unrolled' if alone else ''}{again}"
+        text = ", ".join(f"{part[0]} to {part[-1]}" for part in loops)
+        return f"blocks {text} compiled as one each{f', {alone} unrolled' if alone else ''}{again}"
     if loop.scan and len(blocks) > 1:
         why = "; ".join(dict.fromkeys(_difference(a, b) for a, b in pairwise(blocks)))
         return f"all {len(blocks)} blocks unrolled, for no neighbours are alike ({why}){again}"
@@ -129,14 +129,14 @@ def stacks(
     Args:
         rules: how a parameter is treated, by its common name and its number of axes.
     """
-    found = [
+    candidates = [
         (stack_name(part, leaf.name), len(leaf.shape))
         for part in stretches(blocks, loop)
         if len(part) > 1
         for leaf in leaves(blocks[part[0]])
     ]
     return tuple(
-        name for name, ndim in found if len({rules(member, ndim) for member in members(name)}) == 1
+        name for name, ndim in candidates if len({rules(member, ndim) for member in members(name)}) == 1
     )
 
 
@@ -163,8 +163,8 @@ def _structure(block: nnx.Module) -> dict[Any, Any]:
 
 def _numbers(block: nnx.Module) -> dict[tuple[tuple[Any, ...], str], float]:
     """Return the numbers that are not parameters, by the path of their module and their name."""
-    found = _attributes(block)
-    return {(path, name): value for path, name, value in found if isinstance(value, float)}
+    attributes = _attributes(block)
+    return {(path, name): value for path, name, value in attributes if isinstance(value, float)}
 
 
 class _Layer(NamedTuple):

@@ -27,10 +27,10 @@ def stack_name(blocks: range, name: str) -> str:
 
 def members(name: str) -> tuple[str, ...]:
     """Return the common names of a stack's tensors, in order; any other name by itself."""
-    found = _STACK.fullmatch(name)
-    if found is None:
+    match = _STACK.fullmatch(name)
+    if match is None:
         return (name,)
-    return tuple(f"blocks.{index}.{found[3]}" for index in range(int(found[1]), int(found[2]) + 1))
+    return tuple(f"blocks.{index}.{match[3]}" for index in range(int(match[1]), int(match[2]) + 1))
 
 
 def is_stack(name: str) -> bool:

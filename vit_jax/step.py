@@ -144,8 +144,8 @@ def make_gradients(
         }
 
         def add(total: Any, part: tuple[Batch, jax.Array]) -> tuple[Any, None]:
-            found = grad_fn(params, part[0], jax.random.fold_in(key, part[1]))
-            return jax.tree.map(jnp.add, total, found), None
+            terms = grad_fn(params, part[0], jax.random.fold_in(key, part[1]))
+            return jax.tree.map(jnp.add, total, terms), None
 
         one = jax.tree.map(lambda x: x[0], parts)
         zeros = jax.tree.map(

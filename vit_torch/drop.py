@@ -9,7 +9,7 @@ class Dropout(nn.Module):
 
     def __init__(self, rate: float):
         super().__init__()
-        self.rate, self.kept = rate, 1.0 - rate
+        self.rate, self.keep_prob = rate, 1.0 - rate
         self.active = rate > 0.0
 
     def mask_shape(self, x: torch.Tensor) -> tuple[int, ...]:
@@ -20,8 +20,8 @@ class Dropout(nn.Module):
         """Drop from `x` of any shape; outside training mode return it unchanged."""
         if not self.training or not self.active:
             return x
-        keep = torch.rand(self.mask_shape(x), device=x.device) < self.kept
-        return torch.where(keep, x / self.kept, torch.zeros_like(x))
+        keep = torch.rand(self.mask_shape(x), device=x.device) < self.keep_prob
+        return torch.where(keep, x / self.keep_prob, torch.zeros_like(x))
 
 
 class DropPath(Dropout):
@@ -50,6 +50,6 @@ class PatchDropout(Dropout):
         prefix, patches = torch.tensor_split(x, [self.num_prefix_tokens], dim=1)
         B, N, D = patches.shape
         scores = torch.rand((B, N), device=x.device)
-        kept = torch.argsort(scores, dim=1)[:, : max(1, int(N * self.kept))]  # (B, n)
-        patches = torch.gather(patches, 1, kept[:, :, None].expand(-1, -1, D))  # (B, n, D)
-        return torch.cat([prefix, patches], dim=1), kept
+        kept_patches = torch.argsort(scores, dim=1)[:, : max(1, int(N * self.keep_prob))]  # (B, n)
+        patches = torch.gather(patches, 1, kept_patches[:, :, None].expand(-1, -1, D))  # (B, n, D)
+        return torch.cat([prefix, patches], dim=1), kept_patches

@@ -111,15 +111,15 @@ class Features:
                 f'output_fmt = "{output_fmt}" needs images of one grid, but these are patches of any;'
                 ' use output_fmt = "NLC"'
             )
-        x, found = images, []
+        x, tokens = images, []
         for index, (x, _, _) in enumerate(self.run_blocks(images)):
             if index in taken:
-                found.append(self.normalise(x) if norm else x)
+                tokens.append(self.normalise(x) if norm else x)
             if stop_early and index == max(taken):
                 break
         assert not isinstance(x, Patches)  # there is at least one block
         P = cfg.num_prefix_tokens
-        prefix, outputs = [each[:, :P] for each in found], [each[:, P:] for each in found]
+        prefix, outputs = [each[:, :P] for each in tokens], [each[:, P:] for each in tokens]
         if maps and not isinstance(images, Patches):
             grid = cfg.grid_of(*images.shape[2:])
             outputs = [to_map(each, grid) for each in outputs]

@@ -21,12 +21,12 @@ _asked: list[None] = []
 def weights_formed(wanted: bool) -> Iterator[None]:
     """Have ``auto`` form the attention weights within this context, if `wanted`."""
     # a list, since `torch.compile` follows no context variable; other threads may form weights in vain
-    asked = [None] * wanted
-    _asked.extend(asked)
+    requests = [None] * wanted
+    _asked.extend(requests)
     try:
         yield
     finally:
-        del _asked[: len(asked)]
+        del _asked[: len(requests)]
 
 
 def padding_bias(valid: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -80,8 +80,8 @@ def attend(
         wide = torch.promote_types(logits.dtype, torch.float32)  # never a softmax in half precision
         weights = torch.softmax(logits.to(wide), dim=-1).to(v.dtype)
         # an inactive dropout is not called, as in JAX, so that recordings of both have the same places
-        kept = drop(weights) if drop is not None and drop.active else weights
-        return torch.einsum("bhnm,bmhd->bnhd", kept, v), weights
+        dropped_weights = drop(weights) if drop is not None and drop.active else weights
+        return torch.einsum("bhnm,bmhd->bnhd", dropped_weights, v), weights
     if rate:
         raise InputError(
             f"kernel = {kernel!r} cannot drop attention weights, but dropout_attention = {rate};"

@@ -113,19 +113,19 @@ class ViT(Features, Pretrained, nn.Module):
         prefix = [t.expand(B, t.shape[1], D) for t in tokens if t is not None]
         prefix = torch.cat([x.new_zeros(B, 0, D), *prefix], dim=1)  # (B, P, D)
         x = self.pos_drop(self.add_positions(prefix, x, grid))
-        x, kept = self.patch_drop(x)  # kept: (B, n) or None
+        x, kept_patches = self.patch_drop(x)  # (B, n) or None
         x = x if self.norm_pre is None else self.norm_pre(x)
-        valid = self.valid_tokens(images.valid, kept) if padded else None
+        valid = self.valid_tokens(images.valid, kept_patches) if padded else None
         if self.rope is None:
             return x, [None] * self.cfg.depth, valid
         angles = self.rope(grid, x)  # (depth or 1, 1 or h, N, d/2)
-        rotations = [make_rotation(block_angles, kept) for block_angles in angles]
+        rotations = [make_rotation(block_angles, kept_patches) for block_angles in angles]
         return x, [*rotations * (self.cfg.depth // len(rotations))], valid
 
-    def valid_tokens(self, valid: torch.Tensor, kept: torch.Tensor | None = None) -> torch.Tensor:
+    def valid_tokens(self, valid: torch.Tensor, patches: torch.Tensor | None = None) -> torch.Tensor:
         """Say which tokens (B, P + N) are no padding: prefix tokens, and the valid patches (B, N), of
-        which `kept` (B, n) are left if not None."""
-        valid = valid if kept is None else torch.take_along_dim(valid, kept, dim=1)
+        which `patches` (B, n) are left if not None."""
+        valid = valid if patches is None else torch.take_along_dim(valid, patches, dim=1)
         return F.pad(valid, (self.cfg.num_prefix_tokens, 0), value=True)
 
     def run_blocks(

@@ -25,11 +25,11 @@ def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     Raises:
         ConfigError: the recipe lists a name that the model does not have.
     """
-    held = leaves(model)
-    mask = decay_mask(recipe, {leaf.name: leaf.variable.ndim for leaf in held})
+    params = leaves(model)
+    mask = decay_mask(recipe, {leaf.name: leaf.variable.ndim for leaf in params})
     scales = layer_scales(recipe, mask)
     groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
-    for leaf in held:
+    for leaf in params:
         groups.setdefault((scales[leaf.name], mask[leaf.name]), []).append(leaf.variable)
     parts = [
         {

@@ -77,10 +77,10 @@ class SoftPool(nn.Module):
 
     def __init__(self, cfg: ViTConfig):
         super().__init__()
-        D, held = cfg.hidden_size, cfg.pool_standardise
+        D, standardise = cfg.hidden_size, cfg.pool_standardise
         self.window, self.gain = cfg.pool_window or 1, D**0.5
-        self.std_bias = nn.Parameter(torch.zeros(D)) if held else None
-        self.std_scale = nn.Parameter(torch.ones(D)) if held else None
+        self.std_bias = nn.Parameter(torch.zeros(D)) if standardise else None
+        self.std_scale = nn.Parameter(torch.ones(D)) if standardise else None
 
     def forward(
         self, x: torch.Tensor, *, grid: tuple[int, int] | Places, valid: torch.Tensor | None = None
@@ -102,8 +102,8 @@ class SoftPool(nn.Module):
             y = x.reshape(B, gh // k, k, gw // k, k, D).mean(dim=(2, 4)).reshape(B, -1, D)
         y = y * self.gain
         if self.std_bias is not None and self.std_scale is not None:
-            held = (self.std_bias, self.std_scale)
-            bias, scale = (each.detach().to(wide) for each in held)
+            statistics = (self.std_bias, self.std_scale)
+            bias, scale = (each.detach().to(wide) for each in statistics)
             y = (y - bias) * scale
         return y.to(dtype)
 

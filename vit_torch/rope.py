@@ -17,16 +17,17 @@ class Rotation(NamedTuple):
     cos: torch.Tensor
 
 
-def make_rotation(angles: torch.Tensor, kept: torch.Tensor | None) -> Rotation:
+def make_rotation(angles: torch.Tensor, kept_patches: torch.Tensor | None) -> Rotation:
     """Build the rotation by angles (1 or h, N, d / 2), or (B, 1 or h, N, d / 2) where images differ, of
     the kept patches (B, n) alone if not None."""
     if angles.ndim == 4:
         angles = angles.transpose(1, 2)  # (B, N, 1 or h, d/2)
-        angles = angles if kept is None else torch.take_along_dim(angles, kept[:, :, None, None], dim=1)
+        if kept_patches is not None:
+            angles = torch.take_along_dim(angles, kept_patches[:, :, None, None], dim=1)
         return Rotation(torch.sin(angles), torch.cos(angles))
     angles = angles.transpose(0, 1)[None]  # (1, N, 1 or h, d/2)
-    if kept is not None:
-        angles = angles[0][kept]  # (B, n, 1 or h, d/2)
+    if kept_patches is not None:
+        angles = angles[0][kept_patches]  # (B, n, 1 or h, d/2)
     return Rotation(torch.sin(angles), torch.cos(angles))
 
 
@@ -59,11 +60,11 @@ def rotate(x: torch.Tensor, rotation: Rotation, *, pairs: str) -> torch.Tensor:
 
 def axes_of(rope: Rope, places: Places, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute the coordinates of patches along both axes, (B, N) each, the first axis first."""
-    found = [
+    coordinates = [
         placed(rope, axis, places.coordinates[:, :, axis].to(dtype), places.grids[:, axis, None])
         for axis in (0, 1)
     ]
-    return in_order(rope, *found)
+    return in_order(rope, *coordinates)
 
 
 class RotaryPositions(nn.Module):

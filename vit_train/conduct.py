@@ -17,6 +17,7 @@ from vit_config.scoring import Score
 from vit_config.screen import screen
 from vit_train.about import About
 from vit_train.best import Best, best_so_far
+from vit_train.checkpoints import CheckpointStore, Stored
 from vit_train.dataset import ImageDataset
 from vit_train.frameworks import NAMES, Framework
 from vit_train.hosts import Hosts
@@ -28,7 +29,7 @@ from vit_train.progress import TrainingBar
 from vit_train.saving import Due
 from vit_train.stopping import Stopping, stop_signals
 from vit_train.task import Task, make_task
-from vit_train.trainer import CheckpointStore, OnDevices, Params, Stored, Trainer
+from vit_train.trainer import OnDevices, Params, Trainer
 
 __all__ = ["CHECKPOINTS", "Trained", "check_framework", "conduct", "make_task"]
 
@@ -101,8 +102,8 @@ def conduct(
             trainer.open_checkpoints(run_dir / CHECKPOINTS, manifest, task.keep)
         )
         start, state = _start(task, trainer, checkpoints, console)
-        if hosts.leads and (said := taken_again(run_dir, start)):
-            console.print(said, highlight=False, soft_wrap=True)
+        if hosts.leads and (note := taken_again(run_dir, start)):
+            console.print(note, highlight=False, soft_wrap=True)
         log = stack.enter_context(RunLog(run_dir, start_step=start) if hosts.leads else NoLog())
         best = best_so_far(job, read_log(run_dir) if hosts.leads else ())
         if best is not None:
@@ -135,12 +136,12 @@ def conduct(
                     unlogged=unlogged(run_dir, start) if hosts.leads else (),
                     evaluate_first=("train", start) in logged,
                 )
-                if step < task.total_steps or stopping.told:
+                if step < task.total_steps or stopping.should_stop:
                     checkpoints.wait()
         except TrainingError as error:
             raise TrainingError(f"{error}; the checkpoints before it are in {run_dir}") from None
         is_enough = best is not None and best.is_enough
-        test, over = None, (step == task.total_steps or is_enough) and not stopping.told
+        test, over = None, (step == task.total_steps or is_enough) and not stopping.should_stop
         if over and best is not None:
             state = _restore_best(best, step, trainer, checkpoints, state, console)
         if over:
@@ -152,8 +153,8 @@ def conduct(
             for line in damaged[:DAMAGED_SHOWN]:
                 console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
         if task.profile:
-            said = f"in {run_dir / FOLDER}" if profile.written else "none: the run has no such steps"
-            console.print(f"trace {said}", markup=False, highlight=False, soft_wrap=True)
+            note = f"in {run_dir / FOLDER}" if profile.written else "none: the run has no such steps"
+            console.print(f"trace {note}", markup=False, highlight=False, soft_wrap=True)
         params = trainer.export(program.fetch(state.averaged))
     begun = task.start.provenance if task.start else ()
     chosen = best if over else None
@@ -171,8 +172,8 @@ def check_framework(run_dir: Path, here: Framework) -> None:
         "jax": any(path.is_dir() and path.name.isdecimal() for path in entries),
         "torch": any(path.suffix == ".pt" and path.stem.isdecimal() for path in entries),
     }
-    for framework, found in there.items():
-        if found and framework != here:
+    for framework, present in there.items():
+        if present and framework != here:
             raise CheckpointError(
                 f"{run_dir}: holds a run of {NAMES[framework]}, which {NAMES[here]} cannot continue as"
                 " it is; carry it over with `parity convert-run`, or choose another --run-dir"

@@ -33,7 +33,7 @@ class ImageDataset:
     validation: Records | None = None
     """The set's own split for validation, if it has one beside that for testing."""
     notes: tuple[str, ...] = ()
-    """What is not read of it, a sentence each."""
+    """Parts of it that are not read, a sentence each."""
 
     def in_channels(self, count: int) -> ImageDataset:
         """Return the same set, its files read in `count` channels."""
@@ -64,9 +64,9 @@ def named_classes(spec: str, names: Sequence[str]) -> tuple[str, ...]:
         DataError: two classes have one name, however its letters and spaces are written, one has none,
             or one has a name that no weights file can hold.
     """
-    seen = [unicodedata.normalize("NFC", name).strip() for name in names]
-    twice = [name for name, count in Counter(seen).items() if count > 1]
-    if twice or "" in seen:
+    normalised = [unicodedata.normalize("NFC", name).strip() for name in names]
+    twice = [name for name, count in Counter(normalised).items() if count > 1]
+    if twice or "" in normalised:
         what = f"two classes are called {twice[0]!r}" if twice else "a class has no name"
         raise DataError(f"{spec}: {what}; give each a name of its own")
     for name in names:

@@ -76,23 +76,23 @@ def hold_out(dataset: ImageDataset, fraction: float) -> tuple[ImageDataset, Reco
             " validation images of its own; leave it out"
         )
     whole = dataset.train
-    held = round(len(whole) * fraction)
-    if not 0 < held < len(whole):
+    count = round(len(whole) * fraction)
+    if not 0 < count < len(whole):
         raise DataError(
-            f"validation_fraction = {fraction} of {len(whole)} training examples is {held}; both parts"
+            f"validation_fraction = {fraction} of {len(whole)} training examples is {count}; both parts"
             " need at least one"
         )
     if dataset.shuffled:
-        out = range(len(whole) - held, len(whole))
+        out = range(len(whole) - count, len(whole))
     else:
         labels = getattr(whole.raw, "labels", None)
         order = range(len(whole))
         if labels is not None and not whole.several:
             order = np.argsort(np.array(labels), kind="stable").tolist()
-        out = sorted(order[index * len(whole) // held] for index in range(held))
+        out = sorted(order[index * len(whole) // count] for index in range(count))
     inside = set(out)
-    kept = [index for index in range(len(whole)) if index not in inside]
-    train, validation = (whole.like_these(raw=Subset(whole.raw, part)) for part in (kept, out))
+    rest = [index for index in range(len(whole)) if index not in inside]
+    train, validation = (whole.like_these(raw=Subset(whole.raw, part)) for part in (rest, out))
     return dataclasses.replace(dataset, train=train), validation
 
 

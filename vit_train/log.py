@@ -39,12 +39,12 @@ class RunLog:
     def __init__(self, run_dir: Path, *, start_step: int):
         path = run_dir / FILE
         if path.is_file():
-            kept = [
+            events = [
                 event
                 for event in read_log(run_dir)
                 if event["step"] < start_step + (event["kind"] != "test")
             ]
-            write_atomically(path, "".join(json.dumps(event) + "\n" for event in kept).encode())
+            write_atomically(path, "".join(json.dumps(event) + "\n" for event in events).encode())
         self._file = path.open("a")
         board = run_dir / "tensorboard"
         board.mkdir(parents=True, exist_ok=True)
@@ -120,8 +120,8 @@ def read_log(run_dir: Path) -> list[dict[str, Any]]:
         try:
             event = parse_json(line)
         except ValueError as error:  # not JSON, or not even text
-            said = getattr(error, "msg", None) or str(error)
-            raise CheckpointError(f"{path}, line {number}: not JSON ({said})") from None
+            reason = getattr(error, "msg", None) or str(error)
+            raise CheckpointError(f"{path}, line {number}: not JSON ({reason})") from None
         if not (isinstance(event, dict) and "kind" in event and isinstance(event.get("step"), int)):
             raise CheckpointError(f"{path}, line {number}: not an event of a training run")
         events.append(event)

@@ -103,9 +103,9 @@ def run_steps(
     since, waited, timed = time.perf_counter(), 0.0, 0
     for done in range(start_step + 1, last + 1):
         hooks.profile.before(done)
-        asked = time.perf_counter()
+        started = time.perf_counter()
         batch = next(batches)
-        waited += time.perf_counter() - asked
+        waited += time.perf_counter() - started
         batch = program.place_batch(hooks.teach(batch))
         state, metrics = program.train_step(state, batch)
         pending.append(metrics)

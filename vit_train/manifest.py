@@ -164,7 +164,7 @@ def locked(run_dir: Path) -> Iterator[None]:
     """
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
-        taken = FileLock(run_dir / LOCK).acquire(timeout=0)
+        lock = FileLock(run_dir / LOCK).acquire(timeout=0)
     except Timeout:
         raise CheckpointError(
             f"{run_dir}: another process is training in this folder; wait for it to end,"
@@ -174,5 +174,5 @@ def locked(run_dir: Path) -> Iterator[None]:
         raise CheckpointError(
             f"{run_dir}: cannot be written ({error.strerror}); choose another --run-dir"
         ) from None
-    with taken:
+    with lock:
         yield

@@ -146,8 +146,8 @@ class SeveralEvaluation:
     @property
     def f1(self) -> float:
         """F1 score over all labels of all images (micro average)."""
-        found = (self.predicted & (self.labels == 1)).sum()
-        return float(2 * found / max(self.predicted.sum() + self.labels.sum(), 1))
+        true_positives = (self.predicted & (self.labels == 1)).sum()
+        return float(2 * true_positives / max(self.predicted.sum() + self.labels.sum(), 1))
 
     def to_dict(self) -> dict[str, Any]:
         """Return all metrics as JSON values; a metric that is undefined for a class is null."""

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from vit_config import CheckpointError, ConfigError
+from vit_config.errors import first_line
 from vit_train.manifest import FILE as MANIFEST
 from vit_train.manifest import locked
 from vit_train.sources.place import Remote, place
@@ -65,7 +66,7 @@ class Mirror:
         return self.folder.with_name(f"{self.folder.name}.lock")
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
+    def synchronised(self) -> Iterator[None]:
         """Fetch the complete files of the storage; send changes for the duration, and at its end.
 
         Raises:
@@ -100,8 +101,8 @@ class Mirror:
             system, root = self._system()
             if hasattr(system, "invalidate_cache"):
                 system.invalidate_cache()
-            found = system.find(root, detail=True) if system.exists(root) else {}
-            sizes = {path[len(root) + 1 :]: about["size"] for path, about in found.items()}
+            entries = system.find(root, detail=True) if system.exists(root) else {}
+            sizes = {path[len(root) + 1 :]: about["size"] for path, about in entries.items()}
             whole = dict(self._whole(system, root, sizes))
             self._sent, self._complete = {}, whole
             self._left = {name for name in sizes if name.startswith(f"{CHECKPOINTS}/")}.difference(
@@ -109,14 +110,14 @@ class Mirror:
             )
             if self._is_further(system, root, whole, sizes):
                 return
-            wanted = {name for name in sizes if not name.startswith(f"{CHECKPOINTS}/")}
-            wanted.update(*whole.values())
+            names = {name for name in sizes if not name.startswith(f"{CHECKPOINTS}/")}
+            names.update(*whole.values())
             for path in _files(self.folder):
                 name = path.relative_to(self.folder).as_posix()
                 in_checkpoint = name.startswith(f"{CHECKPOINTS}/")  # checkpoints never change
-                if name not in wanted or not in_checkpoint or path.stat().st_size != sizes[name]:
+                if name not in names or not in_checkpoint or path.stat().st_size != sizes[name]:
                     path.unlink()
-            for name in sorted(wanted):
+            for name in sorted(names):
                 path = self.folder / name
                 if not path.is_file():
                     path.parent.mkdir(parents=True, exist_ok=True)
@@ -203,14 +204,14 @@ class Mirror:
         for name in sizes:
             entry = name.removeprefix(f"{CHECKPOINTS}/").removesuffix(COMPLETE)
             if name == f"{CHECKPOINTS}/{entry}{COMPLETE}":
-                told = json.loads(system.cat_file(f"{root}/{name}"))["files"]
-                if all(sizes.get(file) == size for file, size in told.items()):
-                    yield entry, told
+                files = json.loads(system.cat_file(f"{root}/{name}"))["files"]
+                if all(sizes.get(file) == size for file, size in files.items()):
+                    yield entry, files
 
     def _entries(self) -> list[Path]:
         """Return the finished checkpoints in the folder."""
-        found = (self.folder / CHECKPOINTS).glob("*")
-        return sorted(path for path in found if _CHECKPOINT.fullmatch(path.name))
+        paths = (self.folder / CHECKPOINTS).glob("*")
+        return sorted(path for path in paths if _CHECKPOINT.fullmatch(path.name))
 
     def _system(self) -> tuple[Any, str]:
         from fsspec.core import url_to_fs
@@ -225,9 +226,9 @@ class Mirror:
         except CheckpointError:
             raise
         except Exception as error:  # the storage's package raises errors of its own kinds
-            said = str(error).partition("\n")[0] or type(error).__name__
+            reason = first_line(error)
             raise CheckpointError(
-                f"{self.url}: cannot be {what} ({said}); what the run wrote is in {self.folder}"
+                f"{self.url}: cannot be {what} ({reason}); what the run wrote is in {self.folder}"
             ) from None
 
 

@@ -27,8 +27,8 @@ def read_steps(text: str) -> Steps:
     Raises:
         ConfigError: the text is something else.
     """
-    found = re.fullmatch(r"(\d+):(\d+)", text)
-    steps = Steps(int(found[1]), int(found[2])) if found else None
+    match = re.fullmatch(r"(\d+):(\d+)", text)
+    steps = Steps(int(match[1]), int(match[2])) if match else None
     if steps is None or not 1 <= steps.first <= steps.last:
         raise ConfigError(f"--profile {text}: give two numbers of steps, such as 10:12, counted from 1")
     return steps

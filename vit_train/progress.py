@@ -88,9 +88,9 @@ class TrainingBar:
         )
         if not self._console.is_terminal and (step >= self._next_line or step == self._total):
             self._next_line = step + self._total // LINES
-            taken = time.perf_counter() - self._started
+            elapsed = time.perf_counter() - self._started
             still = f"  left {left}" if left is not None and step < self._total else ""
-            self._console.print(f"{where}  {numbers}  {taken:.0f} s{still}", highlight=False)
+            self._console.print(f"{where}  {numbers}  {elapsed:.0f} s{still}", highlight=False)
 
     def advance(self, step: int) -> None:
         """Move the bar on, between two updates of the numbers; called after every step."""
@@ -109,8 +109,8 @@ class TrainingBar:
         """Estimate the time left by that since the first step, which compiles; None if it is unknown."""
         if self._first is None or step <= self._first[0]:
             return None
-        taken = time.perf_counter() - self._first[1]
-        return timedelta(seconds=round(taken / (step - self._first[0]) * (self._total - step)))
+        elapsed = time.perf_counter() - self._first[1]
+        return timedelta(seconds=round(elapsed / (step - self._first[0]) * (self._total - step)))
 
     def _shown(self, step: int) -> str:
         """Return the time left; after the first step alone, which also compiles, what it is at most."""

@@ -154,12 +154,12 @@ class Records:
             listed, numbers = getattr(self.raw, "labels", None), range(len(self))
             what = f"{self.where}: the labels of {len(self):,} images are read"
             with Waiting(what, len(self)) as waiting:
-                found = (
+                labels = (
                     map(self._read_label, numbers)
                     if listed is None
                     else map(self._checked, numbers, listed)
                 )
-                self._labels = list(waiting.over(found, len(self)))
+                self._labels = list(waiting.over(labels, len(self)))
         return self._labels
 
     def _read_label(self, index: int) -> Label | None:
@@ -206,8 +206,8 @@ class Records:
         return {"image": image, "label": whole}
 
     def _damaged(self, index: int, reason: object) -> DamagedRecordError:
-        said = str(reason).partition("\n")[0]
-        return DamagedRecordError(f"{self.name(index)}: damaged ({said}){TO_DO}")
+        text = str(reason).partition("\n")[0]
+        return DamagedRecordError(f"{self.name(index)}: damaged ({text}){TO_DO}")
 
     def _checked(self, index: int, label: Label) -> Label:
         """Return a label whose classes exist."""

@@ -32,19 +32,19 @@ def read_save_every(text: str) -> SaveEvery:
     """
     if text == NEVER:
         return NO_LIMIT
-    found: dict[str, float] = {}
+    limits: dict[str, float] = {}
     for part in text.split(","):
         read = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|m|h|steps?)\s*", part)
         unit = "steps" if read and read[2].startswith("step") else "seconds"
         number = float(read[1]) * SECONDS.get(read[2], 1.0) if read else 0.0
-        if number <= 0 or unit in found or (unit == "steps" and number % 1):
+        if number <= 0 or unit in limits or (unit == "steps" and number % 1):
             raise ConfigError(
                 f"--save-every {text}: give a time, such as 90s, 10m or 2h, a number of steps, such as"
                 " 500steps, both with a comma between, or never"
             )
-        found[unit] = number
-    steps = found.get("steps")
-    return SaveEvery(found.get("seconds"), None if steps is None else int(steps))
+        limits[unit] = number
+    steps = limits.get("steps")
+    return SaveEvery(limits.get("seconds"), None if steps is None else int(steps))
 
 
 class Due:

@@ -47,10 +47,10 @@ class SharedFile:
 
     def read(self, written: Sequence[int | bytes]) -> list[bytearray]:
         """Read the arrays that the other process wrote, given the result of its `write`."""
-        found, place = [], 0
+        arrays, place = [], 0
         for each in written:
             if isinstance(each, bytes):
-                found.append(bytearray(each))
+                arrays.append(bytearray(each))
                 continue
             assert self._file is not None
             array = bytearray(each)
@@ -58,8 +58,8 @@ class SharedFile:
             while left:
                 done = os.preadv(self._file, [left], place)
                 left, place = left[done:], place + done
-            found.append(array)
-        return found
+            arrays.append(array)
+        return arrays
 
     def close(self) -> None:
         """Close the file; it is gone when both processes have closed it."""

@@ -59,13 +59,13 @@ def frozen_names(names: Iterable[str], patterns: Iterable[str]) -> frozenset[str
     frozen: set[str] = set()
     for pattern in patterns:
         path = pattern.removeprefix("!")
-        found = {name for name in names if fnmatchcase(name, path) or fnmatchcase(name, f"{path}.*")}
-        if not found:
+        matches = {name for name in names if fnmatchcase(name, path) or fnmatchcase(name, f"{path}.*")}
+        if not matches:
             there = dict.fromkeys(re.sub(r"\.\d+\..*", ".*", name) for name in names)
             raise ConfigError(
                 f"--freeze {pattern}: matches no parameter; the parameters are {', '.join(there)}"
             )
-        frozen |= set(names) - found if pattern.startswith("!") else found
+        frozen |= set(names) - matches if pattern.startswith("!") else matches
     if frozen and len(frozen) == len(names):
         raise ConfigError("--freeze: nothing is left to train; leave a pattern out")
     return frozenset(frozen)

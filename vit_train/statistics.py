@@ -21,13 +21,13 @@ def statistics_of(dataset: ImageDataset) -> tuple[tuple[float, ...], tuple[float
         return channel_statistics(train)
     held_out = getattr(train.raw, "indices", ())
     about = f"statistics 1 {dataset.fingerprint} {train.image_shape} {len(train)} {held_out}"
-    found = remembered(
+    index = remembered(
         about,
         (),
         lambda: {"values": np.array(channel_statistics(train))},
         lasts=lambda _: not train.damaged,
     )
-    mean, std = found["values"].tolist()
+    mean, std = index["values"].tolist()
     return tuple(mean), tuple(std)
 
 

@@ -44,7 +44,7 @@ class Stopping:
     ) -> None:
         self._step, self._last, self._ahead = start, last, 1
         self._say, self._writing, self._leave, self._agreed = say, writing, leave, agreed
-        self.told = False
+        self.should_stop = False
         """Whether to stop; of processes that train together, when they have agreed to."""
         self._answered = self._now = False
         self._ended, self._ending = threading.Event(), threading.Lock()
@@ -52,10 +52,10 @@ class Stopping:
     def __call__(self) -> bool:
         """Count an update; return whether to stop."""
         self._step += 1
-        if self._agreed is not None and not self.told and self._agreed(self._step):
-            self.told = True
+        if self._agreed is not None and not self.should_stop and self._agreed(self._step):
+            self.should_stop = True
             self._say(f"stopping after step {self._step}: a process was told to stop")
-        return self.told
+        return self.should_stop
 
     @contextmanager
     def between_steps(self) -> Iterator[Callable[[], bool]]:
@@ -63,14 +63,14 @@ class Stopping:
         processes that train together never do."""
         self._ahead = 0
         try:
-            yield lambda: self.told and self._agreed is None
+            yield lambda: self.should_stop and self._agreed is None
         finally:
             self._ahead = 1
 
     def handle(self, *_: object) -> None:
         """Handle a signal in the main thread: note it, and raise KeyboardInterrupt if the run must
         end now."""
-        self.told = self.told or self._agreed is None
+        self.should_stop = self.should_stop or self._agreed is None
         if self._now:
             raise KeyboardInterrupt
 
@@ -86,7 +86,7 @@ class Stopping:
             if not self._answered:
                 self._answered = True
                 if self._agreed is None:
-                    self.told = True
+                    self.should_stop = True
                     step = min(self._step + self._ahead, self._last)
                     self._say(f"stopping after step {step}; again to stop now")
                 else:

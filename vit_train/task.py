@@ -102,17 +102,17 @@ class Task:
     def damaged(self) -> list[str]:
         """The records that could not be read so far, and why, a sentence each."""
         splits = [self.dataset.train, self.validation, self.dataset.test]
-        found = [each.damaged for each in splits if each is not None]
+        damage = [each.damaged for each in splits if each is not None]
         return [
-            str(error).removesuffix(TO_DO) for errors in found for _, error in sorted(errors.items())
+            str(error).removesuffix(TO_DO) for errors in damage for _, error in sorted(errors.items())
         ]
 
     def note_resizing(self, console: Console) -> None:
         """Tell the user if the images do not have the model's size, or are not read as RGB."""
-        found, wanted = self.dataset.image_shape[:2], self.job.model.image_size
-        if found != wanted:
-            size = "x".join(map(str, found)) if all(found) else "any size"
-            console.print(f"images of {size} are resized to {wanted[0]}x{wanted[1]}", highlight=False)
+        actual, (height, width) = self.dataset.image_shape[:2], self.job.model.image_size
+        if actual != (height, width):
+            size = "x".join(map(str, actual)) if all(actual) else "any size"
+            console.print(f"images of {size} are resized to {height}x{width}", highlight=False)
         if self.dataset.of_files and (channels := self.job.model.in_channels) != 3:
             how = {1: "grey, in one channel", 4: "RGB and transparency, in four channels"}[channels]
             console.print(f"images are read as {how}", highlight=False)

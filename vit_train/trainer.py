@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from vit_config import Weights
+from vit_train.checkpoints import CheckpointStore, Stored
 from vit_train.distilling import Teacher
 from vit_train.frameworks import Framework
 from vit_train.hosts import ALONE, Hosts
@@ -19,8 +20,6 @@ from vit_train.manifest import Manifest
 Params = TypeVar("Params", contravariant=True)
 """Parameters by common name, on the devices."""
 Params_co = TypeVar("Params_co", covariant=True)
-Stored = TypeVar("Stored")
-"""A training state on the host, as checkpoints keep it."""
 
 
 class State(Protocol[Params_co]):
@@ -88,40 +87,6 @@ class TrainingProgram(Protocol[OnDevices, Stored, Params]):
     @property
     def store(self) -> Callable[[OnDevices], Stored]:
         """Brings a state to the form that checkpoints take: whole, or each host's own part."""
-        ...
-
-
-class CheckpointStore(Protocol[Stored]):
-    """The checkpoints of one run: the newest, and one that is kept however old it is."""
-
-    pinned: int | None
-    """Step of the checkpoint that is kept however old it is."""
-
-    @property
-    def writing(self) -> bool:
-        """Whether a checkpoint is being written; any thread may ask."""
-        ...
-
-    def wait(self) -> None:
-        """Wait until everything is on the disk."""
-        ...
-
-    def save(self, step: int, state: Stored) -> None:
-        """Write a state, which nobody may change until it is written."""
-        ...
-
-    def restore_latest(
-        self, abstract: Stored, *, warn: Callable[[str], None]
-    ) -> tuple[int, Stored] | tuple[None, None]:
-        """Return the newest undamaged checkpoint, as (step, state); (None, None) if there is none."""
-        ...
-
-    def restore_pinned(self, abstract: Stored) -> Stored:
-        """Read the state of the pinned step.
-
-        Raises:
-            CheckpointError: the checkpoint is gone, or damaged.
-        """
         ...
 
 

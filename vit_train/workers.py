@@ -99,11 +99,11 @@ def _serve(pipe: Connection, arrays: SharedFile, items: Any) -> None:
         while True:
             index = pipe.recv()
             try:
-                found = (items[index], items.damaged)
+                answer = (items[index], items.damaged)
             except Exception as error:
                 if not isinstance(error, DataError):
                     error.add_note(f"In a worker process:\n{traceback.format_exc()}")
-                found = error
+                answer = error
             buffers: list[pickle.PickleBuffer] = []
-            content = pickle.dumps(found, protocol=5, buffer_callback=buffers.append)
+            content = pickle.dumps(answer, protocol=5, buffer_callback=buffers.append)
             pipe.send((content, arrays.write([buffer.raw() for buffer in buffers])))

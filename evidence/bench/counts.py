@@ -31,9 +31,9 @@ def compile_step(cfg: ViTConfig, recipe: Recipe, batch_size: int) -> Any:
 
 def count_operations(compiled: Any) -> dict[str, int]:
     """Count each of `COUNTED`, inside fusions too, all operations, and the bytes that they access."""
-    found = Counter(_OPERATION.findall(compiled.as_text()))
-    counts = {name: found[name] for name in COUNTED if found[name]}
+    counter = Counter(_OPERATION.findall(compiled.as_text()))
+    counts = {name: counter[name] for name in COUNTED if counter[name]}
     return counts | {
-        "operations": sum(found.values()),
+        "operations": sum(counter.values()),
         "bytes": int(compiled.cost_analysis()["bytes accessed"]),
     }

@@ -54,25 +54,25 @@ class Result:
 
     def median(self, which: str, *, cpu: bool = False) -> float | None:
         """Return the median run of a pass in seconds, or None."""
-        found = (self.cpu_seconds if cpu else self.seconds).get(which)
-        return statistics.median(found) if found else None
+        runs = (self.cpu_seconds if cpu else self.seconds).get(which)
+        return statistics.median(runs) if runs else None
 
     def ratio(self, which: str, *, cpu: bool = False) -> tuple[float, float, float] | None:
         """Return the lower quartile, the median and the upper quartile of a pass's ratios, or None."""
-        found = (self.cpu_ratios if cpu else self.ratios).get(which)
-        if not found:
+        ratios = (self.cpu_ratios if cpu else self.ratios).get(which)
+        if not ratios:
             return None
-        several = found if len(found) > 1 else found * 2
+        several = ratios if len(ratios) > 1 else ratios * 2
         low, middle, high = statistics.quantiles(several, method="inclusive")
         return low, middle, high
 
     def add(self, which: str, run: Run, before: Run, after: Run) -> None:
         """Note a run's ratios to two runs of the first side, whose geometric mean is free of drift."""
-        for found, own, *around in (
+        for ratios, own, *around in (
             (self.ratios, run.seconds, before.seconds, after.seconds),
             (self.cpu_ratios, run.cpu_seconds, before.cpu_seconds, after.cpu_seconds),
         ):
-            found.setdefault(which, []).append(statistics.geometric_mean(around) / own)
+            ratios.setdefault(which, []).append(statistics.geometric_mean(around) / own)
 
 
 class Worker:

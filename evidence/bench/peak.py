@@ -31,9 +31,9 @@ SLOW = 0.5
 
 def peak_flops(dtype: Dtype = "float32") -> tuple[float, str]:
     """Return the FLOP/s of the fastest product of two matrices, and the library that computed it."""
-    found = {name: _of(name, dtype) for name in LIBRARIES if find_spec(name)}
-    best = max(found, key=lambda name: found[name])
-    return found[best], best
+    speeds = {name: _of(name, dtype) for name in LIBRARIES if find_spec(name)}
+    best = max(speeds, key=lambda name: speeds[name])
+    return speeds[best], best
 
 
 def _of(library: str, dtype: Dtype) -> float:

@@ -69,10 +69,10 @@ def contradict(
             mutation = change_config(rng, copy / rng.choice(names))
             verdicts.append(judge(each, expected, copy, mutation))
             shutil.rmtree(copy)
-        told, untold = verdicts
-        if untold.outcome == "indistinct" and told.outcome != "refused":
-            told = Verdict("WRONG", f"{told.outcome}, where without a header: {untold.why}")
-        yield mutation, told
+        signed, unsigned = verdicts
+        if unsigned.outcome == "indistinct" and signed.outcome != "refused":
+            signed = Verdict("WRONG", f"{signed.outcome}, where without a header: {unsigned.why}")
+        yield mutation, signed
     shutil.rmtree(silent.folder)
 
 

@@ -23,10 +23,10 @@ KINDS = {".safetensors": "safetensors", ".npz": "npz", ".msgpack": "msgpack"}
 
 
 class Mutation(NamedTuple):
-    """What was done."""
+    """The change, in words."""
 
     kind: str
-    """As in "bytes", "retype one", "entry"."""
+    """Name such as "bytes", "retype one", "entry"."""
     what: str
     """The tensor, the entry of a config file, or where."""
 
@@ -156,7 +156,7 @@ def _retype_all(rng: random.Random, tensors: dict[str, np.ndarray], name: str) -
 
 
 def _swap(rng: random.Random, tensors: dict[str, np.ndarray], name: str) -> str:
-    """With one of another shape."""
+    """Swap a tensor with one of another shape."""
     others = [each for each in tensors if tensors[each].shape != tensors[name].shape]
     if others:
         other = rng.choice(others)

@@ -26,7 +26,7 @@ from vit_config.parameters import parameters
 
 
 class Model(NamedTuple):
-    """What a checkpoint was converted to."""
+    """The result of a conversion."""
 
     config: ViTConfig
     preprocess: Preprocess | None
@@ -54,21 +54,21 @@ class Sample:
     weights: str
     """The name of the file with the tensors."""
     entry: str
-    """What is read: that file, or "" for the folder."""
+    """The file that is read, or "" for the folder."""
     signed: bool
     """Whether the file says its schema itself, in a header or a comment of this project."""
     reading: dict[str, Any] = field(default_factory=dict)
-    """What has to be said when it is read."""
+    """Options for reading it."""
 
     @property
     def model(self) -> Model:
-        """What comes of it unchanged."""
+        """The result of the unchanged sample."""
         with tempfile.TemporaryDirectory() as folder:
             return outcome(self.folder / self.entry, Path(folder) / "own.safetensors", self.reading)
 
 
 def samples(folder: Path, only: str = "") -> Iterator[Sample]:
-    """Of every dialect that is written: as written here, and as its ecosystem writes the same tensors.
+    """Yield samples of every written dialect: as written here, and as its ecosystem writes the same.
 
     Args:
         only: of the dialects whose names begin so.
@@ -140,7 +140,7 @@ TRANSFORMERS: dict[str, tuple[str, str, dict[str, Any], str]] = {
 
 
 def of_transformers(folder: Path) -> Iterator[Sample]:
-    """What transformers itself saves: config files and safetensors without any digest."""
+    """Yield files that transformers itself saves: config files and safetensors without any digest."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from tests.support.hf_models import CLASSES, SQUARE, build, save, transformers

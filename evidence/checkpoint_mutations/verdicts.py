@@ -26,11 +26,11 @@ class Indistinct(NamedTuple):
     """A change that makes the complete statement of another model."""
 
     kind: str
-    """Of which kinds, a regular expression; as the others."""
+    """Regular expression of the kinds, as those below."""
     what: str
     """Searched for in ``sample: what was changed``."""
     differences: str
-    """Of each difference that may come of it."""
+    """Regular expression of each possible difference."""
     why: str
 
 
@@ -46,7 +46,7 @@ VALUES = "without a checksum one number is as good as another"
 ENTRY = "(drop )?entry"
 
 STATED = (Indistinct("retype (one|all)", "", "type|values", TYPE),)
-"""In files that say their schema; of a sealed one the seal tells."""
+"""Changes of files that say their schema; of a sealed one the seal tells."""
 UNSTATED = (
     *STATED,
     Indistinct("bytes", "", "values", VALUES),
@@ -80,7 +80,7 @@ UNSTATED = (
     Indistinct("entry", "open_clip_config.json: model_cfg.vision_cfg =", r"config\..*", FUNCTION),
     Indistinct(ENTRY, "open_clip_config.json: .*quick_gelu", "config.act", FUNCTION),
 )
-"""In files of others: nothing in them contradicts what was changed."""
+"""Changes of others' files, in which nothing contradicts them."""
 
 SAID = {
     r"retype one: (type|values|type, values)": "widened",
@@ -90,7 +90,7 @@ SAID = {
 
 
 class Verdict(NamedTuple):
-    """What came of one changed checkpoint."""
+    """The outcome for one changed checkpoint."""
 
     outcome: str
     """"refused", "same", "said", "indistinct" or "WRONG"."""
@@ -108,7 +108,7 @@ def judge(sample: Sample, expected: Model, folder: Path, mutation: Mutation) -> 
     out.parent.mkdir(exist_ok=True)
     try:
         with _hurried():
-            found = outcome(folder / sample.entry, out, sample.reading)
+            model = outcome(folder / sample.entry, out, sample.reading)
     except USER_ERRORS as error:
         return _judge_error(str(error), folder, out.parent)
     except Exception:
@@ -116,45 +116,45 @@ def judge(sample: Sample, expected: Model, folder: Path, mutation: Mutation) -> 
     finally:
         for path in out.parent.iterdir():
             path.unlink()
-    if not (different := sorted(differences(found, expected))):
+    if not (different := sorted(differences(model, expected))):
         return Verdict("same", "")
-    new, changed = found.said - expected.said, f"{mutation.kind}: {', '.join(different)}"
+    new, changed = model.said - expected.said, f"{mutation.kind}: {', '.join(different)}"
     for pattern, words in SAID.items():
         if re.fullmatch(pattern, changed) and any(words in each for each in new):
             return Verdict("said", words)
-    told = f"{sample.name}: {mutation.what}"
+    about = f"{sample.name}: {mutation.what}"
     for each in STATED if sample.signed else UNSTATED:
-        fits = re.fullmatch(each.kind, mutation.kind) and re.search(each.what, told)
+        fits = re.fullmatch(each.kind, mutation.kind) and re.search(each.what, about)
         if fits and all(re.fullmatch(each.differences, one) for one in different):
             return Verdict("indistinct", each.why)
     return Verdict("WRONG", f"differs in {', '.join(different)}; says {sorted(new) or 'nothing'}")
 
 
-def differences(found: Model, expected: Model) -> Iterator[str]:
-    """In what two models are not the same."""
+def differences(model: Model, expected: Model) -> Iterator[str]:
+    """Yield the fields and parts in which two models differ."""
     for name in ViTConfig.model_fields:
-        same = getattr(found.config, name) == getattr(expected.config, name)
+        same = getattr(model.config, name) == getattr(expected.config, name)
         if not same and name not in (*NEUTRAL, "layer_scale"):  # no matter for the function
             yield f"config.{name}"
-    if (found.preprocess is None) != (expected.preprocess is None):
+    if (model.preprocess is None) != (expected.preprocess is None):
         yield "preprocess"
-    elif found.preprocess is not None:
+    elif model.preprocess is not None:
         for name in Preprocess.model_fields:
-            if getattr(found.preprocess, name) != getattr(expected.preprocess, name):
+            if getattr(model.preprocess, name) != getattr(expected.preprocess, name):
                 yield f"preprocess.{name}"
-    if found.arrays.keys() != expected.arrays.keys():
+    if model.arrays.keys() != expected.arrays.keys():
         yield "tensors"
     else:
-        yield from {each for n, a in found.arrays.items() if (each := _different(a, expected.arrays[n]))}
+        yield from {each for n, a in model.arrays.items() if (each := _different(a, expected.arrays[n]))}
 
 
-def _different(found: np.ndarray, expected: np.ndarray) -> str:
-    if found.shape != expected.shape:
+def _different(actual: np.ndarray, expected: np.ndarray) -> str:
+    if actual.shape != expected.shape:
         return "shapes"
-    wide = np.result_type(found, expected)
-    if found.astype(wide).tobytes() != expected.astype(wide).tobytes():
+    wide = np.result_type(actual, expected)
+    if actual.astype(wide).tobytes() != expected.astype(wide).tobytes():
         return "values"
-    return "type" if found.dtype != expected.dtype else ""
+    return "type" if actual.dtype != expected.dtype else ""
 
 
 def _judge_error(message: str, folder: Path, out: Path) -> Verdict:

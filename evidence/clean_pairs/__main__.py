@@ -44,17 +44,17 @@ CLIP = clip.TORCH | clip.JAX
 """Styles of another function, compared with each other alone."""
 TYPES = ("float32", "bfloat16", "float16")
 NO_GRADIENTS = ("torch.jit.trace",)
-"""What was traced in float32 cannot run backward in float64."""
+"""Styles traced in float32, which cannot run backward in float64."""
 PARTNERS = 3
 """Styles of JAX that each style of torch is compared with in a type, and the other way round."""
 
 
 def styles() -> dict[str, Callable[..., Any]]:
     """All that can be built here; Equinox where it is installed."""
-    found = TORCH | JAX
+    every = TORCH | JAX
     with suppress(ModuleNotFoundError):
-        found |= importlib.import_module("evidence.clean_pairs.in_equinox").STYLES
-    return found
+        every |= importlib.import_module("evidence.clean_pairs.in_equinox").STYLES
+    return every
 
 
 def pairs(names: list[str]) -> Iterator[tuple[str, str]]:
@@ -102,13 +102,13 @@ class Score:
     worst: float = 0.0
 
 
-def judge(found: Comparison, name: str, score: Score) -> None:
+def judge(comparison: Comparison, name: str, score: Score) -> None:
     """Enter one outcome."""
     score.tried += 1
-    score.worst = max(score.worst, found.error)
-    if found.verdict != "EQUAL":
-        places = ", ".join(f"{each.cause or each.kind} at {each.b.where}" for each in found.places)
-        score.alarms.append(f"{name}: {found.verdict} {places}")
+    score.worst = max(score.worst, comparison.error)
+    if comparison.verdict != "EQUAL":
+        places = ", ".join(f"{each.cause or each.kind} at {each.b.where}" for each in comparison.places)
+        score.alarms.append(f"{name}: {comparison.verdict} {places}")
         print("   ", score.alarms[-1], flush=True)
 
 
@@ -123,13 +123,13 @@ Recorded = dict[str, Program | str]
 
 def recorded(dtype: str) -> Recorded:
     """All styles, with their weights held in a type."""
-    found: Recorded = {}
+    programs: Recorded = {}
     for name, make in styles().items():
         try:
-            found[name] = record(held_in(make(drawn(name)), dtype), name)
+            programs[name] = record(held_in(make(drawn(name)), dtype), name)
         except Exception as error:
-            found[name] = f"{type(error).__name__}: {error}"
-    return found
+            programs[name] = f"{type(error).__name__}: {error}"
+    return programs
 
 
 def by_operations(of_a: Recorded, of_b: Recorded) -> Score:
@@ -157,9 +157,9 @@ def by_gradients() -> Score:
     """The score of gradients."""
     score = Score()
     for first, name in from_the_first():
-        found = compare(*(styles()[each](drawn(each)) for each in (first, name)))
-        assert found.backward or name in NO_GRADIENTS, (name, found.no_backward)
-        judge(found.backward or found.forward, f"{first} and {name}", score)
+        compared = compare(*(styles()[each](drawn(each)) for each in (first, name)))
+        assert compared.backward or name in NO_GRADIENTS, (name, compared.no_backward)
+        judge(compared.backward or compared.forward, f"{first} and {name}", score)
     return score
 
 

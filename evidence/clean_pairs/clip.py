@@ -153,7 +153,7 @@ def _block(w, x):
 
 
 def _tower(w, x):
-    """Of images (B, H, W, C)."""
+    """Make the features of images (B, H, W, C)."""
     b, h, wide, c = x.shape
     x = x.reshape(b, h // W.PATCH, W.PATCH, wide // W.PATCH, W.PATCH, c).transpose(0, 1, 3, 5, 2, 4)
     x = x.reshape(b, -1, c * W.PATCH**2) @ w["conv1.weight"].reshape(W.D, -1).T

@@ -56,7 +56,7 @@ def scale(p, name):
 def attention(p):
     """Flax's four projections, with heads as an axis."""
     kernels, biases = np.split(p["attn.qkv.weight"], 3), np.split(p["attn.qkv.bias"], 3)
-    found = {
+    projections = {
         name: {
             "kernel": kernel.T.reshape(W.D, W.HEADS, W.HEAD_DIM),
             "bias": bias.reshape(W.HEADS, W.HEAD_DIM),
@@ -64,7 +64,7 @@ def attention(p):
         for name, kernel, bias in zip(("query", "key", "value"), kernels, biases, strict=True)
     }
     out = p["attn.proj.weight"].T.reshape(W.HEADS, W.HEAD_DIM, W.D)
-    return found | {"out": {"kernel": out, "bias": p["attn.proj.bias"]}}
+    return projections | {"out": {"kernel": out, "bias": p["attn.proj.bias"]}}
 
 
 def layer(p):

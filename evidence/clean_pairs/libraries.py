@@ -70,7 +70,7 @@ CONFIG = ViTConfig(
 
 
 class Logits(torch.nn.Module):
-    """Of all that a twin returns, what the others return."""
+    """The part of a twin's outputs that the others return too."""
 
     def __init__(self, model):
         super().__init__()

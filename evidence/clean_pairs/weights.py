@@ -13,8 +13,8 @@ EPSILON = 1e-6
 
 
 def shapes(tokens: int = TOKENS) -> dict[str, tuple[int, ...]]:
-    """By timm's names, in torch's layouts."""
-    found: dict[str, tuple[int, ...]] = {
+    """Return the shapes by timm's names, in torch's layouts."""
+    every: dict[str, tuple[int, ...]] = {
         "cls_token": (1, 1, D),
         "pos_embed": (1, tokens, D),
         "patch_embed.proj.weight": (D, C, PATCH, PATCH),
@@ -25,10 +25,10 @@ def shapes(tokens: int = TOKENS) -> dict[str, tuple[int, ...]]:
             "norm1": (D,), "attn.qkv": (3 * D, D), "attn.proj": (D, D), "norm2": (D,),
             "mlp.fc1": (HIDDEN, D), "mlp.fc2": (D, HIDDEN),
         }.items():  # fmt: skip
-            found[f"blocks.{i}.{name}.weight"] = shape
-            found[f"blocks.{i}.{name}.bias"] = shape[:1]
-    found |= {"norm.weight": (D,), "norm.bias": (D,)}
-    return found | {"head.weight": (CLASSES, D), "head.bias": (CLASSES,)}
+            every[f"blocks.{i}.{name}.weight"] = shape
+            every[f"blocks.{i}.{name}.bias"] = shape[:1]
+    every |= {"norm.weight": (D,), "norm.bias": (D,)}
+    return every | {"head.weight": (CLASSES, D), "head.bias": (CLASSES,)}
 
 
 def draw(tokens: int = TOKENS) -> dict[str, np.ndarray]:

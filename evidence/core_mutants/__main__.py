@@ -88,8 +88,8 @@ def main() -> int:
             _run(Path(folder) / "copy", todo, results[0], not arguments.suite, arguments.seconds)
         known = _read(results)
     known = dict.fromkeys(EQUAL, Outcome("", 0.0)) | known
-    found = [(group, job, known.get(key(job))) for group, job in jobs]
-    judged = [(group, job, outcome) for group, job, outcome in found if outcome]
+    outcomes = [(group, job, known.get(key(job))) for group, job in jobs]
+    judged = [(group, job, outcome) for group, job, outcome in outcomes if outcome]
     alive = [job for _, job, outcome in judged if not outcome.by and key(job) not in EQUAL]
     for job in alive:
         print(f"alive {job.file}:{job.mutant.line} {job.mutant.change}")
@@ -124,7 +124,7 @@ def _run(
     for name in [each for each in sys.modules if each.partition(".")[0] in ("tests", "evidence")]:
         del sys.modules[name]  # pytest imports them from the copy
 
-    def told(job: Job, outcome: Outcome) -> None:
+    def note(job: Job, outcome: Outcome) -> None:
         with results.open("a", encoding="utf-8") as file:
             file.write(json.dumps([*key(job), *outcome]) + "\n")
         if not outcome.by:
@@ -133,7 +133,7 @@ def _run(
     end = math.inf if seconds is None else time.monotonic() + seconds
     for name in dict.fromkeys(group for group, _ in jobs):
         own = [job for group, job in jobs if group == name]
-        Session(copy, GROUPS[name].tests, told, rare, end).judge(own)
+        Session(copy, GROUPS[name].tests, note, rare, end).judge(own)
 
 
 def _left_out(folder: str, names: list[str]) -> set[str]:
@@ -142,7 +142,7 @@ def _left_out(folder: str, names: list[str]) -> set[str]:
 
 
 def _read(results: list[Path]) -> dict[tuple[str, ...], Outcome]:
-    """What is known of each mutant, by its key; a later file and line counts."""
+    """Read the outcome of each mutant, by its key; a later file and line counts."""
     texts = [each.read_text(encoding="utf-8") for each in results if each.exists()]
     lines = [json.loads(line) for text in texts for line in text.splitlines()]
     return {tuple(each[:3]): Outcome(*each[3:]) for each in lines}

@@ -16,7 +16,7 @@ OTHER: dict[type, type] = {
     ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And, ast.BitOr: ast.BitAnd,
     ast.BitAnd: ast.BitOr,
 }  # fmt: skip
-"""What an operator becomes."""
+"""The operator that replaces another."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Mutant:
     original: str
     """The file's text."""
     number: int
-    """Of the node that changes, and of the change among the node's."""
+    """Number of the node that changes; below, that of the change among the node's."""
     choice: int
     line: int
     column: int
@@ -37,7 +37,7 @@ class Mutant:
     function: str
     """The qualified name of the outermost function that holds the change; empty outside of all."""
     like: int
-    """How many lines above have the same text."""
+    """Number of lines above with the same text."""
 
     @cached_property
     def tree(self) -> ast.Module:
@@ -53,7 +53,7 @@ class Mutant:
 
     @property
     def change(self) -> str:
-        """What is different, in one line."""
+        """The difference, in one line."""
         before, after = self.before, self.after
         if _short(before) == _short(after):
             same = next(i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b)
@@ -104,11 +104,11 @@ def telling(source: str, name: str) -> ast.Module:
         for field in ("body", "orelse", "finalbody"):
             statements = getattr(node, field, None)
             if isinstance(statements, list) and statements:
-                told = [
+                groups = [
                     [each] if _is_text(each) else [_reached(name, each.lineno), each]
                     for each in statements
                 ]
-                setattr(node, field, [each for some in told for each in some])
+                setattr(node, field, [each for some in groups for each in some])
     return ast.fix_missing_locations(tree)
 
 
@@ -126,24 +126,24 @@ def _reached(name: str, line: int) -> ast.Expr:
 
 def _changes(node: ast.AST) -> list[Callable[[], None]]:
     """The ways to change a node, each a call that does it."""
-    found: list[Callable[[], None]] = []
+    changes: list[Callable[[], None]] = []
     match node:
         case ast.BinOp() | ast.BoolOp() | ast.AugAssign() if type(node.op) in OTHER:
-            found.append(lambda: setattr(node, "op", OTHER[type(node.op)]()))
+            changes.append(lambda: setattr(node, "op", OTHER[type(node.op)]()))
         case ast.Compare() if type(node.ops[0]) in OTHER:
-            found.append(lambda: node.ops.__setitem__(0, OTHER[type(node.ops[0])]()))
+            changes.append(lambda: node.ops.__setitem__(0, OTHER[type(node.ops[0])]()))
         case ast.Constant(value=bool()):
-            found.append(lambda: setattr(node, "value", not node.value))
+            changes.append(lambda: setattr(node, "value", not node.value))
         case ast.Constant(value=int() | float() as value):
-            found.append(lambda: setattr(node, "value", value + 1))
+            changes.append(lambda: setattr(node, "value", value + 1))
         case ast.If() | ast.IfExp():
-            found.append(lambda: setattr(node, "test", ast.UnaryOp(ast.Not(), node.test)))
+            changes.append(lambda: setattr(node, "test", ast.UnaryOp(ast.Not(), node.test)))
         case ast.comprehension(ifs=[_, *_]):
-            found.append(node.ifs.clear)
+            changes.append(node.ifs.clear)
         case ast.Call():
             given = node.keywords
-            found.extend(lambda each=each: given.remove(each) for each in given if each.arg)
-    return found
+            changes.extend(lambda each=each: given.remove(each) for each in given if each.arg)
+    return changes
 
 
 def _types(tree: ast.Module) -> set[int]:
@@ -171,15 +171,15 @@ def _homes(tree: ast.Module) -> dict[int, str]:
 
 def _statements(tree: ast.Module) -> dict[int, frozenset[int]]:
     """The lines of the smallest statement around every node, without those of its body, by its id."""
-    found: dict[int, frozenset[int]] = {}
+    lines_of: dict[int, frozenset[int]] = {}
     for node in ast.walk(tree):  # outer ones first
         if isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case):
             body = getattr(node, "body", None)
             first = getattr(node, "lineno", 0) or node.pattern.lineno  # type: ignore[union-attr]
             last = body[0].lineno - 1 if body else node.end_lineno or 0  # type: ignore[union-attr]
             lines = frozenset(range(first, max(first, last) + 1))
-            found.update((id(each), lines) for each in ast.walk(node))
-    return found
+            lines_of.update((id(each), lines) for each in ast.walk(node))
+    return lines_of
 
 
 def _head(node: ast.AST) -> str:

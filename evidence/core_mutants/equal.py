@@ -44,8 +44,8 @@ EQUAL: dict[tuple[str, str, str], str] = {
     ): "a product has a value for each letter",
     (
         "vit_jax/drop.py",
-        "kept = jnp.argsort(scores, axis=1)[:, : max(1, int(N * self.kept))]  # (B, n)",
-        "jnp.argsort(scores, axis=1) → jnp.argsort(scores) at 7",
+        "kept_patches = jnp.argsort(scores, axis=1)[:, : max(1, int(N * self.keep_prob))]  # (B, n)",
+        "jnp.argsort(scores, axis=1) → jnp.argsort(scores) at 15",
     ): "the second axis is the last",
     (
         "vit_config/numerics/tables.py",
@@ -188,8 +188,8 @@ EQUAL: dict[tuple[str, str, str], str] = {
     ): "a mesh has a type for each axis",
     (
         "vit_torch/drop.py",
-        "kept = torch.argsort(scores, dim=1)[:, : max(1, int(N * self.kept))]  # (B, n)",
-        "torch.argsort(scores, dim=1) → torch.argsort(scores) at 7",
+        "kept_patches = torch.argsort(scores, dim=1)[:, : max(1, int(N * self.keep_prob))]  # (B, n)",
+        "torch.argsort(scores, dim=1) → torch.argsort(scores) at 15",
     ): "the second axis is the last",
     (
         "vit_config/layer_decay.py",

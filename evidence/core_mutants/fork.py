@@ -17,7 +17,7 @@ PATIENCE = 30.0
 
 
 class Status(NamedTuple):
-    """How it ended."""
+    """The way it ended."""
 
     code: int
     seconds: float
@@ -25,7 +25,7 @@ class Status(NamedTuple):
 
 
 def forked(work: Callable[[], int], limit: float = 0.0) -> Status:
-    """What a fork of this process comes to; with a limit, of its CPU seconds."""
+    """Run work in a fork of this process, with a limit of its CPU seconds if there is one."""
     sys.stdout.flush()
     pid = os.fork()
     if not pid:

@@ -16,11 +16,11 @@ class Functions:
 
     def __init__(self, copy: Path) -> None:
         self._copy = copy
-        self._found: defaultdict[str, list[types.FunctionType]] = defaultdict(list)
+        self._functions: defaultdict[str, list[types.FunctionType]] = defaultdict(list)
         gc.unfreeze()
         for each in gc.get_objects():
             if type(each) is types.FunctionType and each.__code__.co_filename.startswith(f"{copy}/"):
-                self._found[each.__code__.co_filename].append(each)
+                self._functions[each.__code__.co_filename].append(each)
         gc.freeze()
 
     def replace(self, file: str, tree: ast.Module, function: str) -> bool:
@@ -30,19 +30,19 @@ class Functions:
             return True  # imported when it is needed, from the file
         codes = [*_codes(compile(tree, path, "exec"))]
         new = {_place(code): code for code in codes if code.co_name != "<lambda>"}
-        places = [(each, _place(each.__code__)) for each in self._found[path]]
+        places = [(each, _place(each.__code__)) for each in self._functions[path]]
         own = f"{function}.<locals>."  # made by it when its file was imported
-        found = [
+        replaced = [
             (each, new[place])
             for each, place in places
             if place in new and (place[0] == function or place[0].startswith(own))
         ]
         try:
-            for each, code in found:
+            for each, code in replaced:
                 each.__code__ = code
         except ValueError:  # the mutant takes no part in a variable outside of it
             return False
-        return bool(found)
+        return bool(replaced)
 
 
 def _place(code: types.CodeType) -> tuple[str, int]:

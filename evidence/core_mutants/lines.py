@@ -21,7 +21,7 @@ from evidence.core_mutants.draw import telling
 
 
 class Ran(NamedTuple):
-    """What a test does."""
+    """The lines and the cost of a test."""
 
     seconds: float
     lines: dict[str, list[int]]
@@ -69,7 +69,7 @@ class Lines:
     """A plugin of pytest that notes seconds and lines of every test."""
 
     def __init__(self) -> None:
-        self._found: dict[str, Ran] = {}
+        self._ran: dict[str, Ran] = {}
         self._lines: defaultdict[str, set[int]] = defaultdict(set)
         self._failed: set[str] = set()
         self._listens = True
@@ -90,24 +90,24 @@ class Lines:
 
     def taken(self) -> dict[str, list[int]]:
         """The lines that ran since the last call."""
-        found = {name: sorted(each) for name, each in self._lines.items()}
+        lines = {name: sorted(each) for name, each in self._lines.items()}
         self._lines.clear()
-        return found
+        return lines
 
     def end(self) -> None:
-        """From now on lines are not noted."""
+        """Stop noting lines."""
         self._listens = False
 
     def measure(self, session: pytest.Session, items: list[pytest.Item], path: Path) -> int:
         """Run tests and write what each does."""
         session.config.pluginmanager.register(self)
         run_items(session, items, most=0)
-        path.write_text(json.dumps(self._found))
+        path.write_text(json.dumps(self._ran))
         return 0
 
     @staticmethod
     def read(path: Path) -> dict[str, Ran]:
-        """What was written, by each test's name."""
+        """Read what `measure` wrote, by each test's name."""
         return {name: Ran(*each) for name, each in json.loads(path.read_text()).items()}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -126,11 +126,11 @@ class Lines:
         finally:
             spent = round(time.process_time() - start, 3)
             if item.nodeid not in self._failed:
-                self._found[item.nodeid] = Ran(spent, self.taken())
+                self._ran[item.nodeid] = Ran(spent, self.taken())
 
 
 def run_items(session: pytest.Session, items: list[pytest.Item], most: int = 1) -> int:
-    """How many of some tests fail, up to so many; 0 is all."""
+    """Run tests until so many fail, 0 for all; return the number of failures."""
     session.items, session.config.option.maxfail = items, most
     with contextlib.suppress(session.Failed, session.Interrupted):
         pytest_runtestloop(session)

@@ -40,7 +40,7 @@ class Job(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of a mutant."""
+    """The fate of a mutant."""
 
     by: str
     """The first test that fails, or `time`; empty if none does."""
@@ -48,7 +48,7 @@ class Outcome(NamedTuple):
     """CPU seconds of its processes."""
 
 
-Told = Callable[[Job, Outcome], None]
+Note = Callable[[Job, Outcome], None]
 
 
 class Session:
@@ -60,9 +60,9 @@ class Session:
     """
 
     def __init__(
-        self, copy: Path, tests: Iterable[str], told: Told, rare: bool = True, end: float = math.inf
+        self, copy: Path, tests: Iterable[str], note: Note, rare: bool = True, end: float = math.inf
     ) -> None:
-        self.copy, self._tests, self._told = copy, [f"tests/{each}" for each in tests], told
+        self.copy, self._tests, self._note = copy, [f"tests/{each}" for each in tests], note
         self._rounds, self._end = (False, True) if rare else (False,), end
         self._alive: list[Job] = []
         self._lines = Lines()
@@ -97,7 +97,7 @@ class Session:
         for rare in self._rounds:
             self._round([item for item in every if rare == bool(item.get_closest_marker("exhaustive"))])
         for job in [] if self._spent else self._alive:
-            self._told(job, Outcome("", round(self._seconds[job], 2)))
+            self._note(job, Outcome("", round(self._seconds[job], 2)))
         return True
 
     @property
@@ -161,10 +161,10 @@ class Session:
         if status.code:
             by = "time" if status.timed_out else _failed(self.copy)
             self._alive.remove(job)
-            self._told(job, Outcome(by, round(self._seconds[job], 2)))
+            self._note(job, Outcome(by, round(self._seconds[job], 2)))
 
     def _run(self, job: Job, items: list[pytest.Item], anew: bool) -> int:
-        """In a fork: how many tests fail, at most one."""
+        """Run tests in a fork until one fails; return the number of failures."""
         import jax
 
         # programs of mutants are of no use to anybody

@@ -37,7 +37,7 @@ from evidence.mutants.judging import (
     distance,
     judged,
 )
-from evidence.mutants.kept import Kept
+from evidence.mutants.saved import Outcomes
 from parity.verifier.compare import compare
 from parity.verifier.locate import compare_programs
 from parity.verifier.programs.program import Program
@@ -51,11 +51,11 @@ KEPT = ROOT / "build" / "families.jsonl"
 
 @dataclass
 class Family:
-    """What is said of one family."""
+    """The results of one family."""
 
     name: str
     style: str
-    """What the port is a port of, and how it is written."""
+    """The original of the port, and the style of the port."""
     alarms: list[str] = field(default_factory=list)
     error: float = 0.0
     """The largest of the clean pair's outputs."""
@@ -70,14 +70,14 @@ class Family:
     @property
     def missed(self) -> list[str]:
         """Those that were not caught, not placed, or named doubtfully."""
-        found = []
+        sentences = []
         for each in self.tried:
             what = "not caught" if not each.caught else "not placed" if not each.placed else ""
             what = what or f"called {', '.join(each.doubtful)}"
             if each.is_missed:
                 lines = ", ".join(each.said[:-1][:6]) or "nothing"
-                found.append(f"{each.place} {each.what}: {what}; said {lines}")
-        return found
+                sentences.append(f"{each.place} {each.what}: {what}; said {lines}")
+        return sentences
 
     @property
     def small(self) -> list[str]:
@@ -105,19 +105,21 @@ def pair_of(name: str) -> Pair:
 
 
 def clean(pair: Pair, *, backward: bool) -> tuple[list[str], float]:
-    """What is reported of a pair that is equal, and the largest error of an output."""
-    found = compare_programs(pair.original, pair.port)
-    alarms = [] if found.verdict == "EQUAL" and not found.notes else [f"forward: {found.to_text()}"]
+    """Return the alarms about a pair that is equal, and the largest error of an output."""
+    forward = compare_programs(pair.original, pair.port)
+    alarms = (
+        [] if forward.verdict == "EQUAL" and not forward.notes else [f"forward: {forward.to_text()}"]
+    )
     if backward:
         module = family(pair.name)
         model, inputs = module.original()
         whole = compare((model, inputs), module.port(model))
         if not whole.equal or whole.no_backward:
             alarms.append(f"backward: {whole.to_text()}")
-    return alarms, found.error
+    return alarms, forward.error
 
 
-def outcomes(pair: Pair, count: int, kept: Kept | None = None, seed: int = 0) -> Iterator[Outcome]:
+def outcomes(pair: Pair, count: int, saved: Outcomes | None = None, seed: int = 0) -> Iterator[Outcome]:
     """What becomes of mutants of a port, drawn at random from all single changes, until `count` of them
     change an output; what was kept is not tried again.
 
@@ -128,15 +130,15 @@ def outcomes(pair: Pair, count: int, kept: Kept | None = None, seed: int = 0) ->
     random.Random(seed).shuffle(choices)
     for mutant in choices:
         judge = partial(outcome, pair, mutant)
-        found = judge() if kept is None else kept.outcome(pair.name, mutant.key, judge)
-        yield found
-        count -= found.state == "tried"
+        each = judge() if saved is None else saved.outcome(pair.name, mutant.key, judge)
+        yield each
+        count -= each.state == "tried"
         if not count:
             return
 
 
 def outcome(pair: Pair, mutant: Mutant) -> Outcome:
-    """What becomes of one mutant."""
+    """Judge one mutant."""
     about = (pair.name, mutant.kind, mutant.place, mutant.what, mutant.key)
     module = family(pair.name)
     started = time.process_time()
@@ -149,9 +151,9 @@ def outcome(pair: Pair, mutant: Mutant) -> Outcome:
         return Outcome(*about, "unchanged" if change <= ROUNDING else "small", change)
     if mutant.is_omission:
         mutant = replace(mutant, lines=mutant.lines | counterparts(pair, mutant))
-    found = compare_programs(pair.original, other)
+    comparison = compare_programs(pair.original, other)
     seconds = time.process_time() - started
-    return judged(Outcome(*about, "tried", change, seconds=seconds), found, mutant)
+    return judged(Outcome(*about, "tried", change, seconds=seconds), comparison, mutant)
 
 
 def outputs(program: Program) -> list[np.ndarray]:
@@ -165,22 +167,22 @@ def counterparts(pair: Pair, mutant: Mutant) -> Lines:
     """The original's lines that compute what a statement of the port computed before it was changed."""
     original, port, _ = align(pair.original, pair.port)
     index = Index(original)
-    found = set()
+    lines = set()
     for op in port.operations:
         if op.source is not None and (op.source.file, op.source.line) in mutant.lines:
             partners = [each for each in index.meets(op) if each.is_layout == op.is_layout]
-            found |= {(p.source.file, p.source.line) for p in partners if p.source is not None}
-    return frozenset(found)
+            lines |= {(p.source.file, p.source.line) for p in partners if p.source is not None}
+    return frozenset(lines)
 
 
-def score(name: str, count: int, kept: Kept | None = None, *, backward: bool = False) -> Family:
+def score(name: str, count: int, saved: Outcomes | None = None, *, backward: bool = False) -> Family:
     """All that is said of a family."""
     started = time.process_time()
     summary = str(family(name).__doc__).partition("\n")[0]
     pair = pair_of(name)
     result = Family(name, summary.rstrip("."), *clean(pair, backward=backward))
     result.seconds = time.process_time() - started
-    for each in outcomes(pair, count, kept):
+    for each in outcomes(pair, count, saved):
         result.outcomes.append(each)
         result.seconds += each.seconds
     return result
@@ -241,37 +243,37 @@ Not counted: EQUAL is said up to a relative error of {equal:.0e}.
 """
 
 
-def page_of(found: list[Family], count: int, engine: str) -> str:
+def page_of(families: list[Family], count: int, engine: str) -> str:
     """The page, of the families so far."""
-    tried = [outcome for each in found for outcome in each.tried]
+    tried = [outcome for each in families for outcome in each.tried]
     old = sum(outcome.engine != engine for outcome in tried)
     said = (
         f"{old} of {len(tried)} mutants were judged by earlier versions of the search and stand as they"
     )
     earlier = f"\n{said} were; all that were missed then were judged anew.\n" if old else ""
-    missed = [f"- {each.name}: {said}" for each in found for said in (*each.alarms, *each.missed)]
-    small = [f"- {said}" for each in found for said in each.small]
+    missed = [f"- {each.name}: {said}" for each in families for said in (*each.alarms, *each.missed)]
+    small = [f"- {said}" for each in families for said in each.small]
     return PAGE.format(
         count=count, earlier=earlier, rounding=ROUNDING, equal=SMALL,
-        today=date.today(), seconds=round(sum(each.seconds for each in found)),
-        rows="\n".join(row(each) for each in [*found, total_of(found)]),
-        ports="\n".join(f"- **{each.name}**: {each.style}." for each in found),
+        today=date.today(), seconds=round(sum(each.seconds for each in families)),
+        rows="\n".join(row(each) for each in [*families, total_of(families)]),
+        ports="\n".join(f"- **{each.name}**: {each.style}." for each in families),
         missed="\n".join(missed) or "Nothing.", small="\n".join(small) or "None.")  # fmt: skip
 
 
 def row(each: Family) -> str:
-    """Of the table."""
+    """The table's row."""
     clean_said = "EQUAL" if not each.alarms else f"**{len(each.alarms)} alarms**"
     fields = ("caught", "placed", "first", "named", "doubtful")
     numbers = [len(each.tried), *(sum(bool(getattr(o, name)) for o in each.tried) for name in fields)]
     return f"| {each.name} | {clean_said} | {each.error:.1e} | {' | '.join(map(str, numbers))} |"
 
 
-def total_of(found: list[Family]) -> Family:
+def total_of(families: list[Family]) -> Family:
     """The sum."""
-    alarms = [alarm for each in found for alarm in each.alarms]
-    everything = [outcome for each in found for outcome in each.outcomes]
-    return Family("all", "", alarms, max(each.error for each in found), everything)
+    alarms = [alarm for each in families for alarm in each.alarms]
+    everything = [outcome for each in families for outcome in each.outcomes]
+    return Family("all", "", alarms, max(each.error for each in families), everything)
 
 
 def main() -> int:
@@ -290,16 +292,16 @@ def main() -> int:
     names = options.only or list(NAMES)
     if options.share:
         names = parse(options.share).of(names)
-    kept = Kept(options.kept, afresh=options.afresh, again=options.again)
-    found = []
+    saved = Outcomes(options.kept, afresh=options.afresh, again=options.again)
+    families = []
     for name in names:
-        found.append(score(name, options.count, kept, backward=options.backward))
-        print(row(found[-1]), f"{found[-1].seconds:.0f} s", flush=True)
-        for each in (*found[-1].alarms, *found[-1].missed):
+        families.append(score(name, options.count, saved, backward=options.backward))
+        print(row(families[-1]), f"{families[-1].seconds:.0f} s", flush=True)
+        for each in (*families[-1].alarms, *families[-1].missed):
             print("   ", each, flush=True)
         if options.write is not None:
-            options.write.write_text(page_of(found, options.count, kept.engine))
-    everything = total_of(found)
+            options.write.write_text(page_of(families, options.count, saved.engine))
+    everything = total_of(families)
     print(row(everything))
     tried = everything.tried
     placed = sum(each.placed for each in tried)

@@ -32,14 +32,14 @@ def port(model):
 
 def params(w):
     embeddings = within(w, "embeddings.")
-    found = {
+    tree = {
         name: {"embedding": embeddings[f"{name}_embeddings.weight"]}
         for name in ("word", "position", "token_type")
     }
-    found |= {"norm": norm(embeddings, "LayerNorm"), "pooler": layer(w, "pooler.dense")}
+    tree |= {"norm": norm(embeddings, "LayerNorm"), "pooler": layer(w, "pooler.dense")}
     for i in range(DEPTH):
-        found[f"layer_{i}"] = block(within(w, f"encoder.layer.{i}."))
-    return found
+        tree[f"layer_{i}"] = block(within(w, f"encoder.layer.{i}."))
+    return tree
 
 
 def block(w):

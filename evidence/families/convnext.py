@@ -22,20 +22,20 @@ def port(model):
 
 
 def params(w):
-    found: dict[str, Any] = {"stem_conv": layer(w, "stem.0"), "stem_norm": norm(w, "stem.1")}
-    found |= {"head_norm": norm(w, "head.norm"), "head": layer(w, "head.fc")}
+    tree: dict[str, Any] = {"stem_conv": layer(w, "stem.0"), "stem_norm": norm(w, "stem.1")}
+    tree |= {"head_norm": norm(w, "head.norm"), "head": layer(w, "head.fc")}
     for i, depth in enumerate(DEPTHS):
         if i:
-            found[f"down_norm_{i}"] = norm(w, f"stages.{i}.downsample.0")
-            found[f"down_{i}"] = layer(w, f"stages.{i}.downsample.1")
+            tree[f"down_norm_{i}"] = norm(w, f"stages.{i}.downsample.0")
+            tree[f"down_{i}"] = layer(w, f"stages.{i}.downsample.1")
         for j in range(depth):
             block = within(w, f"stages.{i}.blocks.{j}.")
-            found[f"block_{i}_{j}"] = {
+            tree[f"block_{i}_{j}"] = {
                 "depthwise": layer(block, "conv_dw"), "norm": norm(block, "norm"),
                 "expand": layer(block, "mlp.fc1"), "reduce": layer(block, "mlp.fc2"),
                 "gamma": block["gamma"],
             }  # fmt: skip
-    return found
+    return tree
 
 
 class Block(nn.Module):

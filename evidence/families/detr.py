@@ -124,7 +124,7 @@ def decoder_layer(p, x, queries, encoded, places, mask):
 
 
 def detr(p, image, mask):
-    """Of one image (channels, height, width) and its mask."""
+    """Compute the outputs for one image (channels, height, width) and its mask."""
     model = p["model"]
     features = backbone(model["backbone"]["model"], image)
     channels, height, width = features.shape

@@ -35,14 +35,14 @@ def weights(model: torch.nn.Module) -> dict[str, np.ndarray]:
 
 def nested(flat: dict[str, np.ndarray]) -> dict[str, Any]:
     """{"a.b": x} as {"a": {"b": x}}."""
-    found: dict[str, Any] = {}
+    tree: dict[str, Any] = {}
     for name, value in flat.items():
         *path, last = name.split(".")
-        inner = found
+        inner = tree
         for key in path:
             inner = inner.setdefault(key, {})
         inner[last] = value
-    return found
+    return tree
 
 
 def within(flat: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
@@ -72,14 +72,14 @@ def given(value: np.ndarray) -> Callable[..., jax.Array]:
 
 def layer(flat: dict[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
     """A dense or convolutional layer as Flax holds it."""
-    found = {"kernel": kernel(flat[name + ".weight"])}
-    return found | ({"bias": flat[name + ".bias"]} if name + ".bias" in flat else {})
+    leaves = {"kernel": kernel(flat[name + ".weight"])}
+    return leaves | ({"bias": flat[name + ".bias"]} if name + ".bias" in flat else {})
 
 
 def norm(flat: dict[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
     """A norm as Flax holds it."""
-    found = {"scale": flat[name + ".weight"]}
-    return found | ({"bias": flat[name + ".bias"]} if name + ".bias" in flat else {})
+    leaves = {"scale": flat[name + ".weight"]}
+    return leaves | ({"bias": flat[name + ".bias"]} if name + ".bias" in flat else {})
 
 
 def tokens(batch: int, length: int, vocabulary: int) -> np.ndarray:

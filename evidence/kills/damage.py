@@ -42,8 +42,8 @@ STEPS = (3, 6, 9)
 REFUSALS = tuple(vars(errors)[name] for name in vars(errors) if name.endswith("Error"))
 
 
-class Found(NamedTuple):
-    """What taking a run up again gave."""
+class Resumption(NamedTuple):
+    """The result of taking a run up again."""
 
     step: int | None
     """None where it was refused."""
@@ -63,7 +63,7 @@ def _initial() -> TrainState:
 
 
 def make_run(folder: Path) -> None:
-    """What a run of nine steps leaves."""
+    """Write the folder of a run of nine steps."""
     folder.mkdir()
     claim(folder, MANIFEST)
     with (
@@ -75,8 +75,8 @@ def make_run(folder: Path) -> None:
             checkpoints.save(step, state_after(step))
 
 
-def take_up(folder: Path) -> Found:
-    """What `vit_train.conduct` does before the first step."""
+def take_up(folder: Path) -> Resumption:
+    """Do what `vit_train.conduct` does before the first step."""
     said: list[str] = []
     try:
         said += claim(folder, MANIFEST)
@@ -86,22 +86,22 @@ def take_up(folder: Path) -> Found:
         with RunLog(folder, start_step=step or 0):
             pass
     except REFUSALS as error:
-        return Found(None, True, [*said, str(error)])
+        return Resumption(None, True, [*said, str(error)])
     if step is None:
-        return Found(0, True, said)
-    expected, found = to_named(state_after(step)), to_named(state)
-    return Found(step, all(np.array_equal(found[name], expected[name]) for name in expected), said)
+        return Resumption(0, True, said)
+    expected, actual = to_named(state_after(step)), to_named(state)
+    return Resumption(step, all(np.array_equal(actual[name], expected[name]) for name in expected), said)
 
 
-def judge(found: Found) -> str:
+def judge(resumption: Resumption) -> str:
     """The verdict, ``WRONG`` where damage went through or was not told."""
-    if not found.same or any("\n" in line for line in found.said):
+    if not resumption.same or any("\n" in line for line in resumption.said):
         return "WRONG"
-    if found.step == STEPS[-1]:
+    if resumption.step == STEPS[-1]:
         return "the newest state, bit for bit"
-    if not found.said:
+    if not resumption.said:
         return "WRONG"
-    return "refused in a line" if found.step is None else "named, and an older state, bit for bit"
+    return "refused in a line" if resumption.step is None else "named, and an older state, bit for bit"
 
 
 def flip(path: Path, rng: random.Random) -> str:
@@ -135,8 +135,8 @@ def delete(path: Path, rng: random.Random) -> str:
 CHANGES: tuple[Callable[[Path, random.Random], str], ...] = (flip, cut, delete)
 
 
-def attack(run: Path, inside: Path, rng: random.Random) -> tuple[str, str, str, Found]:
-    """Damage a copy of a run, and take it up: kind of change, what was done, verdict, what was found."""
+def attack(run: Path, inside: Path, rng: random.Random) -> tuple[str, str, str, Resumption]:
+    """Damage a copy of a run, and take it up: kind of change, what was done, verdict, and outcome."""
     copy = inside / "copy"
     shutil.copytree(run, copy)
     newest = copy / CHECKPOINTS / str(STEPS[-1])
@@ -144,9 +144,9 @@ def attack(run: Path, inside: Path, rng: random.Random) -> tuple[str, str, str, 
     files = sorted(path for path in somewhere.rglob("*") if path.is_file())
     path, change = rng.choice(files), rng.choice(CHANGES)
     what = f"{change(path, rng)} {path.relative_to(copy)}"
-    found = take_up(copy)
+    resumption = take_up(copy)
     shutil.rmtree(copy, ignore_errors=True)
-    return change.__name__, what, judge(found), found
+    return change.__name__, what, judge(resumption), resumption
 
 
 def main() -> int:
@@ -160,10 +160,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         make_run(run := Path(name) / "run")
         for _ in range(arguments.rounds):
-            kind, what, verdict, found = attack(run, Path(name), rng)
+            kind, what, verdict, resumption = attack(run, Path(name), rng)
             counts[kind, verdict] += 1
             if verdict == "WRONG":
-                print(f"WRONG: {what}: step {found.step}, {found.said}", flush=True)
+                print(f"WRONG: {what}: step {resumption.step}, {resumption.said}", flush=True)
     for (kind, verdict), count in sorted(counts.items()):
         print(f"{kind:8}{verdict:42}{count:5}")
     return 1 if any(verdict == "WRONG" for _, verdict in counts) else 0

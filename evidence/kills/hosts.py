@@ -85,7 +85,7 @@ class Way:
 
     @property
     def kills(self) -> int:
-        """How many there were, of runs that were compared."""
+        """Number of kills, of runs that were compared."""
         return sum(map(kills_of, self.rows))
 
     def kill_run(self, most: int, rng: np.random.Generator) -> None:
@@ -106,8 +106,8 @@ class Way:
             going = int(rng.choice(self.others))
         broken.finish(going)
         compare = differences if len(self.others) == 1 else far
-        if found := compare(broken.run_dir, self._whole.run_dir):
-            sys.exit("\n".join([f"{broken.run_dir.name} is not the same:", *found]))
+        if differing := compare(broken.run_dir, self._whole.run_dir):
+            sys.exit("\n".join([f"{broken.run_dir.name} is not the same:", *differing]))
         shutil.rmtree(broken.run_dir)
         by = {str(number): times for number, times in numbers.items()}
         others = list(self.others)
@@ -140,12 +140,12 @@ def kill_hosts(folder: Path, kills: int, counts: Sequence[int], seed: int) -> li
         whole.finish(
             count
         )  # compiles, which those that are killed need not; of before, is left as it is
-        if found := far(whole.run_dir, alone.run_dir):
-            sys.exit("\n".join([f"{count} processes are not one:", *found]))
+        if differing := far(whole.run_dir, alone.run_dir):
+            sys.exit("\n".join([f"{count} processes are not one:", *differing]))
         again = fresh(folder, f"again{count}")
         starting, training = again.finish(count)
-        if found := differences(again.run_dir, whole.run_dir):
-            sys.exit("\n".join([f"{count} processes are not the same again:", *found]))
+        if differing := differences(again.run_dir, whole.run_dir):
+            sys.exit("\n".join([f"{count} processes are not the same again:", *differing]))
         ways += [
             Way(count, others, whole, starting, training / 6, ledger) for others in ((count,), COUNTS)
         ]

@@ -69,18 +69,18 @@ class Ledger:
 
 
 def packages() -> str:
-    """What computes."""
+    """Return the versions of the packages and of Python."""
     named = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
     return f"{named}, Python {platform.python_version()}"
 
 
 def kills_of(row: dict[str, Any]) -> int:
-    """How many processes were killed in a run."""
+    """Return the number of processes that were killed in a run."""
     return row["places"].get("start", 0) + row["places"].get("training", 0)
 
 
 def sentence(count: int, others: Sequence[int], rows: Sequence[dict[str, Any]]) -> str:
-    """What was done in one way."""
+    """Describe the kills of one way."""
     numbers, places = Counter[str](), Counter[str]()
     for row in rows:
         numbers.update(row["numbers"])
@@ -116,5 +116,5 @@ def page(ledger: Ledger) -> str:
         " error."
     )
     made = f"By `python -m evidence.kills.hosts --folder DIR --write`, with {rows[-1]['packages']}:"
-    told = [sentence(*way, ledger.of(*way)) for way in sorted(ways)]
-    return "\n".join([HEAD, made, "", "```", *told, "```", "", said, "", *table]) + "\n"
+    sentences = [sentence(*way, ledger.of(*way)) for way in sorted(ways)]
+    return "\n".join([HEAD, made, "", "```", *sentences, "```", "", said, "", *table]) + "\n"

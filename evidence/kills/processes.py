@@ -65,7 +65,7 @@ TOO_SLOW = (
     "DEADLINE_EXCEEDED",
     "stopped sending heartbeats",
 )
-"""What a process says where others, or it, got no time on the machine."""
+"""Messages of a process where others, or it, got no time on the machine."""
 
 
 class Processes:
@@ -79,7 +79,7 @@ class Processes:
         self.processes: list[subprocess.Popen[bytes]] = []
         self._said: list[Path] = []
         self.apart = 0
-        """How often the processes lost each other, though none was killed."""
+        """Number of times the processes lost each other, though none was killed."""
 
     def start(self, count: int) -> None:
         """Go on with so many processes."""
@@ -92,9 +92,9 @@ class Processes:
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         }
-        with socket.socket() as found:
-            found.bind(("localhost", 0))
-            coordinator = f"localhost:{found.getsockname()[1]}"
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            coordinator = f"localhost:{free.getsockname()[1]}"
         self.processes = []
         self._said = [self.folder / f"{self.run_dir.name}-{number}.txt" for number in range(count)]
         for number, file in enumerate(self._said):
@@ -109,7 +109,7 @@ class Processes:
 
     @property
     def lines(self) -> int:
-        """How many lines its log has."""
+        """Number of lines of its log."""
         return count_lines(self.run_dir)
 
     @property

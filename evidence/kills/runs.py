@@ -77,7 +77,7 @@ mixup = 0.8
 cutmix = 1.0
 """
 SEEN = ("kind", "step", "loss", "accuracy", "grad_norm", "learning_rate", "count")
-"""What a line of the log has that does not depend on the clock."""
+"""Entries of a line of the log that do not depend on the clock."""
 
 
 def write_images(folder: Path) -> None:
@@ -92,7 +92,7 @@ def write_images(folder: Path) -> None:
 
 
 def count_lines(run_dir: Path) -> int:
-    """How many lines the log of a run has."""
+    """Return the number of lines of a run's log."""
     log = run_dir / "log.jsonl"
     return log.read_bytes().count(b"\n") if log.is_file() else 0
 
@@ -129,7 +129,7 @@ class Killed:
 
     @property
     def lines(self) -> int:
-        """How many lines its log has."""
+        """Number of lines of its log."""
         return count_lines(self.run_dir)
 
     def kill(self, rng: np.random.Generator, starting: float, pause: float) -> str:
@@ -173,12 +173,12 @@ def alive(session: int) -> bool:
 
 
 def differences(one: Path, other: Path) -> list[str]:
-    """What is not the same in two runs, bit for bit."""
+    """Return the parts of two runs that are not the same, bit for bit."""
     states = [read_run(folder).state for folder in (one, other)]
     if states[0].step != states[1].step:
         return [f"step {states[0].step} and {states[1].step}"]
     parts = [state.parts() for state in states]
-    found = [
+    lines = [
         f"{part}: {name}"
         for part, arrays in parts[0].items()
         for name, array in arrays.items()
@@ -189,14 +189,14 @@ def differences(one: Path, other: Path) -> list[str]:
         for folder in (one, other)
     ]
     logs = [[event for event in log if event["kind"] not in ("start", UNLOGGED)] for log in logs]
-    found += [f"log: {a} and {b}" for a, b in zip(*logs, strict=False) if a != b]
+    lines += [f"log: {a} and {b}" for a, b in zip(*logs, strict=False) if a != b]
     if len(logs[0]) != len(logs[1]):
-        found.append(f"log: {len(logs[0])} and {len(logs[1])} lines")
+        lines.append(f"log: {len(logs[0])} and {len(logs[1])} lines")
     files = [folder / "weights.safetensors" for folder in (one, other)]
     exported = [path.read_bytes() if path.is_file() else None for path in files]
     if exported[0] != exported[1]:
-        found.append("weights.safetensors")
-    return found
+        lines.append("weights.safetensors")
+    return lines
 
 
 def kill_runs(folder: Path, kills: int, framework: str, seed: int) -> str:
@@ -227,8 +227,8 @@ def kill_runs(folder: Path, kills: int, framework: str, seed: int) -> str:
             place = broken.kill(rng, starting, pause)
             places[place] += 1
         broken.finish()
-        if found := differences(whole.run_dir, broken.run_dir):
-            sys.exit("\n".join(["not the same:", *found]))
+        if differing := differences(whole.run_dir, broken.run_dir):
+            sys.exit("\n".join(["not the same:", *differing]))
     steps = runs * log[-1]["step"]
     return (
         f"{framework}: {kills} kills in {steps} steps, {places['start']} of them before a first one;"

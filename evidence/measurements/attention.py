@@ -41,10 +41,10 @@ def main() -> int:
             _, wanted = gradients_of("reference")(*(x.astype(jnp.float32) for x in (q, k, v)))
         for kernels.CUDNN_TOKENS in (2, 8, 64):
             run = gradients_of("cudnn")
-            _, found = jax.block_until_ready(run(q, k, v))
+            _, actual = jax.block_until_ready(run(q, k, v))
             errors = [
                 float(jnp.linalg.norm((a - b).ravel()) / jnp.linalg.norm(b.ravel()))
-                for a, b in zip(found, wanted, strict=True)
+                for a, b in zip(actual, wanted, strict=True)
             ]
             started = time.perf_counter()
             for _ in range(RUNS):

@@ -43,7 +43,7 @@ PHOTOGRAPHS = (
     *("--recipe.augment.flip", "--recipe.augment.crop", "torchvision"),
     *("--recipe.augment.crop-area", "0.35", "1"),
 )
-"""What the recipe does with images whose classes are not called like characters."""
+"""The recipe's changes to images whose classes are not called like characters."""
 
 WAYS: dict[str, tuple[Callable[[Recipe], Recipe], tuple[str, ...]]] = {
     "AdamW at 1e-3, 10 epochs of 128": (lambda recipe: Recipe(seed=recipe.seed), ()),
@@ -93,16 +93,16 @@ def rows(folder: Path, seeds: int) -> Iterator[tuple[str, list[list[float]]]]:
             write(folder / f"{count}-{seed}" / "train", order[:count])
             write(folder / f"{count}-{seed}" / "val", third)
     for name, (change, flags) in WAYS.items():
-        found: list[list[float]] = []
+        accuracies: list[list[float]] = []
         for count in COUNTS:
-            found.append([])
+            accuracies.append([])
             for seed in range(seeds):
                 data = folder / f"{count}-{seed}"
                 run_dir = folder / f"run-{count}-{seed}-{len(name)}-{name[-5:]}"
                 common = ("--init", str(weights), "--data", f"folder:{data}", *flags)
                 common += ("--model.num-classes", "10", "--recipe.seed", str(seed))
-                found[-1].append(accuracy(run_dir, *common, change=change))
-        yield name, found
+                accuracies[-1].append(accuracy(run_dir, *common, change=change))
+        yield name, accuracies
 
 
 def main(seeds: int) -> int:
@@ -111,8 +111,8 @@ def main(seeds: int) -> int:
     print(f"| accuracy on {THIRD} images | {' | '.join(f'{count} images' for count in COUNTS)} |")
     print("|---" * (1 + len(COUNTS)) + "|")
     with tempfile.TemporaryDirectory() as folder:
-        for name, found in rows(Path(folder), seeds):
-            cells = (f"{np.mean(each):.3f} ({min(each):.3f} to {max(each):.3f})" for each in found)
+        for name, accuracies in rows(Path(folder), seeds):
+            cells = (f"{np.mean(each):.3f} ({min(each):.3f} to {max(each):.3f})" for each in accuracies)
             print(f"| {name} | {' | '.join(cells)} |", flush=True)
     return 0
 

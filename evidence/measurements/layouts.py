@@ -85,7 +85,7 @@ class Step(NamedTuple):
     function: Any
     given: tuple[Any, ...]
     unpack: Any
-    """What is made of gradients as the devices hold them."""
+    """Function that makes whole gradients of those that the devices hold."""
 
 
 def make_step(
@@ -138,14 +138,14 @@ def added(count: int) -> dict[str, np.ndarray]:
     return {name: np.asarray(x).astype(np.float64) for name, x in total.items()}
 
 
-def say(how: str, found: dict[str, np.ndarray], exact: dict[str, np.ndarray], sums: str) -> None:
+def say(how: str, gradients: dict[str, np.ndarray], exact: dict[str, np.ndarray], sums: str) -> None:
     """Print a row."""
     errors = [
-        np.linalg.norm(found[name] - ref) / np.linalg.norm(ref)
+        np.linalg.norm(gradients[name] - ref) / np.linalg.norm(ref)
         for name, ref in exact.items()
         if not name.endswith("qkv.bias")  # that of the keys is noise
     ]
-    error = np.sqrt(sum(np.sum((found[name] - ref) ** 2) for name, ref in exact.items()))
+    error = np.sqrt(sum(np.sum((gradients[name] - ref) ** 2) for name, ref in exact.items()))
     size = np.sqrt(sum(np.sum(ref**2) for ref in exact.values()))
     print(f"{how} {np.median(errors):8.2e} {error / size:9.2e}  {sums}", flush=True)
 

@@ -40,7 +40,7 @@ _INSTRUCTION = re.compile(
 
 
 class Kind(NamedTuple):
-    """What operations of one row have in common."""
+    """Properties that the operations of one row share."""
 
     operation: str
     shape: str
@@ -49,14 +49,14 @@ class Kind(NamedTuple):
 
 
 class Whole(NamedTuple):
-    """What a step takes as a whole: medians, without the profiler."""
+    """The cost of a whole step: medians, without the profiler."""
 
     wall: float
     """Milliseconds."""
     cpu: float
     """Milliseconds of all cores."""
     switches: float
-    """How often a thread waited and gave its core away."""
+    """Number of times a thread waited and gave its core away."""
 
 
 def profile(name: str, batch_size: int, steps: int) -> tuple[Whole, dict[str, float], dict[str, Kind]]:
@@ -95,18 +95,18 @@ def _now() -> Whole:
 
 def fastest(recorded: Any) -> dict[str, float]:
     """Milliseconds of the fastest run of each operation."""
-    found: dict[str, float] = {}
+    times: dict[str, float] = {}
     for plane in recorded.planes:
         for line in plane.lines:
             for event in line.events:
                 name = dict(event.stats).get("hlo_op")
                 if name is not None and not event.name.startswith("end: "):
-                    found[name] = min(found.get(name, float("inf")), event.duration_ns / 1e6)
-    return found
+                    times[name] = min(times.get(name, float("inf")), event.duration_ns / 1e6)
+    return times
 
 
 def kinds(text: str) -> dict[str, Kind]:
-    """What each operation of a compiled program is."""
+    """Return the kind of each operation of a compiled program."""
 
     def kind(name: str, shape: str, operation: str, rest: str) -> Kind:
         said = [

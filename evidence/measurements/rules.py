@@ -48,7 +48,7 @@ def abstract_arguments(cfg: ViTConfig, sharding: Any = None) -> tuple[Any, Any]:
 
 
 def on_tpu(cfg: ViTConfig) -> dict[str, int]:
-    """What the step consists of for one chip, compiled."""
+    """Count the operations of the step compiled for one chip."""
     chip = SingleDeviceSharding(get_topology("v5e:2x4").devices[0])
     step = jax.jit(make_train_step(cfg, RECIPE, 10), donate_argnums=0)
     compiled = step.lower(*abstract_arguments(cfg, chip)).compile()
@@ -58,12 +58,12 @@ def on_tpu(cfg: ViTConfig) -> dict[str, int]:
 
 
 def on_cuda(cfg: ViTConfig) -> dict[str, int]:
-    """What the step consists of before a compiler for CUDA sees it."""
+    """Count the operations of the step before a compiler for CUDA sees it."""
     step = jax.jit(make_train_step(cfg, RECIPE, 10))
     text = step.trace(*abstract_arguments(cfg)).lower(lowering_platforms=("cuda",)).as_text()
-    found = Counter(re.findall(r"stablehlo\.(\w+)", text))
+    counter = Counter(re.findall(r"stablehlo\.(\w+)", text))
     names = ("dot_general", "transpose", "convert", "reduce", "exponential", "custom_call")
-    return {"operations": found.total()} | {name: found[name] for name in names}
+    return {"operations": counter.total()} | {name: counter[name] for name in names}
 
 
 def main() -> None:
@@ -79,8 +79,8 @@ def main() -> None:
         for name, (pool, context) in VARIANTS.items():
             cfg = preset("vit_base_patch16_224").replace(depth=options.depth, pool=pool)
             with context():
-                found = count(cfg)
-            said = ", ".join(f"{value:,} {kind}" for kind, value in found.items())
+                counts = count(cfg)
+            said = ", ".join(f"{value:,} {kind}" for kind, value in counts.items())
             print(f"  {name}: {said}", flush=True)
 
 

@@ -52,7 +52,7 @@ def main() -> None:
     options = parser.parse_args()
     rng = np.random.default_rng(0)
     state = {f"w{i}": rng.standard_normal((1024, 1024), np.float32) for i in range(options.mib // 4)}
-    found: dict[str, list[dict[str, float]]] = {"with": [], "without": []}
+    times: dict[str, list[dict[str, float]]] = {"with": [], "without": []}
     folder = Path(tempfile.mkdtemp(dir=options.folder))
     try:
         for turn in range(options.rounds + 1):
@@ -62,14 +62,14 @@ def main() -> None:
                     took = save(folder / f"{how}{turn}", 1, state)
                 shutil.rmtree(folder / f"{how}{turn}")
                 if turn:  # the first warms up
-                    found[how].append(took)
+                    times[how].append(took)
     finally:
         shutil.rmtree(folder)
     print(f"{options.mib} MiB, medians of {options.rounds}, in turns")
-    for what in found["with"][0]:
-        ours, theirs = (statistics.median(each[what] for each in found[how]) for how in found)
+    for what in times["with"][0]:
+        ours, theirs = (statistics.median(each[what] for each in times[how]) for how in times)
         ratio = statistics.median(
-            a[what] / b[what] - 1 for a, b in zip(found["with"], found["without"], strict=True)
+            a[what] / b[what] - 1 for a, b in zip(times["with"], times["without"], strict=True)
         )
         print(f"{what:<16} {ours:.2f} s, without digests {theirs:.2f} s; pair by pair {ratio:+.1%}")
     alone = []
@@ -79,7 +79,7 @@ def main() -> None:
             digest(array)
         alone.append(time.process_time() - worked)
     seconds = statistics.median(alone)
-    saving = statistics.median(each["all on the disk"] for each in found["without"])
+    saving = statistics.median(each["all on the disk"] for each in times["without"])
     print(f"digests alone    {seconds:.3f} s of CPU time on one core, {seconds / saving:.1%} of saving")
 
 

@@ -109,11 +109,11 @@ def main() -> None:
         for depth in options.depths:
             given = json.dumps([options.topology, depth, scan, options.remat, dtype])
             command = [sys.executable, "-m", "evidence.measurements.scan", "--one", given]
-            found = json.loads(subprocess.check_output(command, env=environment))
-            seconds.append(found["cpu"])
+            result = json.loads(subprocess.check_output(command, env=environment))
+            seconds.append(result["cpu"])
             print(
                 f"{options.topology}  {dtype}  scan {scan:3}  remat {options.remat}  {depth} blocks:"
-                f" {found['cpu']:5.1f} s CPU, temporaries {found['temporaries']:,.0f} MiB",
+                f" {result['cpu']:5.1f} s CPU, temporaries {result['temporaries']:,.0f} MiB",
                 flush=True,
             )
         print(

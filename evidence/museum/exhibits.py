@@ -49,12 +49,12 @@ class Exhibit:
                 for word in words - set(used)
                 if getattr(own := getattr(room, word, None), "__module__", "") == self.make.__module__
             }
-        found = set()
+        wrong = set()
         for each in used.values():
             source, first = inspect.getsourcelines(each)
             file = inspect.getsourcefile(each) or ""
-            found |= {(file, first + i) for i, text in enumerate(source) if "# wrong" in text}
-        return frozenset(found)
+            wrong |= {(file, first + i) for i, text in enumerate(source) if "# wrong" in text}
+        return frozenset(wrong)
 
 
 EXHIBITS: dict[str, Exhibit] = {}

@@ -31,8 +31,8 @@ def exhibits() -> dict[str, Exhibit]:
 
 
 @dataclass(frozen=True)
-class Judged:
-    """What was said of an exhibit."""
+class ExhibitResult:
+    """The verdict on an exhibit."""
 
     exhibit: Exhibit
     caught: bool
@@ -52,12 +52,12 @@ class Judged:
         return bool(self.said) and not self.wrong
 
 
-def judge(exhibit: Exhibit) -> tuple[Judged, Comparison]:
+def judge(exhibit: Exhibit) -> tuple[ExhibitResult, Comparison]:
     """Compare the right side of an exhibit with the wrong one."""
     right, wrong = exhibit.make()
-    found = compare(right, wrong, gradients=exhibit.gradients)
-    lines = {(line.file, line.line) for place in found.places for line in place.b.lines}
-    names = (p.cause or ("parameter" if p.kind == "parameter" else "") for p in found.places)
+    comparison = compare(right, wrong, gradients=exhibit.gradients)
+    lines = {(line.file, line.line) for place in comparison.places for line in place.b.lines}
+    names = (p.cause or ("parameter" if p.kind == "parameter" else "") for p in comparison.places)
     said = tuple(dict.fromkeys(name for name in names if name))
-    caught = found.verdict == "DIFFERENT"
-    return Judged(exhibit, caught, bool(lines & exhibit.lines), said), found
+    caught = comparison.verdict == "DIFFERENT"
+    return ExhibitResult(exhibit, caught, bool(lines & exhibit.lines), said), comparison

@@ -15,7 +15,7 @@ def qkv():
 
 
 def angles(xp):
-    """Of every token and pair, (N, d / 2)."""
+    """Compute the angles of every token and pair, (N, d / 2)."""
     return xp.arange(N)[:, None] * 100.0 ** -(2 * xp.arange(d // 2) / d)
 
 

@@ -60,14 +60,14 @@ def main() -> int:
 
     from evidence.mutants.changes import mutants
     from evidence.mutants.judging import Outcome, outcome
-    from evidence.mutants.kept import Kept
+    from evidence.mutants.saved import Outcomes
     from evidence.mutants.subjects import MODELS
     from parity.porting.verification.peers import import_timm
     from parity.verifier.programs.sides import record
 
     torch.set_num_threads(1)  # the models are small
     import_timm()  # before transformers looks for torchvision
-    kept = Kept(options.kept, afresh=options.afresh, again=options.again)
+    saved = Outcomes(options.kept, afresh=options.afresh, again=options.again)
     until = time.monotonic() + 60 * options.minutes
     outcomes: list[Outcome] = []
     for name in options.models or MODELS:
@@ -79,10 +79,10 @@ def main() -> int:
         for mutant in choices:
             if tried >= options.count:
                 break
-            each = kept.get(name, mutant.key)
+            each = saved.get(name, mutant.key)
             if each is None and time.monotonic() < until:
                 judge = partial(outcome, name, model, inputs, original, mutant)
-                each = kept.outcome(name, mutant.key, judge)
+                each = saved.outcome(name, mutant.key, judge)
             if each is None:
                 continue
             outcomes.append(each)
@@ -92,7 +92,7 @@ def main() -> int:
         print(row(name, [each for each in outcomes if each.model == name]), flush=True)
     print("\n".join(table("model", outcomes)))
     if options.write is not None:
-        options.write.write_text("\n".join(page(outcomes, kept.engine)) + "\n")
+        options.write.write_text("\n".join(page(outcomes, saved.engine)) + "\n")
     total = [each for each in outcomes if each.state == "tried"]
     good = all(each.caught and not each.doubtful for each in total)
     return 0 if good and sum(each.placed for each in total) >= 0.95 * len(total) else 1

@@ -27,7 +27,7 @@ FUNCTIONS = {"cos": "sin", "sin": "cos", "mean": "sum", "sum": "mean", "max": "m
              "tril": "triu", "logsumexp": "max"}  # fmt: skip
 HELD = ("eps", "variance_epsilon", "scaling", "scale", "num_heads", "stride", "padding", "dilation",
         "kernel_size", "approximate", "is_causal", "shift_size", "count_include_pad")  # fmt: skip
-"""What modules hold besides parameters and what changes their function."""
+"""Attributes of modules, besides parameters, that change their function."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Mutant:
     """Module and line, or the path of a module."""
     what: str
     lines: Lines
-    """Where it is found if any of these is printed."""
+    """Lines of which one has to be printed for the change to count as placed."""
     apply: Callable[[Any], Any]
-    """From a model to the model with the change."""
+    """Function from a model to the model with the change."""
     key: str
     """Unique among the mutants of a model."""
 
@@ -242,8 +242,10 @@ def _lines_of_module(module: Any, name: str, path: str, program: Program) -> Lin
         file = str(inspect.getsourcefile(type(module)))
         with open(file, encoding="utf-8") as stream:
             tree = ast.parse(stream.read())
-        found = [c for c in tree.body if isinstance(c, ast.ClassDef) and c.name == type(module).__name__]
-        methods = [f for c in found for f in c.body if isinstance(f, ast.FunctionDef)]
+        classes = [
+            c for c in tree.body if isinstance(c, ast.ClassDef) and c.name == type(module).__name__
+        ]
+        methods = [f for c in classes for f in c.body if isinstance(f, ast.FunctionDef)]
         inside = [f for f in methods if f.name not in ("__init__", "extra_repr")]
         given = [f for f in tree.body if isinstance(f, ast.FunctionDef) and name in _parameters(f)]
         return frozenset(

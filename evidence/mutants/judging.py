@@ -52,7 +52,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one mutant."""
+    """The fate of one mutant."""
 
     model: str
     kind: str
@@ -63,18 +63,18 @@ class Outcome:
     """tried; or no mutant: unable (it cannot run), unchanged, small (its outputs change by less than
     `SMALL`), type (something is computed in another number type, which is not compared)."""
     change: float = 0.0
-    """Of the outputs, relative in the norm."""
+    """Distance of the outputs, relative in the norm."""
     caught: bool = False
     placed: bool = False
     first: bool = False
-    """With the first line that is printed."""
+    """Whether the first printed line places it."""
     named: tuple[str, ...] = ()
     doubtful: tuple[str, ...] = ()
     said: tuple[str, ...] = ()
     """Lines, then what is printed of the first place."""
     seconds: float = 0.0
     engine: str = ""
-    """Which version of the search judged it."""
+    """Version of the search that judged it."""
 
     @property
     def is_missed(self) -> bool:
@@ -96,26 +96,26 @@ def outcome(name: str, model: Any, inputs: Any, original: Program, mutant: Mutan
         program = record((changed, inputs), "B")
     except Exception:  # a mutant that cannot run is no mutant
         return Outcome(*about, "unable")
-    found = compare_programs(original, program)
-    if found.verdict == "EQUAL" and (change <= SMALL or "dtype=torch.float" in mutant.what):
+    comparison = compare_programs(original, program)
+    if comparison.verdict == "EQUAL" and (change <= SMALL or "dtype=torch.float" in mutant.what):
         return Outcome(*about, "small" if change <= SMALL else "type", change)
     seconds = time.process_time() - started
-    return judged(Outcome(*about, "tried", change, seconds=seconds), found, mutant)
+    return judged(Outcome(*about, "tried", change, seconds=seconds), comparison, mutant)
 
 
-def judged(tried: Outcome, found: Comparison, mutant: Mutant) -> Outcome:
-    """The outcome with what was found."""
+def judged(tried: Outcome, comparison: Comparison, mutant: Mutant) -> Outcome:
+    """The outcome, completed by the comparison."""
     from dataclasses import replace
 
-    lines = [line for place in found.places for line in place.b.lines]
+    lines = [line for place in comparison.places for line in place.b.lines]
     if mutant.is_omission:  # what is missing stands on A's line
-        lines += [line for place in found.places for line in place.a.lines]
+        lines += [line for place in comparison.places for line in place.a.lines]
     marks = [(line.file, line.line) in mutant.lines for line in lines]
-    named = {place.cause for place in found.places} - {""}
-    text = found.to_text().partition("\n1. ")[2].partition("\n2. ")[0]
+    named = {place.cause for place in comparison.places} - {""}
+    text = comparison.to_text().partition("\n1. ")[2].partition("\n2. ")[0]
     return replace(
         tried,
-        caught=found.verdict == "DIFFERENT",
+        caught=comparison.verdict == "DIFFERENT",
         placed=any(marks),
         first=marks[:1] == [True],
         named=tuple(sorted(named)),
@@ -129,8 +129,8 @@ def outputs_of(model: Any, inputs: Any) -> list[np.ndarray]:
     if isinstance(model, torch.nn.Module):
         double = copy.deepcopy(model).double()
         with torch.no_grad():
-            found = double(**{name: _double(each) for name, each in inputs.items()})
-        return [each.numpy() for each in _tensors(found)]
+            output = double(**{name: _double(each) for name, each in inputs.items()})
+        return [each.numpy() for each in _tensors(output)]
     import jax
 
     with jax.enable_x64(True):

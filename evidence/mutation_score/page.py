@@ -66,14 +66,14 @@ def summary(results: Sequence[Result], pairs: Sequence[Clean]) -> str:
 
 def table(results: Sequence[Result]) -> Table:
     """One row for each fault."""
-    found = Table("fault", "cause", *COLUMNS)
+    rows = Table("fault", "cause", *COLUMNS)
     for name, row in _rows(results).items():
-        found.add_row(name, *row)
-    return found
+        rows.add_row(name, *row)
+    return rows
 
 
 def _rows(results: Sequence[Result]) -> dict[str, list[str]]:
-    """For each fault its cause, and what was made of it by twin and scope."""
+    """Return for each fault its cause, and its results by twin and scope."""
     rows: dict[str, list[str]] = {}
     for each in results:
         cause = "cannot be seen" if each.unseen else each.expected or "none"

@@ -30,19 +30,19 @@ CLEAN = (
     STEPS, "plain", "per_head", "linear_hwc", "registers", "mean_post_norm", "rope_axial",
     "rel_pos_bias", "grouped", "differential", "parallel", "swiglu_packed", "map", "distilled",
 )  # fmt: skip
-"""Of these, pairs without a fault must raise nothing: training, and schemas."""
+"""Training and schemas whose pairs without a fault must raise nothing."""
 TYPES: dict[str, tuple[str, ...]] = {
     "tanh_gelu_in_float32": ("float32",),
     "fast_variance": ("float64", "float32"),
 }
-"""In which types a fault is scored, where that is not float64 alone."""
+"""Types in which a fault is scored, where that is not float64 alone."""
 OFFSETS = {("fast_variance", "float64"): 1000.0, ("fast_variance", "float32"): 1000.0}
-"""What is added to the positions: a variance by one pass is wrong where means are large."""
+"""Offset of the positions: a variance by one pass is wrong where means are large."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What was made of one fault in one twin."""
+    """The result of one fault in one twin."""
 
     name: str
     twin: TwinName
@@ -52,7 +52,7 @@ class Result:
     """The cause to be named, or several, joined by `` or ``; None if none is to be."""
     caught: bool
     place: str
-    """Where the first difference was said to be: a module, or the stage of a training step."""
+    """The named place of the first difference: a module, or the stage of a training step."""
     located: bool
     """Whether that is right."""
     named: str | None
@@ -83,7 +83,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Clean:
-    """What was made of a pair without a fault."""
+    """The result of a pair without a fault."""
 
     name: str
     dtype: str
@@ -115,18 +115,18 @@ def _model_result(fault: Fault, twin: TwinName, block: int | None, dtype: str) -
     with inject(f"{fault.name}@{twin}" + ("" if block is None else f":{block}"), cfg):
         sides = side(_other(twin), *model), side(twin, *model)
         in_type = None if dtype == "float64" else dtype
-        found = compare(*sides, names=("right", "wrong"), dtype=in_type)
-    narrowed = found.forward.types  # is no difference of functions, and is said with its line
-    named = [place for place in found.places if place.cause or place.kind in ("parameter", "input")]
-    part = found.backward if fault.stage == "backward" and found.backward else found.forward
-    places = part.places or found.places
+        diff = compare(*sides, names=("right", "wrong"), dtype=in_type)
+    narrowed = diff.forward.types  # is no difference of functions, and is said with its line
+    named = [place for place in diff.places if place.cause or place.kind in ("parameter", "input")]
+    part = diff.backward if fault.stage == "backward" and diff.backward else diff.forward
+    places = part.places or diff.places
     wanted = fault.located(block, cfg.depth)
     return Result(
         fault.name,
         twin,
         "model" if not fault.in_block else "all blocks" if block is None else "one block",
         fault.cause,
-        found.verdict == "DIFFERENT" or bool(narrowed),
+        diff.verdict == "DIFFERENT" or bool(narrowed),
         ", ".join(dict.fromkeys(each.b.module for each in places)),
         any(_is_located(each, wanted) for each in places) or (not places and bool(narrowed)),
         named[0].rule if named else "number-type" if narrowed else None,
@@ -198,8 +198,8 @@ def clean_results(quick: bool, names: Collection[str]) -> Iterator[Clean]:
         cfg = variant(name).replace(depth=2) if name != "grouped" else variant(name)
         for dtype in types[turn % 2 :][:1] if quick else types:
             sides = (side(twin, cfg, dtype, cfg.image_size) for twin in ("torch", "jax"))
-            found = compare(*sides, dtype=None if dtype == "float64" else dtype)
-            yield Clean(name, dtype, None if found.equal and not found.no_backward else found.to_text())
+            diff = compare(*sides, dtype=None if dtype == "float64" else dtype)
+            yield Clean(name, dtype, None if diff.equal and not diff.no_backward else diff.to_text())
     for dtype in () if STEPS not in names else types[:1] if quick else types:
         recipe = fault_steps.RECIPE.replace(dtype=dtype)
         difference = compare_sides(trained("torch", recipe), trained("jax", recipe))

@@ -31,12 +31,12 @@ class Draws:
 @contextmanager
 def numpy_draws(rng: np.random.Generator) -> Iterator[None]:
     """Make the global functions of numpy that timm's Mixup uses draw from `rng`."""
-    told = {
+    functions = {
         "rand": lambda *size: rng.random(*size),
         "beta": lambda a, b, size=None: rng.beta(a, b, size),
         "randint": lambda low, high, size=None: rng.integers(low, high),
     }
-    with mock.patch.multiple(np.random, **told):
+    with mock.patch.multiple(np.random, **functions):
         yield
 
 

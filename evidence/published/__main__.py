@@ -80,17 +80,17 @@ def _ways(source: Checkpoint, folder: Path, *, run: bool) -> Iterator[Way]:
         yield ran(source, target, folder, runs) if run else compared(source, target, folder)
 
 
-def kept(path: Path | None) -> dict[str, Line]:
+def saved_lines(path: Path | None) -> dict[str, Line]:
     """The rows of a call that was stopped, by name; what it was writing then is left out."""
-    found = {}
+    lines = {}
     for text in path.read_text(encoding="utf-8").splitlines() if path and path.is_file() else []:
         try:
             row = json.loads(text)
         except json.JSONDecodeError:
             continue
         ways = tuple(Way(*way)._replace(unrun=tuple(way[-1])) for way in row["ways"])
-        found[row["name"]] = Line(**{**row, "ways": ways})
-    return found
+        lines[row["name"]] = Line(**{**row, "ways": ways})
+    return lines
 
 
 def keep(path: Path | None, line: Line) -> None:
@@ -121,7 +121,7 @@ def main() -> int:
     run = _whose_turn_it_is() if arguments.one else [] if arguments.shapes else None
     share += [name for name in run or () if name not in share]
     names = [name for name in share if arguments.only in name]
-    lines = kept(arguments.kept)
+    lines = saved_lines(arguments.kept)
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         missing = [name for name in names if name not in lines]

@@ -19,9 +19,9 @@ class Published:
     library: Literal["transformers", "timm", "torchvision", "open_clip", "file"]
     size: str
     architecture: str = ""
-    """Of timm, torchvision or OpenCLIP; of a bare file timm's, whose names it has."""
+    """Name in timm, torchvision or OpenCLIP; for a bare file that of timm, whose names it has."""
     model_args: dict[str, Any] | None = None
-    """Of timm's config.json; None of a tag, for which timm itself has one."""
+    """Arguments in timm's config.json; None for a tag, for which timm itself has one."""
     code: dict[str, str] = field(default_factory=dict)
     """Arguments of timm's that its page gives in code, as no JSON can say them."""
     kind: str = ""
@@ -31,15 +31,15 @@ class Published:
     host: bool = False
     """Whether it is a larger model; what is put back is its tower alone."""
     arguments: dict[str, Any] = field(default_factory=dict)
-    """Of torchvision's function."""
+    """Arguments of torchvision's function."""
     given: dict[str, Any] = field(default_factory=dict)
-    """What no file says and the user has to."""
+    """Fields that no file says and the user has to."""
     override: dict[str, Any] = field(default_factory=dict)
-    """What its page says against its config.json."""
+    """Statements of its page against its config.json."""
     part: str = ""
-    """Which model is taken of a file that has several."""
+    """The model that is taken from a file that has several."""
     wrapper: str = ""
-    """What the names in a bare file begin with."""
+    """Prefix of the names in a bare file."""
     decoder: dict[str, int] = field(default_factory=dict)
     """The decoder beside the encoder of a masked autoencoder."""
     changes: dict[str, list[int]] = field(default_factory=dict)
@@ -54,12 +54,12 @@ class Published:
 def published() -> dict[str, Published]:
     """Every checkpoint, by name."""
     here = Path(__file__).parent
-    found = [
+    every = [
         *(_of_transformers(*each) for each in _read(here / "transformers.toml")),
         *(Published(name, "timm", **facts) for name, facts in _read(here / "timm.toml")),
         *(Published(name, **facts) for name, facts in _read(here / "others.toml")),
     ]
-    return {each.name: each for each in found}
+    return {each.name: each for each in every}
 
 
 def _read(path: Path) -> list[tuple[str, dict[str, Any]]]:

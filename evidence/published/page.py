@@ -17,7 +17,7 @@ WORDS = {"=": "", "~": "rewritten: ", "-": "refused: ", "!": "DIFFERENT: "}
 
 
 class Line(NamedTuple):
-    """What became of one checkpoint."""
+    """The results of one checkpoint."""
 
     name: str
     library: str
@@ -90,7 +90,7 @@ def markdown(lines: Sequence[Line]) -> str:
 
 
 def _unheld(lines: Sequence[Line]) -> str:
-    """How often a library had no model to hold what was written against, in words."""
+    """Say how often a library had no model to hold what was written against."""
     number = sum(bool(way.unrun) for line in lines for way in line.ways)
     if not number:
         return "In every one of these ways the libraries of both ends had a model of it."
@@ -103,18 +103,18 @@ def _is_installed(one: Published) -> bool:
 
 
 def _left(lines: Sequence[Line]) -> set[str]:
-    """Those of sizes S and B that were not run."""
+    """Return the checkpoints of sizes S and B that were not run."""
     full = {name for name, one in published().items() if one.full}
     return full - {line.name for line in lines if line.run}
 
 
 def _flags(lines: Sequence[Line]) -> str:
-    """How the call said that it is not to run what others before it did not."""
+    """Return the flags of a call that does not run what others before it did not."""
     return "--kept build/published.jsonl --shapes " if _left(lines) else ""
 
 
 def _which(lines: Sequence[Line]) -> str:
-    """Which were run, in words."""
+    """Say which checkpoints were run."""
     full = [name for name, one in published().items() if one.full]
     left = _left(lines)
     every = "all of sizes S and B that are models by themselves,"

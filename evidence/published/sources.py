@@ -16,7 +16,7 @@ from parity.porting.verification.peers import import_timm
 from tests.support.unread import unread
 
 SPREAD = 0.05
-"""Of the values that are drawn; gains are one and that."""
+"""Deviation of drawn values; gains are one and that."""
 
 
 def names_and_shapes(one: Published, folder: Path) -> Opened:
@@ -54,7 +54,7 @@ def _write(folder: Path, sidecars: dict[str, Any]) -> None:
 
 
 Parts = tuple[Callable[[], Any], Callable[[Any], dict[str, Any]], dict[str, Any]]
-"""What makes the model, what names its tensors as in files, and the config files beside them."""
+"""Functions that make the model and name its tensors as in files, and the config files beside them."""
 
 
 def _parts(one: Published) -> Parts:
@@ -108,7 +108,7 @@ def _timm(one: Published) -> Parts:
 
 
 def _hub_config(timm: Any, model: Any, one: Published) -> dict[str, Any]:
-    """What timm itself writes beside the weights of a model that it pushes to the Hub."""
+    """Return the config file that timm itself writes beside the weights of a model that it pushes."""
     import tempfile
 
     with tempfile.TemporaryDirectory() as place:

@@ -27,18 +27,18 @@ class Way(NamedTuple):
     symbol: str
     """``=`` equal, ``~`` equal after a rewriting, ``-`` refused, ``!`` different."""
     said: str = ""
-    """What was rewritten, why it was refused, or in what it differs."""
+    """The rewrite, the reason of a refusal, or the difference."""
     back: str = ""
     """The same symbols, of the way back to the source's dialect."""
     back_said: str = ""
     error: float | None = None
     """The largest relative error of logits or of the pooled vector, of those that were run."""
     unrun: tuple[str, ...] = ()
-    """Which libraries of both ends had no model of it, and why; one that failed is a difference."""
+    """Libraries of both ends that had no model of it, and why; one that failed is a difference."""
 
 
 def compared(source: Checkpoint, target: str, folder: Path) -> Way:
-    """By names and shapes: what would be written, read with and without this project's header."""
+    """Compare by names and shapes: what would be written, read with and without the project's header."""
     try:
         there = plan(source, target)
     except ConfigError as error:
@@ -64,7 +64,7 @@ def compared(source: Checkpoint, target: str, folder: Path) -> Way:
 
 
 def ran(source: Checkpoint, target: str, folder: Path, runs: Runs) -> Way:
-    """By running it: the source, what was written, and what was written of that."""
+    """Compare by running: the source, what was written, and what was written of that."""
     try:
         there = convert_verified(source, to=target, out=folder / target, runs=runs)
     except ConfigError as error:
@@ -92,13 +92,13 @@ def ran(source: Checkpoint, target: str, folder: Path, runs: Runs) -> Way:
 
 
 def reason(error: Exception, folder: Path) -> str:
-    """What a refusal says, without the path that it may begin with."""
+    """Return a refusal's message without the path that it may begin with."""
     path, _, said = str(error).replace(f"{folder}/", "").partition(": ")
     return f"{path}: {said}" if " " in path and said else said or path
 
 
 def _reread(there, folder: Path, unrun: list[str]) -> Checkpoint:
-    """What would be written, read as a reader would; and against the library's own class.
+    """Read what would be written as a reader would, and against the library's own class.
 
     Args:
         unrun: is told why where the library has none.
@@ -124,33 +124,35 @@ def _reread(there, folder: Path, unrun: list[str]) -> Checkpoint:
 
 def judged(done: Verified) -> tuple[str, float, tuple[str, ...], str]:
     """The symbol, the largest error, which libraries had no model, and what differs."""
-    found = done.verification
-    errors = [row.error for row in found.rows if row.error is not None]
+    verification = done.verification
+    errors = [row.error for row in verification.rows if row.error is not None]
     symbol = "~" if done.converted.target.state.said else "="
     own = f" reads {OWN}"
-    unrun = tuple(s for s in found.not_run if not s.startswith("pixels: ") and not s.endswith(own))
+    unrun = tuple(
+        s for s in verification.not_run if not s.startswith("pixels: ") and not s.endswith(own)
+    )
     failed = [said for said in unrun if " failed with " in said or " the twins (" in said]
-    problem = "; ".join([found.problem] * (not found.passed) + failed)
+    problem = "; ".join([verification.problem] * (not verification.passed) + failed)
     return "!" if problem else symbol, max(errors, default=0.0), unrun, problem
 
 
 def _lost(source: Checkpoint, shapes: dict[str, tuple[int, ...]]) -> str:
-    """In which tensors the way back differs from the source's own, three at most."""
+    """Return the tensors in which the way back differs from the source, three at most."""
     body = source.dialect.body
     own = {name.removeprefix(body): each.shape for name, each in source.tensors.items()}
-    found = {name.removeprefix(body): shape for name, shape in shapes.items()}
-    wrong = [name for name in own if name in found and found[name] != own[name]]
-    wrong += [name for name in own if name not in found]
+    back = {name.removeprefix(body): shape for name, shape in shapes.items()}
+    wrong = [name for name in own if name in back and back[name] != own[name]]
+    wrong += [name for name in own if name not in back]
     return ", ".join(wrong[:3])
 
 
 def _other_bits(source: Checkpoint, back: Checkpoint) -> str:
     """Which tensors came back with other bits, three at most; a name without its body, as above."""
     body = source.dialect.body
-    found = {name.removeprefix(body): each for name, each in back.tensors.items()}
+    tensors = {name.removeprefix(body): each for name, each in back.tensors.items()}
     wrong = [
         name
         for name, each in source.tensors.items()
-        if not np.array_equal(each.load(), found[name.removeprefix(body)].load(), equal_nan=True)
+        if not np.array_equal(each.load(), tensors[name.removeprefix(body)].load(), equal_nan=True)
     ]
     return ", ".join(wrong[:3])

@@ -58,7 +58,7 @@ FIRST = """of the 95
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was said of a pair."""
+    """The verdict on a pair."""
 
     pair: dict[str, Any]
     verdict: str
@@ -95,7 +95,7 @@ def compared(pair: dict[str, Any], limit: int) -> Outcome:
     started = time.perf_counter()
     signal.alarm(limit)
     try:
-        found = parity.diff(a, b, gradients=pair["kind"].endswith("step"))
+        comparison = parity.diff(a, b, gradients=pair["kind"].endswith("step"))
     except SlowError:
         return Outcome(pair, f"not ended in {limit} s")
     except Exception as error:
@@ -103,13 +103,13 @@ def compared(pair: dict[str, Any], limit: int) -> Outcome:
         return Outcome(pair, f"{type(error).__name__}: {said[:100]}")
     finally:
         signal.alarm(0)
-    assert isinstance(found, Compared)
-    shown = {(Path(line.file).name, line.line) for place in found.places for line in place.b.lines}
+    assert isinstance(comparison, Compared)
+    shown = {(Path(line.file).name, line.line) for place in comparison.places for line in place.b.lines}
     marked = {(f, int(n)) for f, _, n in (each.partition(":") for each in pair.get("wrong_lines", ()))}
     near = any(f == g and abs(i - j) <= NEAR for f, i in shown for g, j in marked)
     place = "yes" if shown & marked else "near" if near else "no"
-    names = tuple(dict.fromkeys(each.cause for each in found.places if each.cause))
-    return Outcome(pair, found.verdict, place, names, time.perf_counter() - started)
+    names = tuple(dict.fromkeys(each.cause for each in comparison.places if each.cause))
+    return Outcome(pair, comparison.verdict, place, names, time.perf_counter() - started)
 
 
 def scores(outcomes: list[Outcome]) -> list[str]:
@@ -180,15 +180,15 @@ def main() -> int:
     chosen = parse(options.share).of(chosen) if options.share else chosen
     outcomes = []
     file: Path | None = options.kept
-    kept: dict[str, Any] = {}
+    saved: dict[str, Any] = {}
     if file is not None and file.is_file():
-        kept = {each["id"]: each for each in map(json.loads, file.read_text().splitlines())}
+        saved = {each["id"]: each for each in map(json.loads, file.read_text().splitlines())}
     for name in chosen:
-        if name in kept:
-            each = Outcome(pairs[name], **kept[name]["said"])
+        if name in saved:
+            each = Outcome(pairs[name], **saved[name]["said"])
         else:
             each = compared(pairs[name], options.seconds)
-        if file is not None and name not in kept:
+        if file is not None and name not in saved:
             with file.open("a") as stream:
                 said = {field: value for field, value in vars(each).items() if field != "pair"}
                 stream.write(json.dumps({"id": name, "said": said}) + "\n")

@@ -52,7 +52,7 @@ def compare_patches(
     tokens = (batch.valid.shape[1] // cfg.pool_window**2,) if cfg.pool_window else ()
     pull = np.random.default_rng([seed, 3]).standard_normal((len(batch.valid), *tokens, cfg.num_logits))
     reference = _timm(model, batch, pull)
-    found = {"JAX": _jax(cfg, arrays, batch, pull), "PyTorch": _torch(cfg, arrays, batch, pull)}
+    by_twin = {"JAX": _jax(cfg, arrays, batch, pull), "PyTorch": _torch(cfg, arrays, batch, pull)}
     return {
         twin: {
             "logits of patches": relative_error(logits, reference[0]),
@@ -60,7 +60,7 @@ def compare_patches(
                 relative_error(gradients[name], each) for name, each in reference[1].items()
             ),
         }
-        for twin, (logits, gradients) in found.items()
+        for twin, (logits, gradients) in by_twin.items()
     }
 
 

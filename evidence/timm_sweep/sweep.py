@@ -73,13 +73,13 @@ def sweep(
         for name, module in every.items()
         if not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
     }
-    found = len(names)
+    count = len(names)
     if max_parameters is not None:
         smallest_first = sorted(names, key=_parameters)
         names = {name: names[name] for name in smallest_first if _parameters(name) <= max_parameters}
         if not names:
             raise ConfigError(
-                f"--max-parameters {max_parameters:g} leaves none of {found} architectures; the smallest"
+                f"--max-parameters {max_parameters:g} leaves none of {count} architectures; the smallest"
                 f" has {_parameters(smallest_first[0]):,}"
             )
     start, results = time.monotonic(), []
@@ -92,7 +92,7 @@ def sweep(
     size = (
         "shrunk" if max_parameters is None else f"at full size (up to {max_parameters:,.0f} parameters)"
     )
-    left_out = f", {found - len(names)} larger ones left out" if found > len(names) else ""
+    left_out = f", {count - len(names)} larger ones left out" if count > len(names) else ""
     say(
         f"{equal} of {len(results)} architectures of timm {timm.__version__} equal, {size}{left_out};"
         f" float64, seed {seed}, {time.monotonic() - start:.0f} s"

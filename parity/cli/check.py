@@ -128,15 +128,15 @@ def _check_against(arguments: Check) -> int:
     assert arguments.against is not None
     usual = {**vars(Check()), "against": arguments.against}
     if extra := [name for name, value in vars(arguments).items() if value != usual[name]]:
-        said = {"subject": " ".join(arguments.subject), "fields": "--set"}
-        given = ", ".join(said.get(name, "--" + name.replace("_", "-")) for name in extra)
+        words = {"subject": " ".join(arguments.subject), "fields": "--set"}
+        given = ", ".join(words.get(name, "--" + name.replace("_", "-")) for name in extra)
         raise ConfigError(f"{given}: --against repeats the check of its file; give nothing beside it")
-    kept = read_sealed(arguments.against)
-    report = run_again(kept, arguments.against)
+    saved = read_sealed(arguments.against)
+    report = run_again(saved, arguments.against)
     print_report(report)
-    for note in changed(kept, report):
+    for note in changed(saved, report):
         say(f"note: {note}")
-    reasons = [*broken(kept, report)]
+    reasons = [*broken(saved, report)]
     for reason in reasons:
         say(f"NOT VERIFIED: {arguments.against}: {reason}")
     if not reasons:
@@ -146,7 +146,7 @@ def _check_against(arguments: Check) -> int:
 
 def _asked(arguments: Check, subject: str) -> dict[str, Any]:
     """Return the arguments of the check of one subject."""
-    asked: dict[str, Any] = {
+    options: dict[str, Any] = {
         "dtypes": arguments.dtype,
         "precision": arguments.precision,
         "device": arguments.device,
@@ -156,8 +156,8 @@ def _asked(arguments: Check, subject: str) -> dict[str, Any]:
     }
     if not _is_file(subject):
         wrong = parse_fields([arguments.wrong], "--wrong") if arguments.wrong else None
-        asked |= {"token_offset": arguments.token_offset, "wrong": wrong}
-    return asked
+        options |= {"token_offset": arguments.token_offset, "wrong": wrong}
+    return options
 
 
 def _sealed(arguments: Check, report: Report) -> dict[str, Any]:
@@ -172,12 +172,12 @@ def _check(arguments: Check, subject: str) -> Report:
     from vit_config import preset
     from vit_config.waiting import Waiting
 
-    asked = _asked(arguments, subject)
+    options = _asked(arguments, subject)
     if not _is_file(subject):
         cfg = preset(subject).replace(**parse_fields(arguments.fields))
         with Waiting("drawing weights", pace=1.0) as waiting:
-            told = {"subject": " ".join((subject, *arguments.fields)), "told": waiting.now}
-            return check_config(cfg, **told, **asked)
+            name = " ".join((subject, *arguments.fields))
+            return check_config(cfg, subject=name, on_stage=waiting.now, **options)
     if arguments.token_offset or arguments.wrong or arguments.fields:
         flag = f"--wrong {arguments.wrong}" if arguments.wrong else "--token-offset"
         flag = f"--set {' '.join(arguments.fields)}" if arguments.fields else flag
@@ -186,7 +186,7 @@ def _check(arguments: Check, subject: str) -> Report:
             " checked as they are; leave it out"
         )
     with Waiting(f"reading {subject}", pace=1.0) as waiting:
-        return check_weights(subject, told=waiting.now, **asked)
+        return check_weights(subject, on_stage=waiting.now, **options)
 
 
 def _is_file(subject: str) -> bool:

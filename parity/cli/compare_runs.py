@@ -50,8 +50,8 @@ def main(argv: list[str], prog: str = "parity compare-runs") -> int:
     from vit_config.waiting import Waiting
 
     with Waiting("looking into both folders") as waiting:
-        found = compare_runs(arguments.a, arguments.b, arguments.step, told=waiting.now)
-    print_comparison(found, limit, screen(110))
+        comparison = compare_runs(arguments.a, arguments.b, arguments.step, on_stage=waiting.now)
+    print_comparison(comparison, limit, screen(110))
     if arguments.json is not None:
-        write_json(arguments.json, to_dict(found, limit))
-    return 1 if limit is not None and found.beyond(limit) else 0
+        write_json(arguments.json, to_dict(comparison, limit))
+    return 1 if limit is not None and comparison.beyond(limit) else 0

@@ -220,13 +220,13 @@ def _convert_file(arguments: ConvertFiles, source: Path, out: Path, console: Con
         def progress(count: int) -> None:
             nonlocal written
             written += count
-            waiting.reach(min(written / total, 1.0))
+            waiting.note_share(min(written / total, 1.0))
 
         options |= {"started": started, "progress": progress}
         if arguments.verify:
             from parity.porting.verification.verified import convert_verified
 
-            done = convert_verified(checkpoint, told=waiting.now, **options)
+            done = convert_verified(checkpoint, on_stage=waiting.now, **options)
             result = done.converted
         else:
             result = convert(checkpoint, **options)
@@ -247,8 +247,8 @@ def _convert_file(arguments: ConvertFiles, source: Path, out: Path, console: Con
     print_verification(done.verification, console)
     if done.verification.passed:
         return 0
-    said = f"not equal, so there is no {out}; what was written is {path}"
-    console.print(f"[red]{escape(said)}[/]", soft_wrap=True)
+    verdict = f"not equal, so there is no {out}; what was written is {path}"
+    console.print(f"[red]{escape(verdict)}[/]", soft_wrap=True)
     return 1
 
 

@@ -110,9 +110,9 @@ def main(argv: list[str], prog: str = "parity convert-run") -> int:
 def _read_own(arguments: ConvertRun) -> Run:
     from parity.runs.folder import read_run
 
-    said = f"the run in {arguments.source} says that itself"
-    _refuse(arguments, ("recipe", "data", "steps_per_epoch"), said)
-    _refuse(arguments.reading, tuple(each.name for each in fields(Reading)), said)
+    source = f"the run in {arguments.source} says that itself"
+    _refuse(arguments, ("recipe", "data", "steps_per_epoch"), source)
+    _refuse(arguments.reading, tuple(each.name for each in fields(Reading)), source)
     return read_run(arguments.source, arguments.step, cold=arguments.cold)
 
 

@@ -113,19 +113,19 @@ def main(argv: list[str], prog: str = "parity diff") -> int:
     recorded = arguments.recordings()
     if recorded is not None:
         return status(arguments.compare_recordings(*recorded))
-    found = _compare(arguments)
-    _print_remarks(found.remarks, {"A": arguments.a, "B": arguments.b})
-    say(*found.to_text().splitlines())
+    compared = _compare(arguments)
+    _print_remarks(compared.remarks, {"A": arguments.a, "B": arguments.b})
+    say(*compared.to_text().splitlines())
     if arguments.modules:
-        _show_modules(*found.module_rows())
+        _show_modules(*compared.module_rows())
     from parity.verifier.report.of_comparison import report_of
 
-    arguments.write(report_of(found))
+    arguments.write(report_of(compared))
     if arguments.repro is not None:
         from parity.cli.support.reproducing import reproduce
 
-        reproduce(found.places, arguments.repro, arguments.a, arguments.b)
-    return status(found.verdict)
+        reproduce(compared.places, arguments.repro, arguments.a, arguments.b)
+    return status(compared.verdict)
 
 
 def _compare(arguments: Diff) -> Compared:
@@ -149,7 +149,7 @@ def _compare(arguments: Diff) -> Compared:
             gradients=arguments.gradients,
             backward=not arguments.forward,
             dtype=arguments.dtype,
-            told=waiting.now,
+            on_stage=waiting.now,
         )
 
 
@@ -172,8 +172,8 @@ def _show_modules(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def _print_remarks(remarks: Sequence[str], names: Mapping[str, str]) -> None:
     """Print remarks with the user's names of the sides."""
     for remark in remarks:
-        side, _, said = remark.partition(": ")
-        complain(f"note: {names.get(side, side)}: {said}")
+        side, _, text = remark.partition(": ")
+        complain(f"note: {names.get(side, side)}: {text}")
 
 
 def _bisect(arguments: Any) -> int:
@@ -182,9 +182,9 @@ def _bisect(arguments: Any) -> int:
     from vit_config.waiting import Waiting
 
     with Waiting(f"computing operations of A in {arguments.bisect_precision}"):
-        found = bisect_precision(arguments.a, arguments.bisect_precision, bound=arguments.bound)
-    _print_remarks([f"A: {each}" for each in found.remarks], {"A": arguments.a})
-    say(*found.to_text().splitlines())
+        result = bisect_precision(arguments.a, arguments.bisect_precision, bound=arguments.bound)
+    _print_remarks([f"A: {each}" for each in result.remarks], {"A": arguments.a})
+    say(*result.to_text().splitlines())
     if arguments.json is not None:
-        write_json(arguments.json, found.to_dict())
-    return 0 if not found.held and found.possible else 1
+        write_json(arguments.json, result.to_dict())
+    return 0 if not result.held and result.possible else 1

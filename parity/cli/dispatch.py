@@ -122,31 +122,31 @@ def _in_one_line(main: Callable[[], int], prog: str) -> int:
     try:
         return main()
     except USER_ERRORS as error:
-        said = here(str(error))
+        message = here(str(error))
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package in ("", *OWN_PACKAGES):
             return _fault(error, prog)
         extra = "all,peers" if package == "timm" else "all"
-        said = f"needs the package {package}; pip install 'vit-parity[{extra}]'"
+        message = f"needs the package {package}; pip install 'vit-parity[{extra}]'"
     except ImportError as error:
         if not any(words in str(error) for words in NO_ROOM):
             return _fault(error, prog)
-        said = f"there is no memory left to load a library into ({error}); see `ulimit -v`"
+        message = f"there is no memory left to load a library into ({error}); see `ulimit -v`"
     except OSError as error:
         if isinstance(error, BrokenPipeError) and _is_unread():
             return UNREAD
         if error.strerror is None:
             return _fault(error, prog)
-        said = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+        message = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     except MemoryError:
-        said = "there is not enough memory for it here; take a smaller model or a machine with more"
+        message = "there is not enough memory for it here; take a smaller model or a machine with more"
     except KeyboardInterrupt:
         complain(f"{prog}: interrupted")
         return INTERRUPTED
     except Exception as error:
         return _fault(error, prog)
-    complain(f"{prog}: {one_line(said)}")
+    complain(f"{prog}: {one_line(message)}")
     return 2
 
 

@@ -83,20 +83,20 @@ def main(argv: list[str], prog: str = "parity eval") -> int:
             f"--plot {arguments.plot}: images with several labels have no confusion matrix; leave it out"
         )
     dataset.test.on_damage = arguments.damaged
-    found = evaluate(loaded, dataset, arguments.batch_size)
+    result = evaluate(loaded, dataset, arguments.batch_size)
     names = dataset.class_names or tuple(map(str, range(dataset.num_classes)))
     damaged = [str(error) for error in dataset.test.damaged.values()]
-    if isinstance(found, SeveralEvaluation):
-        _print_several(found, names, damaged)
+    if isinstance(result, SeveralEvaluation):
+        _print_several(result, names, damaged)
     else:
-        _print(found, names, damaged)
+        _print(result, names, damaged)
     if arguments.json:
-        content = {"source": arguments.source, "data": data, "classes": names, **found.to_dict()}
+        content = {"source": arguments.source, "data": data, "classes": names, **result.to_dict()}
         write_atomically(arguments.json, json.dumps(content, indent=1).encode())
-    if arguments.plot and not isinstance(found, SeveralEvaluation):
+    if arguments.plot and not isinstance(result, SeveralEvaluation):
         from vit_train.plots import confusion, save_png
 
-        save_png(confusion(found.confusion, names), arguments.plot)
+        save_png(confusion(result.confusion, names), arguments.plot)
     return 0
 
 
@@ -174,42 +174,42 @@ def _check_names(loaded: Loaded, dataset: ImageDataset) -> None:
     )
 
 
-def _print(found: Evaluation, names: tuple[str, ...], damaged: list[str]) -> None:
+def _print(result: Evaluation, names: tuple[str, ...], damaged: list[str]) -> None:
     import numpy as np
     from rich.table import Table
 
-    top = f"top 5 {found.top(5):.4f}, " if len(found.confusion) > 5 else ""
+    top = f"top 5 {result.top(5):.4f}, " if len(result.confusion) > 5 else ""
     summary = (
-        f"{len(found.labels)} images: accuracy {found.accuracy:.4f}, {top}loss {found.loss:.4f},"
-        f" calibration error {found.calibration_error:.4f}"
+        f"{len(result.labels)} images: accuracy {result.accuracy:.4f}, {top}loss {result.loss:.4f},"
+        f" calibration error {result.calibration_error:.4f}"
     )
     table = Table(title="classes, worst first", title_justify="left")
     for column in ("class", "images", "recall", "precision", "most often taken for"):
         table.add_column(column, justify="left" if column.startswith(("class", "most")) else "right")
-    for label in np.argsort(found.recall, kind="stable")[:SHOWN].tolist():
-        row = found.confusion[label].copy()
+    for label in np.argsort(result.recall, kind="stable")[:SHOWN].tolist():
+        row = result.confusion[label].copy()
         count, row[label] = int(row.sum()), 0
         other = f"{names[int(row.argmax())]} ({row.max()})" if row.any() else ""
-        numbers = (f"{found.recall[label]:.4f}", f"{found.precision[label]:.4f}")
+        numbers = (f"{result.recall[label]:.4f}", f"{result.precision[label]:.4f}")
         table.add_row(names[label], str(count), *numbers, other)
     _show(summary, table, damaged)
 
 
-def _print_several(found: SeveralEvaluation, names: tuple[str, ...], damaged: list[str]) -> None:
+def _print_several(result: SeveralEvaluation, names: tuple[str, ...], damaged: list[str]) -> None:
     import numpy as np
     from rich.table import Table
 
-    precision = found.average_precision
+    precision = result.average_precision
     summary = (
-        f"{len(found.labels)} images: mean average precision {np.nanmean(precision):.4f}, F1"
-        f" {found.f1:.4f}, all labels right {found.accuracy:.4f}, loss {found.loss:.4f}"
+        f"{len(result.labels)} images: mean average precision {np.nanmean(precision):.4f}, F1"
+        f" {result.f1:.4f}, all labels right {result.accuracy:.4f}, loss {result.loss:.4f}"
     )
     table = Table(title="classes, worst first", title_justify="left")
     for column in ("class", "images", "average precision", "recall", "precision"):
         table.add_column(column, justify="left" if column == "class" else "right")
     for label in np.argsort(precision, kind="stable")[:SHOWN].tolist():
-        scores = (each[label] for each in (precision, found.recall, found.precision))
-        count = str(int(found.labels[:, label].sum()))
+        scores = (each[label] for each in (precision, result.recall, result.precision))
+        count = str(int(result.labels[:, label].sum()))
         table.add_row(names[label], count, *(f"{score:.4f}" for score in scores))
     _show(summary, table, damaged)
 

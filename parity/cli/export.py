@@ -76,7 +76,7 @@ def main(argv: list[str], prog: str = "parity export") -> int:
                 template=arguments.template,
                 force=arguments.force,
                 explain=explain,
-                told=waiting.now,
+                on_stage=waiting.now,
                 **arguments.reading.options(),
             )
         except DifferentError as error:
@@ -92,8 +92,8 @@ def main(argv: list[str], prog: str = "parity export") -> int:
     say(f"{done.path}  {arguments.to}, {size:,} bytes, {what} ({shape}) {done.about['input']['dtype']}")
     for each in done.compared:
         shape = ", ".join(map(str, done.about["outputs"][each.output]["shape"]))
-        lost = "" if each.limit is not None else f"; {each.origin}"
+        cost = "" if each.limit is not None else f"; {each.origin}"
         twins = ", ".join(f"{twin} {error:.1e}" for twin, error in each.twins.items())
-        say(f"  {each.output} ({shape})  {each.error:.1e} from float64; twins: {twins}{lost}")
+        say(f"  {each.output} ({shape})  {each.error:.1e} from float64; twins: {twins}{cost}")
     say(f"{done.beside}  what is told of it")
     return 0

@@ -95,10 +95,10 @@ def _health(arguments: Inspect, prog: str) -> int:
     if subject.checkpoint is None or subject.anomalies is None:
         raise ConfigError(f"{subject.name} is a preset; {prog} --health goes with a checkpoint")
     say(*subject.anomalies)
-    held = subject.checkpoint.arrays.values()
-    count, values = len(subject.anomalies), sum(math.prod(each.shape) for each in held)
+    arrays = subject.checkpoint.arrays.values()
+    count, values = len(subject.anomalies), sum(math.prod(each.shape) for each in arrays)
     what = "nothing is odd" if not count else "1 is odd" if count == 1 else f"{count} are odd"
-    say(f"{len(held)} tensors, {values:,} values: {what}")
+    say(f"{len(arrays)} tensors, {values:,} values: {what}")
     if arguments.json:
         write_json(arguments.json, {"anomalies": list(subject.anomalies)})
     return 1 if count else 0

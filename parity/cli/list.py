@@ -86,15 +86,15 @@ def matching(patterns: Sequence[str]) -> list[str]:
     """
     from vit_config import PRESETS
 
-    found: set[str] = set() if patterns else set(PRESETS)
+    matches: set[str] = set() if patterns else set(PRESETS)
     for pattern in patterns:
         names = [name for name in PRESETS if fnmatch.fnmatchcase(name, pattern)]
         if not names:
             raise ConfigError(
                 f"no preset matches {pattern!r}; the closest name is {_closest(pattern)!r}"
             )
-        found.update(names)
-    return sorted(found)
+        matches.update(names)
+    return sorted(matches)
 
 
 def _closest(pattern: str) -> str:

@@ -53,7 +53,7 @@ def main(argv: list[str], prog: str = "parity match") -> int:
         if path is not None:
             check_writable(path)
     with Waiting("opening both files") as waiting:
-        matched = match(*map(read_leaves, arguments.files), told=waiting.now)
+        matched = match(*map(read_leaves, arguments.files), on_stage=waiting.now)
     table = table_text(matched, arguments.files[1].name) if arguments.table else ""
     if arguments.json:
         content = {

@@ -155,15 +155,16 @@ def draw_model(weights: Path, images: Path, framework: Framework) -> list[Path]:
             answers = [np.flatnonzero(row > 0) for row in logits]
             chosen = range(len(labels))[:NUM_IMAGES]
         else:
-            found = Evaluation.of_logits(logits, data.labels, softmax=cfg.head_activation != "softmax")
-            written["confusion.png"] = plots.confusion(found.confusion, names)
-            chosen = one_of_each(data.labels, found.predicted)[:NUM_IMAGES]
-        told = [[", ".join(names[k] for k in each[i]) for each in (labels, answers)] for i in chosen]
+            softmax = cfg.head_activation != "softmax"
+            result = Evaluation.of_logits(logits, data.labels, softmax=softmax)
+            written["confusion.png"] = plots.confusion(result.confusion, names)
+            chosen = one_of_each(data.labels, result.predicted)[:NUM_IMAGES]
+        pairs = [[", ".join(names[k] for k in each[i]) for each in (labels, answers)] for i in chosen]
         written["attention.png"] = _attention(
             loaded,
             data.images[list(chosen)],
             preprocess,
-            [f"is {label}\nsays {answer}" for label, answer in told],
+            [f"is {label}\nsays {answer}" for label, answer in pairs],
         )
         folder = weights.parent
         for name, figure in written.items():

@@ -125,8 +125,8 @@ def answer(
     stated_preprocess(loaded)
     coming, total = images_of(names_of(given, sys.stdin)), None
     if "-" not in given:
-        found = list(coming)
-        coming, total = iter(found), len(found)
+        listed = list(coming)
+        coming, total = iter(listed), len(listed)
     done = answered = refused = 0
     with Answers(prog, k=k, **files) as answers:
         while some := list(islice(coming, BATCH)):
@@ -154,19 +154,19 @@ def answer(
     return (1 if answered else 2) if refused else 0
 
 
-def labels_of(told: str | None, template: str) -> list[str]:
+def labels_of(text: str | None, template: str) -> list[str]:
     """Return the classes in words that --labels and --template ask for; none if the model's own are.
 
     Raises:
         ConfigError: an empty one, one given twice, or a template that has no place for it.
     """
-    if told is None:
+    if text is None:
         if template != "{}":
             raise ConfigError(f"--template {template!r} is of --labels; give both")
         return []
-    labels = [each.strip() for each in told.split(",")]
+    labels = [each.strip() for each in text.split(",")]
     if not all(labels) or len(set(labels)) != len(labels):
-        raise ConfigError(f"--labels {told!r}: one is empty or given twice")
+        raise ConfigError(f"--labels {text!r}: one is empty or given twice")
     if "{}" not in template:
         raise ConfigError(f"--template {template!r}: has no {{}}, where each label goes")
     return labels
@@ -182,8 +182,8 @@ def images_of(names: Iterable[str]) -> Iterator[tuple[str, MissingFileError | No
         if not (folder := Path(name)).is_dir():
             yield name, None
             continue
-        found = [str(folder / inside / file) for inside, file in files_below(folder, pictures)]
-        yield from ((path, None) for path in found)
-        if not found:
+        paths = [str(folder / inside / file) for inside, file in files_below(folder, pictures)]
+        yield from ((path, None) for path in paths)
+        if not paths:
             endings = ", ".join(pictures)
             yield name, MissingFileError(f"{name}: no image in this folder; they end in {endings}")

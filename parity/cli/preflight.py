@@ -82,17 +82,17 @@ def main(argv: list[str], prog: str = "parity preflight") -> int:
         spread, quick, work = request.spread, options.quick, took[-1] if took else expected
         what = f"compiling the step for a batch of {batch_size:,}"
         with Waiting(what, work, others * work, pace=1.0):
-            found = fly(request.job, topology, spread, batch_size, limit=limit, quick=quick)
-        took.append(found.compile_seconds)
-        return found
+            flight = fly(request.job, topology, spread, batch_size, limit=limit, quick=quick)
+        took.append(flight.compile_seconds)
+        return flight
 
     with numerics(recipe):
         first = attempt(recipe.batch_size)
         _print(console, _lines(request, topology, first, limit))
         if options.layouts:
             with Waiting("compiling the step with layouts of XLA's choice", took[-1], pace=1.0):
-                found = wish(request.job, topology, request.spread, first, quick=options.quick)
-            _print(console, _layouts(found))
+                other = wish(request.job, topology, request.spread, first, quick=options.quick)
+            _print(console, _layouts(other))
         if options.largest:
             unit = batch_unit(request, len(topology.devices))
             good, bad = largest_batch(attempt, first, unit, limit=limit)
@@ -182,13 +182,13 @@ def _memory(memory: Memory) -> str:
     return f"{arguments} (as laid out {_size(memory.arguments)}); {others}"
 
 
-def _layouts(found: Wish | None) -> Iterator[tuple[str, str]]:
-    if found is None:
+def _layouts(wish: Wish | None) -> Iterator[tuple[str, str]]:
+    if wish is None:
         return
-    for name, (usual, other) in found.tensors.items():
+    for name, (usual, other) in wish.tensors.items():
         yield "layout", f"{name}: {other}, not {usual}"
-    saved = f"temporaries {_less(found.temporaries)}, {_less(found.nbytes)} accessed"
-    yield "layouts", f"XLA would choose {len(found.tensors)} others; {saved}"
+    saved = f"temporaries {_less(wish.temporaries)}, {_less(wish.nbytes)} accessed"
+    yield "layouts", f"XLA would choose {len(wish.tensors)} others; {saved}"
 
 
 def _less(nbytes: float) -> str:

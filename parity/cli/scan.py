@@ -60,7 +60,7 @@ def main(argv: list[str], prog: str = "parity scan") -> int:
         _refuse_other(arguments.out)
     console = screen(120, highlight=False)
     with Waiting("looking for checkpoints") as waiting:
-        result = scan(arguments.folder[0], manifest=arguments.out, told=waiting.now)
+        result = scan(arguments.folder[0], manifest=arguments.out, on_stage=waiting.now)
     if arguments.out is not None:
         write_atomically(arguments.out, (result.manifest.to_json(indent=2) + "\n").encode())
     _print(console, result)
@@ -92,12 +92,12 @@ def _print(console: Console, result: Scan) -> None:
         console.print()
         show_table(_problems(unready), console)
     walk = result.walk
-    said = ", ".join(
+    counts = ", ".join(
         f"[{colour}]{count} {status}[/]"
         for status, colour in COLOURS.items()
         if (count := result.manifest.count(status))  # pyright: ignore[reportArgumentType]
     )
-    console.print(f"[bold]{len(jobs)} checkpoints[/]" + (f": {said}" if said else ""))
+    console.print(f"[bold]{len(jobs)} checkpoints[/]" + (f": {counts}" if counts else ""))
     console.print(
         f"[dim]left out: {walk.others} other files, {walk.links} links,"
         f" {walk.outputs} folders of earlier conversions[/]"
@@ -115,7 +115,7 @@ def _kinds(jobs: Sequence[Job]) -> Table:
         table.add_column(name, justify="right")
     kinds = Counter((*_kind(job), job.status) for job in jobs)
     for (dialect, container, status), count in sorted(kinds.items()):
-        found = [
+        facts = [
             job.found
             for job in jobs
             if job.found and (*_kind(job), job.status) == (dialect, container, status)
@@ -125,8 +125,8 @@ def _kinds(jobs: Sequence[Job]) -> Table:
             container,
             f"[{COLOURS[status]}]{status}",
             f"{count:,}",
-            f"{sum(each.parameters for each in found):,}" if found else "-",
-            f"{sum(each.bytes for each in found):,}" if found else "-",
+            f"{sum(each.parameters for each in facts):,}" if facts else "-",
+            f"{sum(each.bytes for each in facts):,}" if facts else "-",
         )
     return table
 
@@ -145,6 +145,6 @@ def _problems(jobs: Sequence[Job]) -> Table:
     for name in ("not ready", "", "why"):
         table.add_column(name, overflow="fold")
     for job in jobs:
-        said = escape(here(job.said or ""))
-        table.add_row(escape(job.path), f"[{COLOURS[job.status]}]{job.status}", said)
+        text = escape(here(job.said or ""))
+        table.add_row(escape(job.path), f"[{COLOURS[job.status]}]{job.status}", text)
     return table

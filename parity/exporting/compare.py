@@ -24,7 +24,7 @@ Outputs = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Compared:
+class OutputComparison:
     """One output of an exported program, compared with the installed twins."""
 
     output: str
@@ -71,8 +71,8 @@ def prepared(subject: Subject, batch: np.ndarray) -> np.ndarray:
     """
     if isinstance(subject.config, TextConfig):
         return batch
-    if (told := subject.metadata.pixels) is not None:
-        return told.normalise(np.stack([prepare(each, subject.image_size, told) for each in batch]))
+    if (pixels := subject.metadata.pixels) is not None:
+        return pixels.normalise(np.stack([prepare(each, subject.image_size, pixels) for each in batch]))
     random = np.random.default_rng(len(batch))
     shape = (len(batch), *subject.image_size, subject.config.in_channels)
     return random.standard_normal(shape).astype(np.float32)
@@ -81,14 +81,14 @@ def prepared(subject: Subject, batch: np.ndarray) -> np.ndarray:
 def compare(
     subject: Subject,
     images: Sequence[np.ndarray],
-    found: Sequence[Outputs],
+    batches: Sequence[Outputs],
     begin: Callable[[str], object] = lambda what: None,
-) -> tuple[Compared, ...]:
+) -> tuple[OutputComparison, ...]:
     """Compare an exported program's outputs of several batches with the twins'.
 
     Args:
         images: prepared batches, (B, H, W, C) float32 each.
-        found: the program's outputs of each batch.
+        batches: the program's outputs of each batch.
         begin: called with the name of each run of a twin.
     """
     every = np.concatenate(images)
@@ -103,11 +103,11 @@ def compare(
     results = []
     grain, limits = epsilon(subject.dtype), LIMITS.get(subject.dtype, LIMITS["bfloat16"])
     for name in subject.outputs:
-        value = np.concatenate([each[name] for each in found])
+        value = np.concatenate([each[name] for each in batches])
         error = relative_error(value, exact[name])
         by_twin = {twin: relative_error(each[name], exact[name]) for twin, each in own.items()}
         if subject.int8:
-            results.append(Compared(name, error, by_twin, None, "dynamic quantisation to int8"))
+            results.append(OutputComparison(name, error, by_twin, None, "dynamic quantisation to int8"))
             continue
         limit = own_float64(
             [error, *by_twin.values()],
@@ -115,7 +115,7 @@ def compare(
             grain=grain,
             numbers=value.size,
         )
-        results.append(Compared(name, error, by_twin, limit.value, limit.origin))
+        results.append(OutputComparison(name, error, by_twin, limit.value, limit.origin))
     return tuple(results)
 
 
@@ -140,6 +140,8 @@ def _run(twin: str, subject: Subject, images: np.ndarray, dtype: np.dtype) -> di
         return _named(subject, model(given), to_numpy)
 
 
-def _named(subject: Subject, found: Any, to_numpy: Callable[[Any], np.ndarray]) -> dict[str, np.ndarray]:
-    values = (to_numpy(each).astype(np.float64) if hasattr(each, "shape") else None for each in found)
-    return subject.named(np, type(found)(*values))
+def _named(
+    subject: Subject, output: Any, to_numpy: Callable[[Any], np.ndarray]
+) -> dict[str, np.ndarray]:
+    values = (to_numpy(each).astype(np.float64) if hasattr(each, "shape") else None for each in output)
+    return subject.named(np, type(output)(*values))

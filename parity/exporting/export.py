@@ -11,7 +11,7 @@ from typing import Any, Literal, Unpack
 
 import numpy as np
 
-from parity.exporting.compare import EXACT, RUN, TWINS, Compared, compare, pictures, prepared
+from parity.exporting.compare import EXACT, RUN, TWINS, OutputComparison, compare, pictures, prepared
 from parity.exporting.formats import FORMATS, Format, quantised
 from parity.exporting.programs import example
 from parity.exporting.replay import replay
@@ -38,7 +38,7 @@ Explain = Callable[[Subject, Format, Path], str]
 class DifferentError(WeightsError):
     """The exported program computes another function than the twins; no file is kept."""
 
-    def __init__(self, message: str, compared: tuple[Compared, ...], where: str) -> None:
+    def __init__(self, message: str, compared: tuple[OutputComparison, ...], where: str) -> None:
         super().__init__(message)
         self.compared = compared
         self.where = where
@@ -53,7 +53,7 @@ class Exported:
     beside: Path
     """The JSON file that describes the program."""
     about: Mapping[str, Any]
-    compared: tuple[Compared, ...]
+    compared: tuple[OutputComparison, ...]
 
 
 def export(
@@ -68,15 +68,15 @@ def export(
     template: str,
     force: bool,
     explain: Explain,
-    told: Stage = nobody,
+    on_stage: Stage = nobody,
     **reading: Unpack[Reading],
 ) -> Exported:
     """Write a model as a program of another format; `parity.export` says what each argument is.
 
     Args:
         explain: called with the program before it is deleted, if it is another function than the twins.
-        told: called before each stage with its description, and the seconds that it and all others are
-            expected to take.
+        on_stage: called before each stage with its description, and the seconds that it and all others
+            are expected to take.
     """
     if to not in FORMATS:
         raise ConfigError(f"to = {to!r}: expected one of {', '.join(FORMATS)}")
@@ -87,10 +87,10 @@ def export(
     if subject.int8 and to != "onnx":
         raise ConfigError("dtype = int8 (--dtype int8) is ONNX Runtime's; give to = onnx (--to onnx)")
     about = describe(subject, form, platforms)
-    compared: tuple[Compared, ...] = ()
+    compared: tuple[OutputComparison, ...] = ()
     size = sum(each.size for each in subject.arrays.values()) / NUMBERS
     works = {TRACING: TRACED[to], **SECONDS}
-    plan = Plan(told, {what: size * each for what, each in works.items()})
+    plan = Plan(on_stage, {what: size * each for what, each in works.items()})
 
     def measured(path: Path, subject: Subject) -> None:
         nonlocal compared
@@ -120,7 +120,7 @@ def export(
 
 def compared_with_twins(
     subject: Subject, form: Format, path: Path, begin: Callable[[str], object] = lambda what: None
-) -> tuple[Compared, ...]:
+) -> tuple[OutputComparison, ...]:
     """Run an exported program on pictures in its own process, and compare its outputs with the twins'.
 
     Args:
@@ -150,7 +150,7 @@ def describe(subject: Subject, form: Format, platforms: Sequence[str]) -> dict[s
     shape, dtype = example(subject, form.layout)
     names = iter("Bhw")
     inside, text = subject.inside is not None, isinstance(subject.config, TextConfig)
-    told = subject.metadata
+    metadata = subject.metadata
     return {
         "format": form.name,
         "input": {
@@ -167,16 +167,16 @@ def describe(subject: Subject, form: Format, platforms: Sequence[str]) -> dict[s
         "dtype": "int8" if subject.int8 else subject.dtype,
         **({"platforms": list(platforms)} if form.name == "stablehlo" else {}),
         "schema": json.loads(subject.config.to_json()),
-        "preprocess": told.pixels and json.loads(told.pixels.to_json()),
-        "class_names": subject.labels.names if subject.labels else told.class_names,
+        "preprocess": metadata.pixels and json.loads(metadata.pixels.to_json()),
+        "class_names": subject.labels.names if subject.labels else metadata.class_names,
         **({"texts": subject.labels.texts} if subject.labels else {}),
-        "license": told.license,
+        "license": metadata.license,
         "provenance": subject.provenance,
         "versions": versions(),
     }
 
 
-def _refusal(out: Path, compared: Sequence[Compared]) -> str:
+def _refusal(out: Path, compared: Sequence[OutputComparison]) -> str:
     worst = max(compared, key=lambda each: each.error / (each.limit or np.inf))
     twins = ", ".join(f"{twin} {error:.1e}" for twin, error in worst.twins.items())
     return (

@@ -55,9 +55,9 @@ def stablehlo(subject: Subject, about: Mapping[str, Any], platforms: Sequence[st
 
     known = {"cpu", "cuda", "rocm", "tpu"}
     if not platforms or set(platforms) - known or len(set(platforms)) < len(platforms):
-        told = ",".join(platforms)
+        stated = ",".join(platforms)
         raise ConfigError(
-            f"platforms {told!r}: give one or more of {', '.join(sorted(known))}, each once"
+            f"platforms {stated!r}: give one or more of {', '.join(sorted(known))}, each once"
         )
     if here() == "cpu" and "cpu" not in platforms:
         raise ConfigError(
@@ -100,12 +100,12 @@ def onnx(subject: Subject, about: Mapping[str, Any], platforms: Sequence[str]) -
             " --to torch-export or stablehlo"
         )
     with _quiet():
-        made = torch.onnx.export(
+        program = torch.onnx.export(
             _traced(subject), dynamo=True, verbose=False, input_names=["images"],
             output_names=list(subject.outputs),
         )  # fmt: skip
-    assert made is not None
-    model = made.model_proto
+    assert program is not None
+    model = program.model_proto
     symbols = [dim.dim_param for dim in model.graph.input[0].type.tensor_type.shape.dim if dim.dim_param]
     named = dict(zip(symbols, AXES, strict=False))
     for value in (*model.graph.input, *model.graph.output):

@@ -36,10 +36,10 @@ def fit(xp: Any, images: Any, size: tuple[int, int], preprocess: Preprocess) -> 
     resized = _resized(xp, have, size, preprocess)
     first = [_corner(xp, full - want) for full, want in zip(resized, size, strict=True)]
     places = [xp.arange(want, dtype=xp.float64) + begin for want, begin in zip(size, first, strict=True)]
-    held = [xp.clip(at, 0 * full, full - 1) for at, full in zip(places, resized, strict=True)]
+    indices = [xp.clip(at, 0 * full, full - 1) for at, full in zip(places, resized, strict=True)]
     rows, columns = (
         _coefficients(xp, *each, preprocess.interpolation)
-        for each in zip(lines, have, resized, held, strict=True)
+        for each in zip(lines, have, resized, indices, strict=True)
     )  # (H, h), (W, w)
     columns = xp.moveaxis(columns, 0, 1)  # (w, W)
     rows_last = _rounded(xp, rows @ _rounded(xp, images @ columns))

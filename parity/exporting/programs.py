@@ -63,10 +63,10 @@ def torch_program(subject: Subject) -> Any:
     return Program().eval()
 
 
-def _wide(xp: Any, subject: Subject, found: Any) -> dict[str, Any]:
+def _wide(xp: Any, subject: Subject, output: Any) -> dict[str, Any]:
     """Return a model's outputs by their names, in float32."""
-    wide = (each if each is None or isinstance(each, tuple) else _float32(xp, each) for each in found)
-    return subject.named(xp, type(found)(*wide))
+    wide = (each if each is None or isinstance(each, tuple) else _float32(xp, each) for each in output)
+    return subject.named(xp, type(output)(*wide))
 
 
 def _float32(xp: Any, value: Any) -> Any:

@@ -81,8 +81,8 @@ class Subject:
     def image_size(self) -> tuple[int, int]:
         """Height and width of the images that the model itself sees."""
         assert isinstance(self.config, ViTConfig)
-        told = self.metadata.pixels
-        return (told and told.image_size) or self.config.image_size
+        pixels = self.metadata.pixels
+        return (pixels and pixels.image_size) or self.config.image_size
 
     @property
     def length(self) -> int:
@@ -116,19 +116,19 @@ class Subject:
         text = isinstance(self.config, TextConfig)
         return (twin.text_from_arrays if text else twin.from_arrays)(self.config, arrays)
 
-    def named(self, xp: Any, found: Any) -> dict[str, Any]:
+    def named(self, xp: Any, output: Any) -> dict[str, Any]:
         """Return what a model's call returned as the program's outputs, by their names.
 
         Args:
             xp: `numpy`, `jax.numpy` or `torch`, whose arrays they are; float32 or float64 with `labels`.
         """
         if isinstance(self.config, TextConfig):
-            return {name: getattr(found, name) for name in self.outputs}
+            return {name: getattr(output, name) for name in self.outputs}
         concatenate = getattr(xp, "cat", xp.concatenate)  # torch's other name is an operator few know
-        tokens = concatenate([found.prefix_tokens, found.patch_tokens], 1)
-        every = {"logits": found.logits, "pooled": found.pooled, "tokens": tokens}
+        tokens = concatenate([output.prefix_tokens, output.patch_tokens], 1)
+        every = {"logits": output.logits, "pooled": output.pooled, "tokens": tokens}
         if self.labels:
-            every["logits"] = self.labels.logits(xp, found.logits)
+            every["logits"] = self.labels.logits(xp, output.logits)
         return {name: every[name] for name in self.outputs}
 
 
@@ -151,42 +151,42 @@ def subject_of(
     _among("input", input, get_args(Input))
     if dtype is not None:
         _among("dtype", dtype, get_args(DType))
-    found = _read(source, input, labels, template, reading)
-    if input == "uint8" and found.metadata.pixels is None:
+    read = _read(source, input, labels, template, reading)
+    if input == "uint8" and read.metadata.pixels is None:
         raise InputError(
-            f"{found.where}: nobody says how images are prepared, so it cannot be a part of the program;"
+            f"{read.where}: nobody says how images are prepared, so it cannot be a part of the program;"
             " state it with preprocess (--preprocess FILE), or leave it to the caller with"
             " input = float32 (--input float32)"
         )
-    told = found.metadata.pixels
-    if input == "uint8" and told and told.pixel_type != "uint8":
+    pixels = read.metadata.pixels
+    if input == "uint8" and pixels and pixels.pixel_type != "uint8":
         raise InputError(
-            f"{found.where}: pixels are {told.pixel_type}, and a program with preprocessing takes uint8;"
-            " leave it to the caller with input = float32 (--input float32)"
+            f"{read.where}: pixels are {pixels.pixel_type}, and a program with preprocessing takes"
+            " uint8; leave it to the caller with input = float32 (--input float32)"
         )
-    if input == "uint8" and told and told.interpolation not in FILTERS:
+    if input == "uint8" and pixels and pixels.interpolation not in FILTERS:
         raise ConfigError(
-            f"{found.where}: interpolation = {told.interpolation!r} cannot be a part of a program, only"
+            f"{read.where}: interpolation = {pixels.interpolation!r} cannot be a part of a program, only"
             f" {', '.join(FILTERS)}; leave it to the caller with input = float32 (--input float32)"
         )
-    if input == "uint8" and told and (most := told.max_patches):
+    if input == "uint8" and pixels and (most := pixels.max_patches):
         raise ConfigError(
-            f"{found.where}: max_patches = {most} gives each image a size of its own, which no program"
+            f"{read.where}: max_patches = {most} gives each image a size of its own, which no program"
             " of one size can; leave it to the caller with input = float32 (--input float32)"
         )
-    have = str(next(iter(found.arrays.values())).dtype)
-    kept = ("float32" if dtype == "int8" else dtype) or have
-    if kept not in get_args(DType):
+    have = str(next(iter(read.arrays.values())).dtype)
+    weights_type = ("float32" if dtype == "int8" else dtype) or have
+    if weights_type not in get_args(DType):
         raise ConfigError(
-            f"{found.where}: the weights are {have}; give dtype = float32 (--dtype float32)"
+            f"{read.where}: the weights are {have}; give dtype = float32 (--dtype float32)"
         )
-    state = as_type(State(found.config, found.arrays, ()), kept)  # type: ignore[arg-type]
-    hops = list(found.provenance)
+    state = as_type(State(read.config, read.arrays, ()), weights_type)  # type: ignore[arg-type]
+    hops = list(read.provenance)
     if state.said:
         hops.append({"done": list(state.said), "versions": versions()})
     loaded = {name: each.load() for name, each in state.arrays.items()}
     return Subject(
-        found.config, loaded, kept, found.metadata, hops, input, found.labels, found.tokens,
+        read.config, loaded, weights_type, read.metadata, hops, input, read.labels, read.tokens,
         int8=dtype == "int8",
     )  # fmt: skip
 
@@ -213,13 +213,13 @@ def _read(
                 " for texts, or with what is said of files"
             )
         stored = {n: Stored.of(each) for n, each in twin_of(framework).to_arrays(source).items()}
-        told = json.loads(source.about.provenance)
+        provenance = json.loads(source.about.provenance)
         metadata = Metadata.of(source.about.preprocess)
-        return _Read(type(source).__qualname__, source.cfg, stored, metadata, told)
+        return _Read(type(source).__qualname__, source.cfg, stored, metadata, provenance)
     checkpoint = read_checkpoint(source, **reading)
     where, metadata = checkpoint.path, checkpoint.metadata
     hops = [*checkpoint.hops, checkpoint.hop(digest_of_source(checkpoint.container))]
-    told = json.loads(to_json(hops))
+    provenance = json.loads(to_json(hops))
     if input == "tokens":
         if labels:
             raise ConfigError("labels go with images, and input = tokens (--input tokens) is of texts")
@@ -227,22 +227,22 @@ def _read(
         tokens = None
         with suppress(InputError):  # no tokenizer beside it: ids are what the caller has
             tokens = read_tokens(checkpoint.path, text.config)
-        return _Read(where, text.config, text.arrays, metadata, told, tokens=tokens)
+        return _Read(where, text.config, text.arrays, metadata, provenance, tokens=tokens)
     compared = _labels(checkpoint, labels, template) if labels else None
-    return _Read(where, checkpoint.config, checkpoint.arrays, metadata, told, compared)
+    return _Read(where, checkpoint.config, checkpoint.arrays, metadata, provenance, compared)
 
 
 def _labels(checkpoint: Checkpoint, names: Sequence[str], template: str) -> Labels:
     """Embed classes in words by the text tower beside an image tower."""
-    told = [template.replace("{}", each) for each in names]
+    sentences = [template.replace("{}", each) for each in names]
     framework = "torch" if find_spec("torch") else "jax"
     texts = load_texts(checkpoint, framework=framework)
-    embedded = texts.embed(told).astype(np.float64)
-    held = twin_of(framework).to_arrays(texts.model)
-    scale = np.exp(np.float64(held["logit_scale"])) if "logit_scale" in held else 1.0
+    embedded = texts.embed(sentences).astype(np.float64)
+    arrays = twin_of(framework).to_arrays(texts.model)
+    scale = np.exp(np.float64(arrays["logit_scale"])) if "logit_scale" in arrays else 1.0
     directions = (scale * embedded / np.linalg.norm(embedded, axis=1, keepdims=True)).T
-    bias = float(held["logit_bias"]) if "logit_bias" in held else 0.0
-    return Labels(tuple(names), tuple(told), directions.astype(np.float32), bias)
+    bias = float(arrays["logit_bias"]) if "logit_bias" in arrays else 0.0
+    return Labels(tuple(names), tuple(sentences), directions.astype(np.float32), bias)
 
 
 def _among(name: str, value: str, known: tuple[str, ...]) -> None:

@@ -69,11 +69,11 @@ def _float32_activation(here: Here, act: Callable, x: Any) -> Any:
 
 @fault("dropout of the MLP active in evaluation", "blocks.{i}.mlp.drop1", "one-factor-too-many")
 def _active_dropout(here: Here, drop: Callable, x: Any, **options: Any) -> Any:
-    kept = np.random.default_rng(0).random(tuple(x.shape)) < 0.9
-    return x * here.twin.constant(kept / 0.9, x)
+    keep = np.random.default_rng(0).random(tuple(x.shape)) < 0.9
+    return x * here.twin.constant(keep / 0.9, x)
 
 
 @fault("stochastic depth active in evaluation", "blocks.{i}.drop_path1", "one-factor-too-many")
 def _active_drop_path(here: Here, drop: Callable, x: Any, **options: Any) -> Any:
-    kept = np.arange(x.shape[0]) % 2 == 0  # every second image
-    return x * here.twin.constant(kept / 0.9, x).reshape(-1, *(1,) * (x.ndim - 1))
+    keep = np.arange(x.shape[0]) % 2 == 0  # every second image
+    return x * here.twin.constant(keep / 0.9, x).reshape(-1, *(1,) * (x.ndim - 1))

@@ -74,8 +74,8 @@ def parse(text: str) -> Injection:
     Raises:
         ConfigError: there is no such fault, twin or block.
     """
-    found = re.fullmatch(r"([^@:]*)(?:@([^@:]*))?(?::(.*))?", text)
-    name, twin, block = found.groups() if found else (text, None, None)
+    match = re.fullmatch(r"([^@:]*)(?:@([^@:]*))?(?::(.*))?", text)
+    name, twin, block = match.groups() if match else (text, None, None)
     if name not in FAULTS:
         near = difflib.get_close_matches(name, FAULTS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else "the faults are " + ", ".join(FAULTS)

@@ -69,13 +69,13 @@ def _scale_by(rule: AdamRule) -> Callable[[float, float, float], optax.GradientT
             t = state.count + 1
             wide = t.astype(jax.tree.leaves(updates)[0].dtype)
             leaves, tree = jax.tree.flatten(updates)
-            found = [
+            triples = [
                 adam(rule, g, m, v, wide, (b1, b2), eps)
                 for g, m, v in zip(
                     leaves, jax.tree.leaves(state.mu), jax.tree.leaves(state.nu), strict=True
                 )
             ]
-            m, v, direction = (jax.tree.unflatten(tree, part) for part in zip(*found, strict=True))
+            m, v, direction = (jax.tree.unflatten(tree, part) for part in zip(*triples, strict=True))
             return direction, optax.ScaleByAdamState(t, m, v)
 
         return optax.GradientTransformation(init, update)
@@ -85,14 +85,14 @@ def _scale_by(rule: AdamRule) -> Callable[[float, float, float], optax.GradientT
 
 def _decay_after_the_rate(replace: Callable[[Any, str, Any], None]) -> None:
     decay, scale = optax.add_decayed_weights, optax.scale_by_learning_rate
-    kept: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
 
     def remember(strength: float, mask: Any) -> optax.GradientTransformation:
-        kept.update(strength=strength, mask=mask)
+        settings.update(strength=strength, mask=mask)
         return optax.identity()
 
     def scale_and_decay(rate: Any) -> optax.GradientTransformationExtraArgs:
-        return optax.chain(scale(rate), decay(-kept["strength"], kept["mask"]))
+        return optax.chain(scale(rate), decay(-settings["strength"], settings["mask"]))
 
     replace(optax, "add_decayed_weights", remember)
     replace(optax, "scale_by_learning_rate", scale_and_decay)

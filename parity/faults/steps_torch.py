@@ -43,11 +43,11 @@ def _clipping(clip: Callable[..., list[torch.Tensor]]) -> Callable[..., torch.Te
     def clip_by_global_norm(
         params: Iterable[nn.Parameter], max_norm: float | None, eps: float = 0.0
     ) -> torch.Tensor:
-        held = [p for p in params if p.grad is not None]
-        grads = [p.grad for p in held if p.grad is not None]
+        moving = [p for p in params if p.grad is not None]
+        grads = [p.grad for p in moving if p.grad is not None]
         norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in grads]))
         if max_norm is not None:
-            for parameter, grad in zip(held, clip(grads, max_norm), strict=True):
+            for parameter, grad in zip(moving, clip(grads, max_norm), strict=True):
                 parameter.grad = grad
         return norm
 

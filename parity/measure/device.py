@@ -59,6 +59,6 @@ def names(device: Device) -> dict[str, str]:
     """Return each framework's name for its device, by ``jax`` and ``torch``."""
     import torch
 
-    found = torch_device(device)
-    card = torch.cuda.get_device_name(found) if found.type == "cuda" else "cpu"
+    on_torch = torch_device(device)
+    card = torch.cuda.get_device_name(on_torch) if on_torch.type == "cuda" else "cpu"
     return {"jax": jax_device(device).device_kind, "torch": card}

@@ -70,9 +70,9 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
 
 def norm(array: np.ndarray) -> float:
     """Return the Euclidean norm of the finite numbers, in float64."""
-    found = _norm(array)
-    if math.isfinite(found):
-        return found
+    size = _norm(array)
+    if math.isfinite(size):
+        return size
     values = wide(array)
     return _norm(values[np.isfinite(values)])
 

@@ -17,28 +17,28 @@ from vit_config.parameters import parameters
 
 def invisible(cfg: ViTConfig) -> dict[str, tuple[Any, ...]]:
     """Return an index into each parameter that holds biases of keys which the loss cannot see."""
-    found: dict[str, tuple[Any, ...]] = {}
+    indices: dict[str, tuple[Any, ...]] = {}
     D, M = cfg.hidden_size, cfg.mlp_dim
     turned = cfg.rope is not None  # rotated with its key, a bias differs from key to key
     for name, parameter in parameters(cfg).items():
         *_, module, leaf = ("", *name.split("."))[-3:]
         part = name.rpartition(".")[0]
         if part == "attn_pool.kv" and leaf == "bias":
-            found[name] = (slice(0, D),)
+            indices[name] = (slice(0, D),)
         elif turned:
             continue
         elif module == "k_norm" and leaf == "bias":
-            found[name] = (slice(None),)
+            indices[name] = (slice(None),)
         elif cfg.qk_norm:
             continue  # a norm of the keys sees a bias added to them
         elif module == "qkv" and leaf == "bias":
             q = cfg.attention_width
-            found[name] = (slice(q, q + (parameter.shape[0] - q) // 2),)
+            indices[name] = (slice(q, q + (parameter.shape[0] - q) // 2),)
         elif leaf == "qkv_bias":  # (q k v, h, d)
-            found[name] = (1,)
+            indices[name] = (1,)
         elif module == "in_proj" and leaf == "bias":  # MLP, q, k, v
-            found[name] = (slice(M + D, M + 2 * D),)
-    return found
+            indices[name] = (slice(M + D, M + 2 * D),)
+    return indices
 
 
 class Sight:

@@ -79,17 +79,17 @@ def reduced(flags: Mapping[str, str]) -> list[str]:
         Each flag with its value and the value to set, as shown to the user.
     """
     accelerated = flags.get(_PLATFORM, "cpu") not in ("cpu", "")
-    found = []
+    reduced_flags = []
     if flags.get(_TORCH, "highest") != "highest":
-        found.append(f'{_TORCH} = "{flags[_TORCH]}" (set "highest")')
+        reduced_flags.append(f'{_TORCH} = "{flags[_TORCH]}" (set "highest")')
     for flag in (_TORCH_MATMUL, _TORCH_CUDNN):
         if accelerated and flags.get(flag) == "True":
-            found.append(f"{flag} = True (set False)")
+            reduced_flags.append(f"{flag} = True (set False)")
     full = ("highest", "float32", "F32_F32_F32")
     if (
         _JAX in flags
         and flags[_JAX] not in full
         and (accelerated or flags[_JAX] not in ("None", "default"))
     ):
-        found.append(f'{_JAX} = {flags[_JAX]} (set "highest")')
-    return found
+        reduced_flags.append(f'{_JAX} = {flags[_JAX]} (set "highest")')
+    return reduced_flags

@@ -83,8 +83,8 @@ class HeldRecording:
 
     def read(self, site: Site) -> np.ndarray:
         """Return the array that was seen at a site."""
-        found, dtype = self._entries[site]
-        return found if isinstance(found, np.ndarray) else np.load(found).view(dtype)
+        value, dtype = self._entries[site]
+        return value if isinstance(value, np.ndarray) else np.load(value).view(dtype)
 
     def sites(self, stage: Stage | None = None) -> Iterator[Site]:
         """Yield all sites in order, or those of one stage."""
@@ -98,5 +98,5 @@ def _room() -> int:
         said = Path("/proc/meminfo").read_text()
     except OSError:  # not Linux
         return _LEAST
-    found = re.search(r"^MemAvailable: *(\d+) kB$", said, re.MULTILINE)
-    return min(max(int(found[1]) * 2**10 // 5, _LEAST), _MOST) if found else _LEAST
+    available = re.search(r"^MemAvailable: *(\d+) kB$", said, re.MULTILINE)
+    return min(max(int(available[1]) * 2**10 // 5, _LEAST), _MOST) if available else _LEAST

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from parity.measure.tables import UNLIMITED, told
+from parity.measure.tables import UNLIMITED, labelled
 from vit_config.screen import screen
 
 VERDICT = 11
@@ -57,7 +57,7 @@ class Rows:
     def _tell(self, cells: tuple[str, ...], verdict: str) -> None:
         headings = [column.heading.strip() for column in self._columns]
         self._console.print(Text(cells[0], "bold"), highlight=False)
-        parts = told(headings[1:], [Text(cell.strip()) for cell in cells[1:]])
+        parts = labelled(headings[1:], [Text(cell.strip()) for cell in cells[1:]])
         parts += [Text(verdict)] if verdict else []
         self._console.print(Padding(Text(", ").join(parts), (0, 0, 0, 2), expand=False), highlight=False)
 

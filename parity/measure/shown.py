@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,17 @@ from vit_config.files.atomic import write_atomically
 def number(value: float) -> str:
     """Format an error or a limit with two digits."""
     return f"{value:.1e}" if value else "0"
+
+
+def first_three(texts: Sequence[str], more: str = "more") -> str:
+    """List three texts, and count the others as so many `more`."""
+    others = f" and {len(texts) - 3} {more}" if len(texts) > 3 else ""
+    return ", ".join(texts[:3]) + others
+
+
+def first_few(numbers: Sequence[Any], most: int) -> str:
+    """List the first of some numbers, with dots for the others."""
+    return ", ".join(map(str, numbers[:most])) + (", ..." if len(numbers) > most else "")
 
 
 def write_json(path: Path, content: Any) -> None:

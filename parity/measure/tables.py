@@ -81,13 +81,13 @@ def _rows(table: Table, console: Console) -> list[tuple[Text, int]]:
         first.stylize("bold")
         if first.plain.strip():
             lines.append((first, indent))
-        lines.append((Text(", ").join(told(names[1:], rest)), indent + 2))
+        lines.append((Text(", ").join(labelled(names[1:], rest)), indent + 2))
     if table.caption:
         lines.append((_text(table.caption, console), 0))
     return [(text, indent) for text, indent in lines if text.plain]
 
 
-def told(headings: Sequence[str], cells: Sequence[Text]) -> list[Text]:
+def labelled(headings: Sequence[str], cells: Sequence[Text]) -> list[Text]:
     """Return the nonempty cells of a row, each behind its heading."""
     return [
         Text.assemble((f"{heading} " if heading else "", "dim"), cell)

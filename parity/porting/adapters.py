@@ -139,15 +139,15 @@ def place_of(own: str, tensors: Mapping[str, Stored], folder: Path) -> str:
     """Return the base's name of a tensor, which may have another prefix there."""
     if own in tensors:
         return own
-    found = [n for n in tensors if n.endswith(f".{own}") or own.endswith(f".{n}")]
-    found = found or list(_otherwise_spelled(own, tensors))
-    if len(found) != 1:
-        where = f"{len(found)} layers there have its name" if found else "no layer there has its name"
+    names = [n for n in tensors if n.endswith(f".{own}") or own.endswith(f".{n}")]
+    names = names or list(_otherwise_spelled(own, tensors))
+    if len(names) != 1:
+        where = f"{len(names)} layers there have its name" if names else "no layer there has its name"
         raise WeightsError(
             f"{folder}: {own} is a part of the adapter, and {where}; give the checkpoint that it was"
             " trained on, with the names of the library that trained it"
         )
-    return found[0]
+    return names[0]
 
 
 def _otherwise_spelled(own: str, tensors: Mapping[str, Stored]) -> Iterator[str]:
@@ -157,7 +157,7 @@ def _otherwise_spelled(own: str, tensors: Mapping[str, Stored]) -> Iterator[str]
         if not marked(dialect, dialect.within_body(tensors)):
             continue
         short = own.removeprefix(dialect.body)
-        roles = {found for table in dialect.tables if (found := role(table, short))}
+        roles = {each for table in dialect.tables if (each := role(table, short))}
         for name in tensors:
             short = name.removeprefix(dialect.body)
             if roles & {role(table, short) for table in dialect.tables}:

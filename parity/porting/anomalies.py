@@ -48,11 +48,11 @@ def refuse_not_finite(arrays: Mapping[str, Stored], where: Path) -> dict[str, St
 
 
 def _refusal(arrays: Mapping[str, Stored]) -> str:
-    found = [
-        f"{name}: {said}" for name, each in arrays.items() if (said := not_finite(name, each.load()))
+    problems = [
+        f"{name}: {text}" for name, each in arrays.items() if (text := not_finite(name, each.load()))
     ]
-    more = f"; and {len(found) - MANY} more tensors" if len(found) > MANY else ""
+    more = f"; and {len(problems) - MANY} more tensors" if len(problems) > MANY else ""
     return (
-        f"{'; '.join(found[:MANY])}{more}; use a checkpoint from before the run diverged, or give"
+        f"{'; '.join(problems[:MANY])}{more}; use a checkpoint from before the run diverged, or give"
         " --allow-nonfinite"
     )

@@ -41,7 +41,7 @@ def _zeros(old: np.ndarray, new: int) -> np.ndarray:
 RULES: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
     "repeat": _repeat, "sum": _sum, "mean-scale": _mean_scale, "zeros": _zeros,
 }  # fmt: skip
-"""By name; each makes (D, N, h, w) of a kernel (D, C, h, w)."""
+"""Functions by name; each makes (D, N, h, w) of a kernel (D, C, h, w)."""
 
 
 def with_channels(
@@ -69,14 +69,14 @@ def with_channels(
     cfg = before.replace(in_channels=channels)
 
     def change(weight: np.ndarray) -> np.ndarray:
-        made = rule(_kernel(weight, before).astype(np.float64), channels)
-        return _flat(made, cfg).astype(weight.dtype)
+        kernel = rule(_kernel(weight, before).astype(np.float64), channels)
+        return _flat(kernel, cfg).astype(weight.dtype)
 
     stored = state.arrays[WEIGHT]
     shape = (cfg.hidden_size, channels, *cfg.patch_size)
     shape = shape if cfg.patch_embed == "conv" else (cfg.hidden_size, cfg.patch_dim)
-    said = f"{old} channels to {channels} by {by}"
-    state = state.rewritten(said, {"in_channels": channels}, {WEIGHT: changed(stored, change, shape)})
+    note = f"{old} channels to {channels} by {by}"
+    state = state.rewritten(note, {"in_channels": channels}, {WEIGHT: changed(stored, change, shape)})
     pixels = metadata.pixels and _extended(metadata.pixels, old, channels, by)
     return state, metadata.replace(pixels=pixels)
 

@@ -71,7 +71,7 @@ class Checkpoint:
     ignored: tuple[str, ...] = ()
     """Tensors that are left out, by their names under the model's prefix."""
     beside: frozenset[str] = frozenset()
-    """Of the tensors left out, those of a text tower that is read too."""
+    """Ignored tensors of a text tower that is read too."""
     unheld: tuple[str, ...] = ()
     """Tensors of a trained classifier that no schema holds, by their names in the file."""
     text_given: Mapping[str, Any] = field(default_factory=dict)
@@ -192,45 +192,45 @@ def read_checkpoint(
     container, merged = with_adapter(opened.container, adapter)
     opened = replace(opened, container=container)
     with naming(opened.path):
-        found = find_model(opened, dialect, part)
-        matched = match_model(opened, found)
-        origins = schema_origins(opened, found, like, given, override)
-        found, squeezed = one_frame(found, matched.bound, origins)
-        found, turned, axes = channels_first(found, matched.bound, opened.container, origins)
+        model = find_model(opened, dialect, part)
+        matched = match_model(opened, model)
+        origins = schema_origins(opened, model, like, given, override)
+        model, squeezed = one_frame(model, matched.bound, origins)
+        model, turned, axes = channels_first(model, matched.bound, opened.container, origins)
         # some libraries write an empty tensor in place of none
         arrays = {
-            n: each for n, each in read(matched.bound, found.tensors).items() if 0 not in each.shape
+            n: each for n, each in read(matched.bound, model.tensors).items() if 0 not in each.shape
         }
-        refuse_other_tensors(opened, found.dialect, arrays, {**given, **override})
+        refuse_other_tensors(opened, model.dialect, arrays, {**given, **override})
         shapes = {name: stored.shape for name, stored in arrays.items()}
-        heads = letters(matched.bound, found.tensors)
+        heads = letters(matched.bound, model.tensors)
         width, has_head = shapes.get(PATCHES, (0,))[0], "head.weight" in shapes
-        lost = unheld(opened, found, matched, width=width, has_head=has_head)
+        lost = unheld(opened, model, matched, width=width, has_head=has_head)
         try:
-            resolved = resolve(found.dialect, shapes, heads, origins, axes)
+            resolved = resolve(model.dialect, shapes, heads, origins, axes)
         except UnstatedError as error:
             error.unheld = lost
             raise
-        buffers = compare_buffers(found.dialect, resolved.config, found.tensors)
-        refuse_foreign(found.dialect, resolved)
-        made_of = {name: found.tensors[name] for one in matched.bound for name in one.theirs}
+        buffers = compare_buffers(model.dialect, resolved.config, model.tensors)
+        refuse_foreign(model.dialect, resolved)
+        made_of = {name: model.tensors[name] for one in matched.bound for name in one.theirs}
         arrays, widened = of_one_type(arrays, made_of)
         asked = like or opened.preset
-        metadata, origin = read_metadata(opened, found.dialect, asked, preprocess, resolved.config)
+        metadata, origin = read_metadata(opened, model.dialect, asked, preprocess, resolved.config)
         hops = opened.header.hops
     license = license or metadata.license or (hops[-1].license if hops else None)
     checkpoint = Checkpoint(
         opened=opened,
-        dialect=found.dialect,
-        why=found.why,
+        dialect=model.dialect,
+        why=model.why,
         config=resolved.config,
         origins=resolved.origins,
-        place=Location(found.branch, found.tensors),
-        tensors={name: found.tensors[name] for name in matched.tensors},
+        place=Location(model.branch, model.tensors),
+        tensors={name: model.tensors[name] for name in matched.tensors},
         arrays=arrays,
         metadata=metadata.replace(license=license),
         preprocess_origin=origin,
-        stripped=tuple(stripped(opened, found)),
+        stripped=tuple(stripped(opened, model)),
         ignored=matched.ignored,
         unheld=lost,
         altered=(
@@ -240,9 +240,9 @@ def read_checkpoint(
             *buffers,
             *widened,
             *resolved.overridden,
-            *opened.sidecars.notes(found.dialect),
-            *assumed(found.dialect, resolved),
-            *filter(None, (found.dialect.note,)),
+            *opened.sidecars.notes(model.dialect),
+            *assumed(model.dialect, resolved),
+            *filter(None, (model.dialect.note,)),
         ),
         text_given=text_given,
         text_override=text_override,
@@ -281,8 +281,8 @@ def of_one_type(
     if len(types) == 1:
         return arrays, []
     widest = np.result_type(*types)
-    said = f"widened {', '.join(sorted(map(str, types - {widest})))} to {widest}"
-    return {name: cast(stored, widest) for name, stored in arrays.items()}, [said]
+    note = f"widened {', '.join(sorted(map(str, types - {widest})))} to {widest}"
+    return {name: cast(stored, widest) for name, stored in arrays.items()}, [note]
 
 
 def _is_float(dtype: np.dtype) -> bool:

@@ -192,11 +192,11 @@ class Writing:
         """Write the tensors to one file, without config files."""
         tensors, wrapper = self.target.tensors, self.target.wrapper
         options: dict[str, Any] = {"progress": self.progress, "force": self.force, "check": check}
-        said: dict[str, Any] = {"metadata": self.header, "late": self.late}
+        header: dict[str, Any] = {"metadata": self.header, "late": self.late}
         if kind == "safetensors":
-            write_safetensors(path, tensors, sealed=True, **said, **options)
+            write_safetensors(path, tensors, sealed=True, **header, **options)
         elif kind == "npz":
-            write_npz(path, tensors, **said, **options)
+            write_npz(path, tensors, **header, **options)
         elif kind == "hdf5":
             write_hdf5(path, tensors, **options)
         elif kind == "equinox":
@@ -204,7 +204,7 @@ class Writing:
         elif kind == "msgpack":
             write_msgpack(path, nested(tensors, "/"), **options)
         else:
-            write_torch(path, tensors, wrapper=wrapper, **said, **options)
+            write_torch(path, tensors, wrapper=wrapper, **header, **options)
 
     @cached_property
     def files(self) -> dict[str, str]:
@@ -252,14 +252,14 @@ def check_license(source: Checkpoint, allow: Sequence[str] | None) -> None:
     """Refuse weights under a licence that is not allowed. ConfigError: it is not, or none is stated."""
     if allow is None:
         return
-    told = source.license
-    if told is None:
+    license = source.license
+    if license is None:
         raise ConfigError(
             f"{source.path}: no licence is stated, and only {', '.join(allow)} may pass; give --license"
             " NAME if you know it"
         )
-    if told.lower() not in [each.lower() for each in allow]:
-        raise ConfigError(f"{source.path}: is under {told}, and only {', '.join(allow)} may pass")
+    if license.lower() not in [each.lower() for each in allow]:
+        raise ConfigError(f"{source.path}: is under {license}, and only {', '.join(allow)} may pass")
 
 
 def _check_place(out: Path, prefix: str, wrapper: str | None) -> None:

@@ -91,9 +91,9 @@ def plan(
     """
     if source.unheld and num_classes is None and source.origins["num_classes"] != GIVEN:
         raise UnstatedError(f"{source.path}: {_dropped(source.unheld)}")
-    metadata, said = source.metadata, (NONFINITE,) if allow_nonfinite else ()
+    metadata, notes = source.metadata, (NONFINITE,) if allow_nonfinite else ()
     arrays = source.arrays if allow_nonfinite else refuse_not_finite(source.arrays, source.path)
-    state = State(source.config, arrays, said)
+    state = State(source.config, arrays, notes)
     if image_size is not None:
         state = resized(state, image_size)
         metadata = metadata.replace(pixels=metadata.pixels and metadata.pixels.replace(image_size=None))
@@ -157,18 +157,18 @@ def _expressed(state: State, to: str, own: Dialect, inside: bool) -> tuple[Diale
 
     Of several, the source's own dialect is preferred, else the first.
     """
-    found: list[tuple[Dialect, State]] = []
+    options: list[tuple[Dialect, State]] = []
     refused: list[CannotHoldError] = []
     for dialect in called(to):
         if not dialect.writes and not inside:
             continue
         try:
-            found.append((dialect, express(state, dialect)))
+            options.append((dialect, express(state, dialect)))
         except CannotHoldError as error:
             refused.append(error)
-    if not found:
+    if not options:
         raise ConfigError(_refusal(to, refused))
-    return min(found, key=lambda each: (len(each[1].said), each[0] != own))
+    return min(options, key=lambda each: (len(each[1].said), each[0] != own))
 
 
 def _refusal(to: str, refused: Sequence[CannotHoldError]) -> str:

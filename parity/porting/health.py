@@ -15,9 +15,9 @@ from vit_config.files.safetensors_stream import ignore
 from vit_config.files.stored import PIECE
 
 FAR = 10.0
-"""How many times the median length a position's row may have, or be shorter."""
-ALIKE = 1.5
-"""How many times as much as by chance the rows of a drawn head may differ in size."""
+"""Largest ratio, either way, of the length of a position's row to the median length."""
+SPREAD = 1.5
+"""Largest ratio of the spread of a drawn head's rows in size to that by chance."""
 FEW = 256
 """Fewest weights of which one grows beyond the bound of its draw in the first steps of training."""
 
@@ -38,10 +38,10 @@ def anomalies(arrays: Mapping[str, Stored], progress: Progress = ignore) -> Iter
     blocks: dict[int, list[bytes]] = defaultdict(list)
     for name, stored in arrays.items():
         values = stored.load()
-        seen = _look(values)
-        yield from (f"{name}: {each}" for each in _of_tensor(name, values, seen, arrays))
+        scan = _look(values)
+        yield from (f"{name}: {each}" for each in _of_tensor(name, values, scan, arrays))
         if inside := re.match(r"blocks\.(\d+)\.", name):
-            blocks[int(inside[1])].append(seen.sizes.tobytes())
+            blocks[int(inside[1])].append(scan.sizes.tobytes())
         progress(values.nbytes)
     first: dict[tuple[bytes, ...], int] = {}
     for number, prints in blocks.items():
@@ -51,8 +51,8 @@ def anomalies(arrays: Mapping[str, Stored], progress: Progress = ignore) -> Iter
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """What one pass over a matrix (rows, columns) found, from the bits of its values."""
+class _Scan:
+    """The results of one pass over a matrix (rows, columns), from the bits of its values."""
 
     bits: np.ndarray
     finite: bool
@@ -62,7 +62,7 @@ class _Seen:
     """The same of each column."""
 
 
-def _look(values: np.ndarray) -> _Seen:
+def _look(values: np.ndarray) -> _Scan:
     """Look at every value, in the processor's cache: the bits of a number without its sign are in the
     order of its magnitude, also of types that numpy computes slowly with."""
     bits = np.ascontiguousarray(_rows(values)).view(f"u{values.dtype.itemsize}")
@@ -76,7 +76,7 @@ def _look(values: np.ndarray) -> _Seen:
         np.maximum(columns, part.max(axis=0), out=columns)
     whole = values.dtype.kind in "iub"
     finite = whole or bool((sizes < np.array(np.inf, values.dtype).view(kind)).all())
-    return _Seen(bits, finite, sizes, columns)
+    return _Scan(bits, finite, sizes, columns)
 
 
 def _rows(values: np.ndarray) -> np.ndarray:
@@ -88,16 +88,16 @@ def _rows(values: np.ndarray) -> np.ndarray:
 
 
 def _of_tensor(
-    name: str, values: np.ndarray, seen: _Seen, arrays: Mapping[str, Stored]
+    name: str, values: np.ndarray, scan: _Scan, arrays: Mapping[str, Stored]
 ) -> Iterator[str]:
     """Yield what is odd about one tensor."""
-    if not seen.finite:
-        if said := not_finite(name, values):
-            yield said
+    if not scan.finite:
+        if problem := not_finite(name, values):
+            yield problem
         return
     head = name.startswith("head") and name.endswith("weight")
     matrix = values.ndim > 1 and values.size > 1
-    if not seen.sizes.any():
+    if not scan.sizes.any():
         if head:
             yield "all zero, so the logits are the same for every image; train the head first"
         elif matrix:
@@ -111,17 +111,17 @@ def _of_tensor(
         yield f"{zeros} of {values.size} channels are zero, so nothing of them passes"
     if not matrix:
         return
-    bits = seen.bits
+    bits = scan.bits
     if len(bits) > 1 and (bits[0] == bits[1]).all() and (bits == bits[0]).all():
         yield "every row is the same"
         return
     rows, columns = (
         ("positions", "channels") if values.ndim == 3 else ("output channels", "input channels")
     )
-    yield from _counted(np.flatnonzero(seen.sizes == 0), len(bits), rows, "zero")
-    yield from _counted(np.flatnonzero(seen.columns == 0), bits.shape[1], columns, "zero")
+    yield from _counted(np.flatnonzero(scan.sizes == 0), len(bits), rows, "zero")
+    yield from _counted(np.flatnonzero(scan.columns == 0), bits.shape[1], columns, "zero")
     if bits.shape[1] > 1:
-        likely = np.flatnonzero((bits[:, 0] == bits[:, 1]) & (seen.sizes > 0))
+        likely = np.flatnonzero((bits[:, 0] == bits[:, 1]) & (scan.sizes > 0))
         stuck = [int(row) for row in likely if (bits[row] == bits[row, 0]).all()]
         yield from _counted(stuck, len(bits), rows, "stuck at one value")
     if name.endswith("pos_embed"):
@@ -130,9 +130,9 @@ def _of_tensor(
         yield "as it was drawn: every class has weights of one size; train the head first"
 
 
-def _counted(found: np.ndarray | list[int], count: int, what: str, how: str) -> Iterator[str]:
-    if len(found):
-        yield f"{len(found)} of {count} {what} are {how}, the first is {found[0]}"
+def _counted(indices: np.ndarray | list[int], count: int, what: str, how: str) -> Iterator[str]:
+    if len(indices):
+        yield f"{len(indices)} of {count} {what} are {how}, the first is {indices[0]}"
 
 
 def _far_rows(rows: np.ndarray) -> Iterator[str]:
@@ -160,7 +160,7 @@ def _as_drawn(weight: np.ndarray, bias: Stored | None) -> bool:
     whole = float(wide.std())
     by_chance = 1 / np.sqrt(2 * width)
     return bool(
-        spreads.std() < ALIKE * by_chance * whole and means.std() < ALIKE * whole / np.sqrt(width)
+        spreads.std() < SPREAD * by_chance * whole and means.std() < SPREAD * whole / np.sqrt(width)
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from parity.porting.formats.weights_folder import SIDECARS, TOKENIZER, WEIGHTS
 from vit_config import ConfigError, MissingFileError, preset_tags
+from vit_config.errors import first_line
 from vit_config.presets import from_timm
 
 HUB, TIMM = "hf-hub:", "timm:"
@@ -90,8 +91,8 @@ def locate(source: str | Path, **downloading: Any) -> Located:
     revision = repository.revision
     for weights in WEIGHTS:
         files = [*SIDECARS, *TOKENIZER, *_files(weights)]
-        wanted = {"revision": revision, "allow_patterns": files, **downloading}
-        folder = _download(str(source), repository.id, wanted)
+        request = {"revision": revision, "allow_patterns": files, **downloading}
+        folder = _download(str(source), repository.id, request)
         if (folder / weights).is_file():
             return Located(folder, f"{HUB}{repository.id}@{folder.name}", repository.preset)
         revision = folder.name  # the commit: later downloads take the same one
@@ -135,20 +136,20 @@ def _download(name: str, repository: str, options: dict[str, Any]) -> Path:
     try:
         return Path(huggingface_hub.snapshot_download(repository, **options))
     except errors.GatedRepoError:
-        said = f"is gated; ask for access at {where} and set HF_TOKEN to a token that has it"
+        reason = f"is gated; ask for access at {where} and set HF_TOKEN to a token that has it"
     except errors.RevisionNotFoundError:
-        said = f"has no revision {options['revision']!r}; {where}/commits/main shows all"
+        reason = f"has no revision {options['revision']!r}; {where}/commits/main shows all"
     except errors.RepositoryNotFoundError:
-        said = f"there is no such repository at {where}, or it is private: set HF_TOKEN then"
+        reason = f"there is no such repository at {where}, or it is private: set HF_TOKEN then"
     except errors.LocalEntryNotFoundError as error:
         cache = options.get("cache_dir") or constants.HF_HUB_CACHE
         why = _unreachable(error, local_only=options.get("local_files_only", False))
-        said = f"is not (or not whole) in {cache}, and the Hub {why}"
+        reason = f"is not (or not whole) in {cache}, and the Hub {why}"
     except errors.HFValidationError as error:
         raise ConfigError(f"{name}: {first_line(error)}") from None
     except Exception as error:  # each HTTP client raises its own errors
-        said = f"cannot be downloaded ({type(error).__name__}: {first_line(error)})"
-    raise MissingFileError(f"{name}: {said}")
+        reason = f"cannot be downloaded ({type(error).__name__}: {first_line(error)})"
+    raise MissingFileError(f"{name}: {reason}")
 
 
 def _unreachable(error: Any, *, local_only: bool) -> str:
@@ -159,8 +160,3 @@ def _unreachable(error: Any, *, local_only: bool) -> str:
     if constants.HF_HUB_OFFLINE or isinstance(error.__cause__, errors.OfflineModeIsEnabled):
         return "is switched off (HF_HUB_OFFLINE is set)"
     return "cannot be reached; try again with a network"
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message."""
-    return (str(error).strip() or "no message").splitlines()[0]

@@ -25,11 +25,11 @@ def find_model(opened: Opened, name: str | None, part: str | None) -> Model:
         skip = len(inside[0])
         names = {n[skip:].removeprefix(prefix): each for n, each in tensors.items()}
         return Model(dialect, branch, dialect.within_body(names), "its header")
-    found = find(opened, called(name) if name else dialects(), part=part, asked=name is not None)
-    return found._replace(why=f"{found.why}, as asked", asked=True) if name else found
+    model = find(opened, called(name) if name else dialects(), part=part, asked=name is not None)
+    return model._replace(why=f"{model.why}, as asked", asked=True) if name else model
 
 
-def match_model(opened: Opened, found: Model) -> Matched:
+def match_model(opened: Opened, model: Model) -> Matched:
     """Match a model's tensors with parameters of the schema.
 
     Raises:
@@ -37,9 +37,9 @@ def match_model(opened: Opened, found: Model) -> Matched:
             user did not name the dialect.
         OtherModelError: it does not, and config.json says that the weights are quantised.
     """
-    other = "" if found.asked else opened.sidecars.contradiction(found.dialect)
+    other = "" if model.asked else opened.sidecars.contradiction(model.dialect)
     try:
-        matched = match(found)
+        matched = match(model)
     except WeightsError as error:
         if method := opened.sidecars.quantiser:
             raise OtherModelError(
@@ -48,5 +48,5 @@ def match_model(opened: Opened, found: Model) -> Matched:
             ) from None
         raise WeightsError(f"{other}, and {error}" if other else str(error)) from None
     if other:
-        raise WeightsError(f"{other}; give --dialect {found.dialect.name} if that is what it is")
+        raise WeightsError(f"{other}; give --dialect {model.dialect.name} if that is what it is")
     return matched

@@ -80,11 +80,11 @@ def _stored(tensor: Any) -> Stored:
 
 def _sidecars(model: Any) -> dict[str, Any]:
     """Return the config.json that timm would write of a model, without the arguments it was built by."""
-    told = getattr(model, "pretrained_cfg", None)
-    if not told or not told.get("architecture"):
+    pretrained = getattr(model, "pretrained_cfg", None)
+    if not pretrained or not pretrained.get("architecture"):
         return {}
-    config = {key: list(each) if isinstance(each, tuple) else each for key, each in told.items()}
-    return {"config.json": {"architecture": told["architecture"], "pretrained_cfg": config}}
+    config = {key: list(each) if isinstance(each, tuple) else each for key, each in pretrained.items()}
+    return {"config.json": {"architecture": pretrained["architecture"], "pretrained_cfg": config}}
 
 
 def _timm(model: Any) -> Iterator[tuple[str, Any]]:
@@ -125,11 +125,11 @@ def _facts(read: Callable[[Any], Iterator[tuple[str, Any]]]) -> Callable[[Any], 
     """Return what modules state, as far as they are of the library's Vision Transformer."""
 
     def facts(model: Any) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        stated: dict[str, Any] = {}
         with suppress(AttributeError, IndexError, TypeError):  # another class: the rest is asked for
             for field, value in read(model):
-                found[field] = value
-        return found
+                stated[field] = value
+        return stated
 
     return facts
 

@@ -38,8 +38,8 @@ def refuse_another_function(source: Any, checkpoint: Checkpoint) -> None:
     arrays = {name: stored.load().astype(np.float64) for name, stored in checkpoint.arrays.items()}
     twin = vit_torch.from_arrays(cfg, arrays)
     with torch.no_grad():
-        expected, found = library.call(theirs, images, cfg).numpy(), twin.logits(images).numpy()
-    error, limit = relative_error(found, expected), library.limit(checkpoint)
+        expected, actual = library.call(theirs, images, cfg).numpy(), twin.logits(images).numpy()
+    error, limit = relative_error(actual, expected), library.limit(checkpoint)
     if not error <= limit:
         raise WeightsError(
             f"{checkpoint.name}: what its modules state is another function, off by {error:.1e}, limit"

@@ -168,12 +168,12 @@ class Loaded:
             InputError, MissingFileError: see `predict`.
         """
         waiting = iter(_each(images))
-        found = []
+        batches = []
         while batch := list(islice(waiting, BATCH)):
-            found.append(self.of_batch(self.prepare(batch)))
-        if not found:
+            batches.append(self.of_batch(self.prepare(batch)))
+        if not batches:
             raise InputError(NO_IMAGES)
-        return np.concatenate(found)
+        return np.concatenate(batches)
 
     def prepare(self, images: Picture | Iterable[Picture]) -> np.ndarray | Patches:
         """Bring images to the model's size and channels, and normalise them, as the file says.

@@ -73,15 +73,15 @@ def read_lora(base: Checkpoint, folder: str | Path) -> tuple[Lora, dict[str, np.
         raise ConfigError(f"{folder}: alpha / r is not the same for every layer; {MERGE}")
     rank = max(sum(len(piece.low) for piece in pieces) for pieces in layers.values())
     lora = _lora(scales.pop(), rank, tuple(layers), folder)
-    found: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
     for path, pieces in layers.items():
-        found[path + A], found[path + B] = _joined(pieces, base.arrays[path + WEIGHT].shape, rank)
+        arrays[path + A], arrays[path + B] = _joined(pieces, base.arrays[path + WEIGHT].shape, rank)
     for own, stored in saved.items():
         one = places.get(place_of(own, base.tensors, folder))
         if one is None or one.row.layout or not (one.ours[0] or "").startswith(HEADS):
             raise ConfigError(f"{folder}: {own} is held whole, and no head; {MERGE}")
-        found[one.ours[0] or ""] = stored.load()
-    return lora, found
+        arrays[one.ours[0] or ""] = stored.load()
+    return lora, arrays
 
 
 def write_lora(
@@ -147,7 +147,7 @@ def _places(base: Checkpoint) -> dict[str, Bound]:
     """Return the matched row of each of the base's tensors."""
     shapes = {name: each.shape for name, each in base.tensors.items()}
     tables = (bind_theirs(table, shapes) for table in base.dialect.tables)
-    bound, _ = min(tables, key=lambda found: len(found[1]))
+    bound, _ = min(tables, key=lambda result: len(result[1]))
     return {name: one for one in bound for name in one.theirs}
 
 
@@ -184,17 +184,17 @@ def _apart(parts: Mapping[str, np.ndarray], low: np.ndarray) -> Iterator[tuple[s
 
 def _parts(one: Bound, array: np.ndarray, cfg: ViTConfig) -> dict[str, np.ndarray]:
     """Cut rows of ours into theirs."""
-    made = write([one], {one.ours[0] or "": Stored.of(array)}, cfg)
-    return {name: stored.load() for name, stored in made.items()}
+    parts = write([one], {one.ours[0] or "": Stored.of(array)}, cfg)
+    return {name: stored.load() for name, stored in parts.items()}
 
 
 def _holding(cfg: ViTConfig, to: str) -> Dialect:
     every = [each for each in called(to) if each.writes]
-    found = [each for each in every if not each.problems(cfg)]
-    if not found:
-        said = "; ".join(next(iter(each.problems(cfg).values())) for each in every[:1])
-        raise ConfigError(f"--to {to}: no model of it is this one ({said or 'it is read only'})")
-    return found[0]
+    candidates = [each for each in every if not each.problems(cfg)]
+    if not candidates:
+        reason = "; ".join(next(iter(each.problems(cfg).values())) for each in every[:1])
+        raise ConfigError(f"--to {to}: no model of it is this one ({reason or 'it is read only'})")
+    return candidates[0]
 
 
 def _lora(scale: float, rank: int, targets: tuple[str, ...], folder: Path) -> Lora:

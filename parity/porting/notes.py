@@ -12,13 +12,13 @@ from parity.porting.dialects.resolve import SQUARE, SQUARE_PATCH, Resolved
 from parity.porting.opened import Opened
 
 
-def stripped(opened: Opened, found: Model) -> list[str]:
+def stripped(opened: Opened, model: Model) -> list[str]:
     """Return notes on changed names and on tensors outside the model."""
     notes = [opened.tower] if opened.tower else []
-    relative = opened.sidecars.of_relative(found.dialect)[1] if found.asked else ""
+    relative = opened.sidecars.of_relative(model.dialect)[1] if model.asked else ""
     notes += [f"took the entries of config.json, whose model_type is {relative}"] if relative else []
-    notes += found.respelled
-    notes += [f"stripped {found.branch!r} from every name"] if found.branch else []
+    notes += model.respelled
+    notes += [f"stripped {model.branch!r} from every name"] if model.branch else []
     return notes
 
 
@@ -41,9 +41,9 @@ def assumed(dialect: Dialect, resolved: Resolved) -> list[str]:
     """Return notes on patches or images assumed square where an oblong fits as well."""
     cfg = resolved.config
     (rows, columns), (height, width) = cfg.grid, cfg.patch_size
-    said = []
+    notes = []
     if resolved.origins["patch_size"] == SQUARE_PATCH:
-        said.append(
+        notes.append(
             f"took patches of {cfg.patch_dim} values for squares of {height}x{width} in"
             f" {cfg.in_channels} channels; --set patch_size=HxW says otherwise"
         )
@@ -52,25 +52,25 @@ def assumed(dialect: Dialect, resolved: Resolved) -> list[str]:
         oblong = cfg.replace(image_size=(rows // side * height, columns * side * width))
         if not dialect.problems(oblong):
             size = "x".join(map(str, cfg.image_size))
-            said.append(
+            notes.append(
                 f"took the {rows * columns} positions for a square of {rows}x{columns}, so images are"
                 f" {size}; --set image_size=HxW says otherwise"
             )
-    return said
+    return notes
 
 
 def unheld(
-    opened: Opened, found: Model, matched: Matched, *, width: int, has_head: bool
+    opened: Opened, model: Model, matched: Matched, *, width: int, has_head: bool
 ) -> tuple[str, ...]:
     """Return the names of a trained classifier that is left out.
 
     A classifier within a model that has a head of its own does not count: it is not used.
     """
-    inside = {} if has_head else {n: found.tensors[n].shape for n in matched.ignored}
-    left = {f"{found.branch}.{name}" if found.branch else name: s for name, s in inside.items()}
-    if found.branch:
-        under = found.branch.replace("/", ".") + "."
+    inside = {} if has_head else {n: model.tensors[n].shape for n in matched.ignored}
+    left = {f"{model.branch}.{name}" if model.branch else name: s for name, s in inside.items()}
+    if model.branch:
+        under = model.branch.replace("/", ".") + "."
         for name, stored in opened.container.tensors.items():
             if not name.replace("/", ".").startswith(under):
                 left[name] = stored.shape
-    return classifiers(left, found.branch, width)
+    return classifiers(left, model.branch, width)

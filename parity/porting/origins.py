@@ -35,7 +35,7 @@ RECORDS = "its training's records"
 
 def schema_origins(
     opened: Opened,
-    found: Model,
+    model: Model,
     like: str | None,
     given: Mapping[str, Any],
     override: Mapping[str, Any],
@@ -46,11 +46,11 @@ def schema_origins(
         given, override: see `Origins`. Both take precedence over a preset that the user names, and over
             training records of fields that act in training only.
     """
-    dialect, header = found.dialect, opened.header
-    told = found.asked or header.dialect is not None or opened.sidecars.are_of(dialect)
-    origins = Origins(given=given, override=override, dialect_is_told=told)
-    if said := dialect.stated({name: stored.shape for name, stored in found.tensors.items()}):
-        origins.stated.append((SHAPES, said))
+    dialect, header = model.dialect, opened.header
+    is_stated = model.asked or header.dialect is not None or opened.sidecars.are_of(dialect)
+    origins = Origins(given=given, override=override, dialect_is_stated=is_stated)
+    if shown := dialect.stated({name: stored.shape for name, stored in model.tensors.items()}):
+        origins.stated.append((SHAPES, shown))
     if (cfg := header.schema) is not None:
         origins.stated.append((HEADER, {name: getattr(cfg, name) for name in cfg.fields()}))
     if opened.live is not None:
@@ -63,7 +63,7 @@ def schema_origins(
     else:
         where = getattr(dialect.settings, "file", "config.json")
         origins.stated.append((where, opened.sidecars.fields(dialect)))
-        if found.asked:
+        if model.asked:
             origins.stated.append(("config.json", opened.sidecars.of_relative(dialect)[0]))
     if like is None:
         trained = dialect.trained(opened.container.objects)
@@ -97,15 +97,15 @@ def read_metadata(
         ConfigError: a file's entry is not valid.
         WeightsError: header and config files contradict each other or the model.
     """
-    said = Metadata.of(given)
+    stated = Metadata.of(given)
     try:
-        own, origin = _own_metadata(opened, dialect, said)
+        own, origin = _own_metadata(opened, dialect, stated)
     except ConfigError:
         if given is None:
             raise
         own, origin = Metadata(), GIVEN  # the user's statement holds whatever is in the files
-    metadata = said.completed(own)
-    if said.pixels is not None:
+    metadata = stated.completed(own)
+    if stated.pixels is not None:
         origin = GIVEN
     elif own.pixels is None:
         more, origin = _assumed(opened, dialect, like, cfg.in_channels)
@@ -121,10 +121,10 @@ def read_metadata(
 def _assumed(opened: Opened, dialect: Dialect, like: str | None, channels: int) -> tuple[Metadata, str]:
     """Return the preprocessing of a preset or a convention, where neither user nor file states it."""
     if like is not None and like.partition(".")[0] in PRESETS and preset_tags(like):
-        told = Metadata.of(preset_preprocess(like))
+        metadata = Metadata.of(preset_preprocess(like))
         if like != opened.preset:  # other weights of that architecture than the preset's
-            told = told.replace(license=None)
-        return told, f"{PRESET}{like}"
+            metadata = metadata.replace(license=None)
+        return metadata, f"{PRESET}{like}"
     silent = not opened.header.has_metadata and not opened.sidecars.are_of(dialect)
     convention = dialect.preprocess
     if convention is not None and silent and len(convention.mean) == channels:
@@ -140,9 +140,9 @@ def _own_metadata(opened: Opened, dialect: Dialect, given: Metadata) -> tuple[Me
             not state the entry. A missing config file contradicts nothing.
     """
     header, cfg = opened.header.metadata, opened.header.schema
-    told = opened.sidecars.metadata(dialect)
+    own = opened.sidecars.metadata(dialect)
     if header is None:
-        return told, CONFIG_FILES
+        return own, CONFIG_FILES
     if dialect.settings is None or cfg is None or not opened.sidecars.are_of(dialect):
         return header, HEADER
     try:
@@ -150,8 +150,8 @@ def _own_metadata(opened: Opened, dialect: Dialect, given: Metadata) -> tuple[Me
     except ConfigError:  # so the header was written without config files
         return header, HEADER
     expected = Sidecars(written).metadata(dialect)
-    news = {n: getattr(told, n) for n in Metadata.fields() if getattr(told, n) != getattr(expected, n)}
-    if told.pixels is None and not written.keys() <= opened.sidecars.contents.keys():
+    news = {n: getattr(own, n) for n in Metadata.fields() if getattr(own, n) != getattr(expected, n)}
+    if own.pixels is None and not written.keys() <= opened.sidecars.contents.keys():
         news.pop("pixels", None)
     for name in news:
         if getattr(header, name) is not None and getattr(given, name) is None:
@@ -162,10 +162,10 @@ def _own_metadata(opened: Opened, dialect: Dialect, given: Metadata) -> tuple[Me
 
 def _refuse(name: str, ours: Any, theirs: Any) -> NoReturn:
     """Refuse an entry of the metadata on which header and config files disagree."""
-    said = f"{name} = {ours} ({HEADER}), but {theirs} ({CONFIG_FILES})"
+    text = f"{name} = {ours} ({HEADER}), but {theirs} ({CONFIG_FILES})"
     if name == "pixels" and theirs is None:
-        said = f"{HEADER} says how pixels are prepared but {CONFIG_FILES} state what it cannot hold"
+        text = f"{HEADER} says how pixels are prepared but {CONFIG_FILES} state what it cannot hold"
     elif name == "pixels":
         one = next(n for n in Preprocess.fields() if getattr(ours, n) != getattr(theirs, n))
-        said = f"{one} = {getattr(ours, one)} ({HEADER}), but {getattr(theirs, one)} ({CONFIG_FILES})"
-    raise WeightsError(f"{said}; give --preprocess FILE, or convert from the source again")
+        text = f"{one} = {getattr(ours, one)} ({HEADER}), but {getattr(theirs, one)} ({CONFIG_FILES})"
+    raise WeightsError(f"{text}; give --preprocess FILE, or convert from the source again")

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from parity.porting.conversion import Converted, convert
 from parity.porting.files import load, save
-from parity.porting.hub import HUB, first_line, is_name
+from parity.porting.hub import HUB, is_name
 from parity.porting.loaded import Loaded
 from parity.porting.opened import open_checkpoint
 from parity.porting.provenance import Hop
 from vit_config import ConfigError, Preprocess, WeightsError
+from vit_config.errors import first_line
 from vit_config.files.atomic import check_parent, put_in_place
 from vit_config.pretrained import DType, Reading, Saving
 from vit_train.frameworks import Framework
@@ -113,9 +114,9 @@ def save_pretrained(
         raise ConfigError(f"{folder}: already exists; give another path, or force=True to replace it")
     model = model.model if isinstance(model, Loaded) else model
     with tempfile.TemporaryDirectory(dir=folder.absolute().parent, prefix=f".{folder.name}.") as place:
-        held = Path(place) / f"{type(model).__module__.partition('.')[0]}.safetensors"
-        save(held, model, preprocess=preprocess)
-        converted = convert(held, to=to, out=Path(place) / folder.name)
+        path = Path(place) / f"{type(model).__module__.partition('.')[0]}.safetensors"
+        save(path, model, preprocess=preprocess)
+        converted = convert(path, to=to, out=Path(place) / folder.name)
         verification = _verified(converted, folder) if verify else None
         text = "\n".join(card_lines(converted, name or folder.name, verification))
         (converted.path / CARD).write_text(text, encoding="utf-8")
@@ -228,7 +229,7 @@ def _table(verification: Verification) -> Iterator[str]:
     yield from ("", "| weights | run in | relative error | limit |", "|---|---|---|---|")
     for row in verification.rows:
         yield f"| {row.what} | {row.ran_in} | {row.error:.1e} | {row.limit:.0e} |"
-    yield from (f"- not run: {said}" for said in verification.not_run)
+    yield from (f"- not run: {note}" for note in verification.not_run)
     yield ""
 
 

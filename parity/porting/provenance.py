@@ -42,8 +42,8 @@ class Hop(NamedTuple):
 
 def versions() -> dict[str, str]:
     """Return the installed versions of `LIBRARIES`."""
-    found = {name: _version(name) for name in LIBRARIES}
-    return {name: each for name, each in found.items() if each is not None}
+    every = {name: _version(name) for name in LIBRARIES}
+    return {name: each for name, each in every.items() if each is not None}
 
 
 @cache

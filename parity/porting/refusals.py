@@ -36,14 +36,14 @@ def refuse_foreign(dialect: Dialect, resolved: Resolved) -> None:
     Fields that the user gave or overrode are accepted.
     """
     cfg = canonical(resolved.config)
-    found = dialect.problems(cfg)
+    by_field = dialect.problems(cfg)
     problems = [
-        said
-        for name, said in found.items()
+        reason
+        for name, reason in by_field.items()
         if resolved.origins.get(name) not in (GIVEN, OVERRIDDEN)
         and not (name in dialect.older and allows(dialect.older[name], getattr(cfg, name)))
     ]
-    if problems and "" in found:  # whole sentences, of `limits`
+    if problems and "" in by_field:  # whole sentences, of `limits`
         raise WeightsError(f"is no model of {dialect.title}: {'; '.join(problems)}")
     if problems:
         raise WeightsError(f"no model of {dialect.title} has {'; '.join(problems)}")

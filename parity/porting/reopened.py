@@ -29,14 +29,14 @@ def reopen(written: Path, target: Target, out: Path) -> None:
     """
     try:
         for opened in _readings(written, target):
-            found = _read(opened, target)
-            compare(found, target)
+            checkpoint = _read(opened, target)
+            compare(checkpoint, target)
             if target.text is not None:
-                target.text.compare(found)
+                target.text.compare(checkpoint)
     except USER_ERRORS as error:
-        said = str(error).removeprefix(f"{written}: ").replace(str(written), str(out))
-        said = said.partition("; to go with")[0]  # advice about flags, none of which is at fault
-        raise WeightsError(f"{out}: not written, since it could not be read again: {said}") from None
+        reason = str(error).removeprefix(f"{written}: ").replace(str(written), str(out))
+        reason = reason.partition("; to go with")[0]  # advice about flags, none of which is at fault
+        raise WeightsError(f"{out}: not written, since it could not be read again: {reason}") from None
 
 
 def _readings(written: Path, target: Target) -> Iterator[Opened]:
@@ -61,22 +61,22 @@ def _read(opened: Opened, target: Target) -> Checkpoint:
             given |= {name: getattr(target.state.config, name) for name in error.fields}
 
 
-def compare(found: Checkpoint, target: Target) -> None:
+def compare(checkpoint: Checkpoint, target: Target) -> None:
     """Refuse a checkpoint whose schema, tensor shapes or types differ from the target's.
 
     Raises:
         WeightsError: with both values.
     """
-    meant = target.state.config
-    for name in meant.fields():
-        read, wrote = getattr(found.config, name), getattr(meant, name)
+    expected = target.state.config
+    for name in expected.fields():
+        read, wrote = getattr(checkpoint.config, name), getattr(expected, name)
         # the size of a model of any size may be what the library's code makes of images
-        by_code = name == "image_size" and meant.dynamic_image_size
-        by_code = by_code and found.origins[name].startswith("code of")
+        by_code = name == "image_size" and expected.dynamic_image_size
+        by_code = by_code and checkpoint.origins[name].startswith("code of")
         if name not in NEUTRAL and not by_code and not agree(name, read, wrote):
-            raise WeightsError(f"{name} = {read} ({found.origins[name]}), but {wrote} was written")
+            raise WeightsError(f"{name} = {read} ({checkpoint.origins[name]}), but {wrote} was written")
     for name, stored in target.state.arrays.items():
-        read = found.arrays[name]
+        read = checkpoint.arrays[name]
         if (read.shape, read.dtype) != (stored.shape, stored.dtype):
             raise WeightsError(
                 f"{name} has shape {read.shape} of {read.dtype}, but {stored.shape} of {stored.dtype}"

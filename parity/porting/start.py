@@ -68,37 +68,37 @@ def read_start(
     state = State(checkpoint.config, checkpoint.arrays)
     if not (problems := _differing_fields(checkpoint.config, cfg)):
         state = resized(state, cfg.image_size)
-    found = {name: stored.shape for name, stored in state.arrays.items()}
-    wanted = {name: each.shape for name, each in parameters(cfg).items()}
-    drawn = [n for n in wanted if n not in found or (n.startswith(HEAD) and new_head)]
-    drawn += [n for n in wanted if n not in drawn and n.startswith(HEAD) and wanted[n] != found[n]]
-    left = [name for name in found if name not in wanted or name in drawn]
-    problems += _misfits(found, wanted, drawn, left)
+    in_file = {name: stored.shape for name, stored in state.arrays.items()}
+    shapes = {name: each.shape for name, each in parameters(cfg).items()}
+    drawn = [n for n in shapes if n not in in_file or (n.startswith(HEAD) and new_head)]
+    drawn += [n for n in shapes if n not in drawn and n.startswith(HEAD) and shapes[n] != in_file[n]]
+    left = [name for name in in_file if name not in shapes or name in drawn]
+    problems += _misfits(in_file, shapes, drawn, left)
     if problems:
         raise WeightsError(f"--init {source}: does not fit the model: {'; '.join(problems)}")
     carried = {} if adapter is None else read_lora(checkpoint, adapter)[1]
     carried = {
         name: each
         for name, each in carried.items()
-        if is_adapter(name) or (each.shape == wanted.get(name) and not new_head)
+        if is_adapter(name) or (each.shape == shapes.get(name) and not new_head)
     }
     drawn = [name for name in drawn if name not in carried]
     arrays = {
-        name: state.arrays[name].load() for name in wanted if name not in drawn and name not in carried
+        name: state.arrays[name].load() for name in shapes if name not in drawn and name not in carried
     }
-    said = (
+    account = (
         f"start point {checkpoint.name} ({checkpoint.dialect.name}): {len(arrays)} of the model's"
-        f" {len(wanted)} tensors are used",
+        f" {len(shapes)} tensors are used",
         *stated,
         *map(_said_in_training, checkpoint.notes),
         *state.said,
-        *_listed("drawn anew", wanted, [name for name in wanted if name in drawn]),
-        *_listed("left out", found, left),
+        *_listed("drawn anew", shapes, [name for name in shapes if name in drawn]),
+        *_listed("left out", in_file, left),
         *([] if adapter is None else [f"goes on with the LoRA of {Path(adapter).name}"]),
     )
     files = checkpoint.container.files
     digest = digest_of([*files, *(() if adapter is None else (weights_of(Path(adapter)),))])
-    hop = _hop(checkpoint, digest, said[1:])
+    hop = _hop(checkpoint, digest, account[1:])
     return Start(
         name=source,
         digest=digest,
@@ -107,7 +107,7 @@ def read_start(
         arrays={**arrays, **carried},
         adapter=adapter,
         preprocess=_preprocess(checkpoint, cfg),
-        account=said,
+        account=account,
         provenance=tuple(each.to_dict() for each in (*checkpoint.hops, hop)),
     )
 
@@ -181,8 +181,8 @@ _GIVEN = re.compile(r"--set((?: \w+=[^\s,;:)]+)+)")
 def _said_in_training(text: str) -> str:
     """Replace the flags of `parity convert` in a message by those of the trainer."""
 
-    def fields(found: re.Match[str]) -> str:
-        pairs = (each.split("=", 1) for each in found[1].split())
+    def fields(match: re.Match[str]) -> str:
+        pairs = (each.split("=", 1) for each in match[1].split())
         return " ".join(f"--model.{name.replace('_', '-')} {value}" for name, value in pairs)
 
     text = _GIVEN.sub(fields, text)
@@ -209,16 +209,16 @@ def _differing_fields(there: ViTConfig, here: ViTConfig) -> list[str]:
 
 
 def _misfits(
-    found: Mapping[str, Any], wanted: Mapping[str, Any], drawn: Collection[str], left: Collection[str]
+    in_file: Mapping[str, Any], own: Mapping[str, Any], drawn: Collection[str], left: Collection[str]
 ) -> list[str]:
     """Describe tensors of other shapes, and missing and surplus ones that are not behind the blocks."""
     shapes = [
-        f"{name} is {found[name]} in the file, {wanted[name]} in the model"
-        for name in wanted
-        if name in found and name not in drawn and found[name] != wanted[name]
+        f"{name} is {in_file[name]} in the file, {own[name]} in the model"
+        for name in own
+        if name in in_file and name not in drawn and in_file[name] != own[name]
     ]
-    missing = [f"{n} {wanted[n]} is not in the file" for n in drawn if not n.startswith(AFTER)]
-    unwanted = [f"{n} {found[n]} is not in the model" for n in left if not n.startswith(AFTER)]
+    missing = [f"{n} {own[n]} is not in the file" for n in drawn if not n.startswith(AFTER)]
+    unwanted = [f"{n} {in_file[n]} is not in the model" for n in left if not n.startswith(AFTER)]
     problems = shapes + missing + unwanted
     more = [f"and {len(problems) - 6} more tensors"] if len(problems) > 6 else []
     return problems[:6] + more
@@ -243,8 +243,8 @@ def _listed(what: str, shapes: Mapping[str, Any], names: Collection[str]) -> lis
 
 def _preprocess(checkpoint: Checkpoint, cfg: ViTConfig) -> Any:
     """Return the checkpoint's preprocessing without class names, which the new data state."""
-    said = checkpoint.preprocess
-    if said is None:
+    stated = checkpoint.preprocess
+    if stated is None:
         return None
     other_size = cfg.image_size != checkpoint.config.image_size
-    return said.replace(class_names=None, **({"image_size": None} if other_size else {}))
+    return stated.replace(class_names=None, **({"image_size": None} if other_size else {}))

@@ -74,8 +74,8 @@ def write_images(path: Path, records: Records, cfg: ViTConfig, preprocess: Prepr
     from vit_train.images import fit_image
 
     size = cfg.image_size[0] * cfg.image_size[1] * cfg.in_channels
-    kept = min(len(records), max(MAX_BYTES // size, 1))
-    spread = np.linspace(0, len(records) - 1, kept).round().astype(int).tolist()
+    count = min(len(records), max(MAX_BYTES // size, 1))
+    spread = np.linspace(0, len(records) - 1, count).round().astype(int).tolist()
     read = {index: records[index] for index in spread}  # `records.damaged` is filled by reading
     chosen = [record for index, record in read.items() if index not in records.damaged]
     images = np.stack([fit_image(record["image"], cfg.image_size, preprocess) for record in chosen])
@@ -102,6 +102,6 @@ def score_in_torch(weights: Path, images: Path) -> Score:
         check=False,
     )
     if done.returncode:
-        said = (done.stderr.strip() or "no message").splitlines()[-1]
-        raise WeightsError(f"{weights}: PyTorch could not score it ({said})")
+        reason = (done.stderr.strip() or "no message").splitlines()[-1]
+        raise WeightsError(f"{weights}: PyTorch could not score it ({reason})")
     return Score(**json.loads(done.stdout))

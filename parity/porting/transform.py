@@ -43,11 +43,11 @@ def resized(state: State, image_size: tuple[int, int]) -> State:
             shapes[name],
         )
 
-    said = "image size {}x{} to {}x{}".format(*cfg.image_size, *image_size)
+    note = "image size {}x{} to {}x{}".format(*cfg.image_size, *image_size)
     if cfg.grid != new.grid and any(_depends_on_grid(name) for name in state.arrays):
-        said += f", positions fitted by {cfg.pos_embed_resize}"
+        note += f", positions fitted by {cfg.pos_embed_resize}"
     arrays = {name: fit(name, stored) for name, stored in state.arrays.items()}
-    return State(new, arrays, (*state.said, said))
+    return State(new, arrays, (*state.said, note))
 
 
 def _depends_on_grid(name: str) -> bool:
@@ -77,24 +77,26 @@ def with_classes(state: State, num_classes: int) -> State:
         for name, each in parameters(new).items()
         if name.startswith("head")
     }
-    said = f"head of {cfg.num_classes} classes replaced by one of {num_classes}, all zero: train it"
-    return state.rewritten(said, {"num_classes": num_classes}, zeros)
+    note = f"head of {cfg.num_classes} classes replaced by one of {num_classes}, all zero: train it"
+    return state.rewritten(note, {"num_classes": num_classes}, zeros)
 
 
 def _without_head(state: State) -> State:
     cfg = state.config
     changes: dict[str, Any] = {}
-    said = []
+    notes = []
     if cfg.num_classes:
         changes |= {"num_classes": 0, "head_bias": True}
-        said.append(f"head of {cfg.num_classes} classes taken off")
+        notes.append(f"head of {cfg.num_classes} classes taken off")
     if cfg.head_hidden:
         changes["head_hidden"] = None
-        said.append(f"tanh layer of {cfg.head_hidden} (pooler, pre_logits) taken off")
+        notes.append(f"tanh layer of {cfg.head_hidden} (pooler, pre_logits) taken off")
     if cfg.pool == "class_mean":  # no library pools so without a head
         changes["pool"] = "class"
-        said.append("pooled is the class token alone, which the head saw beside the mean of the patches")
-    return state.rewritten("; ".join(said), changes, {}) if said else state
+        notes.append(
+            "pooled is the class token alone, which the head saw beside the mean of the patches"
+        )
+    return state.rewritten("; ".join(notes), changes, {}) if notes else state
 
 
 def as_type(state: State, name: str) -> State:
@@ -119,9 +121,9 @@ def _checked(name: str, stored: Stored, dtype: np.dtype) -> Stored:
         array = stored.load()
         with np.errstate(over="ignore"):
             new = array.astype(dtype)
-        lost = np.isfinite(array) & ~np.isfinite(new)
-        if lost.any():
-            raise ConfigError(f"{name}: {array[lost][0]} does not fit into {dtype}; choose a wider type")
+        over = np.isfinite(array) & ~np.isfinite(new)
+        if over.any():
+            raise ConfigError(f"{name}: {array[over][0]} does not fit into {dtype}; choose a wider type")
         return new
 
     return stored if stored.dtype == dtype else Stored(stored.shape, dtype, load)

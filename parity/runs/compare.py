@@ -58,12 +58,14 @@ class RunComparison:
         return [name for name, part in self.parts.items() if not part.distance <= limit]
 
 
-def compare_runs(a: Path, b: Path, step: int | None = None, *, told: Stage = nobody) -> RunComparison:
+def compare_runs(
+    a: Path, b: Path, step: int | None = None, *, on_stage: Stage = nobody
+) -> RunComparison:
     """Compare two run folders of either framework; the folders are not changed.
 
     Args:
         step: the step of the checkpoints; default: the newest that both have.
-        told: called with each stage as it begins.
+        on_stage: called with each stage as it begins.
 
     Raises:
         MissingFileError: there is no run, no checkpoint of the step, or no step that both have.
@@ -74,11 +76,11 @@ def compare_runs(a: Path, b: Path, step: int | None = None, *, told: Stage = nob
     _check_same(*folders)
     if step is None:
         step = _common_step(*folders)
-    told(f"reading {a}", 1, 2)
+    on_stage(f"reading {a}", 1, 2)
     here = read_run(a, step)
-    told(f"reading {b}", 1, 1)
+    on_stage(f"reading {b}", 1, 1)
     there = read_run(b, step)
-    told("comparing both", 1, 0)
+    on_stage("comparing both", 1, 0)
     sight = Sight(here.config)
     others = there.state.parts()
     parts = {}
@@ -91,12 +93,13 @@ def compare_runs(a: Path, b: Path, step: int | None = None, *, told: Stage = nob
     return RunComparison(folders, _both(_framework, *folders), step, parts, sight.count, unseen)
 
 
-def print_comparison(found: RunComparison, limit: float | None, console: Console) -> None:
+def print_comparison(compared: RunComparison, limit: float | None, console: Console) -> None:
     """Print the distances, and a verdict if there is a limit."""
     names = [
-        f"{escape(str(f))} ({NAMES[w]})" for f, w in zip(found.folders, found.frameworks, strict=True)
+        f"{escape(str(f))} ({NAMES[w]})"
+        for f, w in zip(compared.folders, compared.frameworks, strict=True)
     ]
-    console.print(f"{names[0]} against {names[1]}, after {found.step} updates", highlight=False)
+    console.print(f"{names[0]} against {names[1]}, after {compared.step} updates", highlight=False)
     table = Table()
     table.add_column("part")
     table.add_column("tensors", justify="right")
@@ -104,8 +107,8 @@ def print_comparison(found: RunComparison, limit: float | None, console: Console
     table.add_column("its distance", justify="right")
     table.add_column("distance", justify="right")
     table.add_column("")
-    beyond = [] if limit is None else found.beyond(limit)
-    for name, part in found.parts.items():
+    beyond = [] if limit is None else compared.beyond(limit)
+    for name, part in compared.parts.items():
         verdict = "[bold red]differs[/]" if name in beyond else "[green]ok[/]"
         table.add_row(
             name,
@@ -117,10 +120,10 @@ def print_comparison(found: RunComparison, limit: float | None, console: Console
         )
     show_table(table, console)
     lines = ["distance: norm of the difference over the norm of the first, over all that the loss sees"]
-    if found.unseen:
+    if compared.unseen:
         lines.append(
-            f"left out: {found.unseen} numbers that the loss cannot see, such as biases of keys; the"
-            f" largest difference among them is {number(found.unseen_difference)}"
+            f"left out: {compared.unseen} numbers that the loss cannot see, such as biases of keys; the"
+            f" largest difference among them is {number(compared.unseen_difference)}"
         )
     if limit is None:
         lines.append("how far rounding takes such runs apart: parity check-steps")
@@ -132,13 +135,13 @@ def print_comparison(found: RunComparison, limit: float | None, console: Console
         console.print(line, highlight=False)
 
 
-def to_dict(found: RunComparison, limit: float | None) -> dict[str, Any]:
+def to_dict(compared: RunComparison, limit: float | None) -> dict[str, Any]:
     """Return the comparison as JSON values; a distance that is not a finite number is null."""
-    sides = zip(found.folders, found.frameworks, strict=True)
+    sides = zip(compared.folders, compared.frameworks, strict=True)
     return {
         "version": JSON_VERSION,
         **{name: {"folder": str(f), "framework": w} for name, (f, w) in zip("ab", sides, strict=True)},
-        "step": found.step,
+        "step": compared.step,
         "parts": {
             name: {
                 "distance": _finite(part.distance),
@@ -146,12 +149,12 @@ def to_dict(found: RunComparison, limit: float | None) -> dict[str, Any]:
                 "worst": part.worst,
                 "worst_distance": _finite(part.worst_distance),
             }
-            for name, part in found.parts.items()
+            for name, part in compared.parts.items()
         },
-        "unseen": found.unseen,
-        "unseen_difference": _finite(found.unseen_difference),
+        "unseen": compared.unseen,
+        "unseen_difference": _finite(compared.unseen_difference),
         "limit": limit,
-        "passed": None if limit is None else not found.beyond(limit),
+        "passed": None if limit is None else not compared.beyond(limit),
     }
 
 
@@ -197,10 +200,10 @@ def _common_step(a: Path, b: Path) -> int:
 
 
 def _framework(folder: Path) -> Framework:
-    found = framework_of(folder)
-    if found is None:
+    framework = framework_of(folder)
+    if framework is None:
         raise MissingFileError(f"{folder}: holds no training run; give the folder of one")
-    return found
+    return framework
 
 
 def _both(function: Callable[[Path], T], a: Path, b: Path) -> tuple[T, T]:

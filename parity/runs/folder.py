@@ -46,14 +46,14 @@ def framework_of(folder: Path) -> Framework | None:
     """
     if not (folder / MANIFEST).is_file():
         return None
-    found = {framework: _saved(folder, framework) for framework in NAMES}
-    if all(found.values()):
+    steps_of = {framework: _saved(folder, framework) for framework in NAMES}
+    if all(steps_of.values()):
         raise CheckpointError(
             f"{folder}: has checkpoints of both frameworks, of steps"
-            f" {' and '.join(str(steps[-1]) for steps in found.values())};"
+            f" {' and '.join(str(steps[-1]) for steps in steps_of.values())};"
             " move one framework's checkpoints away"
         )
-    return "torch" if found["torch"] else "jax"
+    return "torch" if steps_of["torch"] else "jax"
 
 
 def saved_steps(folder: Path) -> list[int]:
@@ -63,8 +63,8 @@ def saved_steps(folder: Path) -> list[int]:
 
 def _saved(folder: Path, framework: str) -> list[int]:
     entries = (folder / CHECKPOINTS).glob("*.pt" if framework == "torch" else "*")
-    found = [path.stem if framework == "torch" else path.name for path in entries]
-    return sorted(int(name) for name in found if name.isdecimal())
+    names = [path.stem if framework == "torch" else path.name for path in entries]
+    return sorted(int(name) for name in names if name.isdecimal())
 
 
 def read_run(folder: Path, step: int | None = None, *, cold: bool = False) -> Run:
@@ -132,19 +132,19 @@ def write_run(
         MissingFileError: the folder to write in does not exist.
     """
     check_out(out, log, force=force)
-    held = "float64" if run.recipe.dtype == "float64" else "float32"
-    found = {value.dtype.name for value in run.state.params.values()}
-    if found != {held}:
+    dtype = "float64" if run.recipe.dtype == "float64" else "float32"
+    types = {value.dtype.name for value in run.state.params.values()}
+    if types != {dtype}:
         raise CheckpointError(
-            f'the parameters are {" and ".join(sorted(found))}, but dtype = "{run.recipe.dtype}" trains'
-            f" {held} ones; give the recipe the dtype of the parameters"
+            f'the parameters are {" and ".join(sorted(types))}, but dtype = "{run.recipe.dtype}" trains'
+            f" {dtype} ones; give the recipe the dtype of the parameters"
         )
     written_by = _module(framework)
     source = None if log is None else framework_of(log)
     earlier = [] if log is None else _best_before(run, manifest, log)
     run, manifest, notes = move(run, manifest, framework, source)
-    taken = locked(out) if out.is_dir() else nullcontext()
-    with taken, atomic_folder(out, force=force) as folder:
+    lock = locked(out) if out.is_dir() else nullcontext()
+    with lock, atomic_folder(out, force=force) as folder:
         write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
         for each in (*(replace(before, recipe=run.recipe) for before in earlier), run):
             written_by.write(folder, each, manifest)
@@ -201,8 +201,8 @@ def _best_before(run: Run, manifest: Manifest, source: Path) -> list[Run]:
     chosen = {name: manifest[name] for name in ("best", "patience") if name in manifest}
     if not chosen:
         return []
-    seen = [event for event in read_log(source) if event["step"] <= run.state.step]
-    best = best_so_far(Job(run.config, run.recipe, manifest["data"]["name"], **chosen), seen)
+    events = [event for event in read_log(source) if event["step"] <= run.state.step]
+    best = best_so_far(Job(run.config, run.recipe, manifest["data"]["name"], **chosen), events)
     if best is None or best.step is None or best.step == run.state.step:
         return []
     return [read_run(source, best.step)]
@@ -210,5 +210,5 @@ def _best_before(run: Run, manifest: Manifest, source: Path) -> list[Run]:
 
 def _copy_log(source: Path, folder: Path, step: int) -> None:
     """Copy the log up to a step, without the test result of a run that has ended."""
-    kept = [each for each in read_log(source) if each["step"] <= step and each["kind"] != "test"]
-    write_atomically(folder / LOG, "".join(json.dumps(each) + "\n" for each in kept).encode())
+    events = [each for each in read_log(source) if each["step"] <= step and each["kind"] != "test"]
+    write_atomically(folder / LOG, "".join(json.dumps(each) + "\n" for each in events).encode())

@@ -49,34 +49,34 @@ def choose(
     raise CheckpointError(f"{folder}: {'; '.join(notes)}; no older one is left")
 
 
-def _brief(folder: Path, step: int, said: str) -> str:
+def _brief(folder: Path, step: int, message: str) -> str:
     """Shorten an error to its first complaints, and name the checkpoint."""
-    parts = said.split("; ")
+    parts = message.split("; ")
     more = f" and {len(parts) - SHOWN} more" if len(parts) > SHOWN else ""
     return about(folder, f"{'; '.join(parts[:SHOWN])}{more}", part=f", step {step}")
 
 
 def without_moments(
-    folder: Path, recipe: Recipe, kept: Mapping[str, Collection[str]], step: int, cold: bool
+    folder: Path, recipe: Recipe, saved: Mapping[str, Collection[str]], step: int, cold: bool
 ) -> tuple[list[str], list[str]]:
     """Return the parameters that lack a moment, and a note: all their moments start from zero.
 
     Args:
-        kept: names of the moments of every parameter.
+        saved: names of the moments of every parameter.
         step: number of updates done.
         cold: allow missing moments.
 
     Raises:
         CheckpointError: moments are missing and `cold` is not set.
     """
-    lacking = [name for name, moments in kept.items() if not set(moments_of(recipe)) <= set(moments)]
+    lacking = [name for name, moments in saved.items() if not set(moments_of(recipe)) <= set(moments)]
     if not lacking or not step:  # before the first update there is nothing to lose
         return lacking, []
     more = f" and {len(lacking) - SHOWN} more" if len(lacking) > SHOWN else ""
-    said = f"{folder}: no moments of {', '.join(lacking[:SHOWN])}{more}"
+    message = f"{folder}: no moments of {', '.join(lacking[:SHOWN])}{more}"
     if not cold:
         raise CheckpointError(
-            f"{said}, so {recipe.optimizer} would start cold after {step} updates; give --cold to"
+            f"{message}, so {recipe.optimizer} would start cold after {step} updates; give --cold to"
             " allow it"
         )
-    return lacking, [f"{said}: cold, from zero, after {step} updates"]
+    return lacking, [f"{message}: cold, from zero, after {step} updates"]

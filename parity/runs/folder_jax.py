@@ -18,7 +18,8 @@ from parity.runs.state_jax import JaxLayout, from_jax, to_jax, with_parts
 from vit_config import CheckpointError
 from vit_config.files.foreign import parse_json, read_text
 from vit_jax.step import TrainState, init_state
-from vit_jax.train.checkpoint import Checkpoints, DamagedError, from_named, to_named
+from vit_jax.train.checkpoint import Checkpoints, from_named, to_named
+from vit_train.checkpoints import DamagedError
 from vit_train.manifest import Manifest
 
 
@@ -36,20 +37,20 @@ def read(
             try:
                 return saved.restore(step, abstract), []
             except CheckpointError:
-                kept = _kept_moments(folder, manifest, abstract, step)
-                if kept is None:
+                in_file = _saved_moments(folder, manifest, abstract, step)
+                if in_file is None:
                     raise
-            lacking, notes = without_moments(folder, recipe, kept, step, cold)
+            lacking, notes = without_moments(folder, recipe, in_file, step, cold)
             places = _moments(abstract)
-            wanted = to_named(abstract)
-            missing = [path for path, (moment, name) in places.items() if moment not in kept[name]]
-            found = saved.restore(step, {n: x for n, x in wanted.items() if n not in missing})
+            named = to_named(abstract)
+            missing = [path for path, (moment, name) in places.items() if moment not in in_file[name]]
+            restored = saved.restore(step, {n: x for n, x in named.items() if n not in missing})
             zeros = {
-                path: np.zeros(wanted[path].shape, wanted[path].dtype)
+                path: np.zeros(named[path].shape, named[path].dtype)
                 for path, (_, name) in places.items()
                 if name in lacking
             }
-            return from_named(abstract, found | zeros), notes
+            return from_named(abstract, restored | zeros), notes
 
         (state, notes), skipped = choose(folder, saved_steps(folder), step, restore, DamagedError)
         return from_jax(JaxLayout(cfg), state), [*skipped, *notes]
@@ -63,11 +64,11 @@ class _Moment(NamedTuple):
 def _moments(abstract: TrainState) -> dict[str, _Moment]:
     """Return moment and parameter of each optimiser tensor, by its path in a checkpoint."""
     labels = with_parts(abstract, lambda part, tree: {name: f"{part} {name}" for name in tree})  # pyright: ignore
-    found = {path: each.split(" ") for path, each in to_named(labels).items() if isinstance(each, str)}
-    return {path: _Moment(*each) for path, each in found.items() if each[0] not in ("parameters", "ema")}
+    pairs = {path: each.split(" ") for path, each in to_named(labels).items() if isinstance(each, str)}
+    return {path: _Moment(*each) for path, each in pairs.items() if each[0] not in ("parameters", "ema")}
 
 
-def _kept_moments(
+def _saved_moments(
     folder: Path, manifest: Manifest, abstract: TrainState, step: int
 ) -> dict[str, set[str]] | None:
     """Return the moments of each parameter in a checkpoint; None if anything but moments is missing."""
@@ -76,14 +77,14 @@ def _kept_moments(
         run_id, there = about["run_id"], set(about["tensors"])
     except (OSError, ValueError, TypeError, KeyError):
         return None
-    moments, wanted = _moments(abstract), set(to_named(abstract))
-    if run_id != manifest.run_id or not there < wanted or not wanted - there <= set(moments):
+    moments, expected = _moments(abstract), set(to_named(abstract))
+    if run_id != manifest.run_id or not there < expected or not expected - there <= set(moments):
         return None
-    kept: dict[str, set[str]] = {name: set() for name in abstract.params}
+    saved: dict[str, set[str]] = {name: set() for name in abstract.params}
     for path, (moment, name) in moments.items():
         if path in there:
-            kept[name].add(moment)
-    return kept
+            saved[name].add(moment)
+    return saved
 
 
 def write(folder: Path, run: Run, manifest: Manifest) -> None:

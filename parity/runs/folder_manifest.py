@@ -94,9 +94,9 @@ def move(
             here = json.dumps(usual)
             notes.append(f"{field} = {json.dumps(there)} is one of JAX; the run goes on with {here}")
             recipe = recipe.replace(**{field: usual})
-    said = {"model": json.loads(run.config.to_json()), "recipe": json.loads(recipe.to_json())}
-    before = flatten({part: manifest[part] for part in said})
-    added = [name for name in flatten(said) if name not in before]
+    schemas = {"model": json.loads(run.config.to_json()), "recipe": json.loads(recipe.to_json())}
+    before = flatten({part: manifest[part] for part in schemas})
+    added = [name for name in flatten(schemas) if name not in before]
     if added:
         notes.append(
             f"{FILE} is older than {', '.join(added)}: written with the defaults, which are what was"
@@ -117,6 +117,6 @@ def move(
     began: dict[str, str] = dict(manifest[ENVIRONMENT])
     for name in COMPUTING[framework]:
         began.setdefault(name, version(name))
-    kept = {part: value for part, value in manifest.items() if part != VERSIONS}
-    moved = Manifest({**kept, **said, FORMAT: number, ENVIRONMENT: began})
+    parts = {part: value for part, value in manifest.items() if part != VERSIONS}
+    moved = Manifest({**parts, **schemas, FORMAT: number, ENVIRONMENT: began})
     return replace(run, recipe=recipe), moved, notes

@@ -20,10 +20,11 @@ from vit_config.job import Job
 from vit_torch.leaves import leaves
 from vit_torch.optim import init_ema, make_optimizer
 from vit_torch.train.adapters import add_adapters
-from vit_torch.train.checkpoint import Checkpoints, DamagedError
+from vit_torch.train.checkpoint import Checkpoints
 from vit_torch.train.program import make_program
 from vit_torch.train.state import TrainState, named_moments, store, unstore
 from vit_torch.weights import abstract_model, from_arrays
+from vit_train.checkpoints import DamagedError
 from vit_train.manifest import Manifest
 
 _NOT_NUMBERS = (
@@ -48,16 +49,16 @@ def read(
     where = folder / CHECKPOINTS / f"{step}.pt"
     _check_numbers(where, recipe, optimizer["param_groups"], abstract["optimizer"]["param_groups"])
     moments = named_moments(optimizer)
-    kept = {name: moments.get(name, {}) for name in stored["model"] if name not in what.frozen}
-    _check_counts(where, kept, step)
-    lacking, said = without_moments(folder, recipe, kept, step, cold)
+    saved_moments = {name: moments.get(name, {}) for name in stored["model"] if name not in what.frozen}
+    _check_counts(where, saved_moments, step)
+    lacking, more = without_moments(folder, recipe, saved_moments, step, cold)
     shell = add_adapters(abstract_model(cfg), lora, recipe.seed)
     state = unstore(stored, shell, recipe, torch.device("cpu"))
-    found = from_torch(step, state.model, state.optimizer, state.ema, recipe)
-    for arrays in found.moments.values():
+    training = from_torch(step, state.model, state.optimizer, state.ema, recipe)
+    for arrays in training.moments.values():
         for name in lacking:  # one moment without the other would be worse than none
             arrays[name].fill(0)
-    return found, [*notes, *said]
+    return training, [*notes, *more]
 
 
 def write(folder: Path, run: Run, manifest: Manifest) -> None:
@@ -88,15 +89,15 @@ def _checkpoints(folder: Path, cfg: ViTConfig, recipe: Recipe, manifest: Manifes
 
 
 def _check_numbers(
-    where: Path, recipe: Recipe, found: list[dict[str, Any]], wanted: list[dict[str, Any]]
+    where: Path, recipe: Recipe, groups: list[dict[str, Any]], expected: list[dict[str, Any]]
 ) -> None:
     """Refuse an optimiser whose groups or hyperparameters are not those of the recipe."""
-    if len(found) != len(wanted):
+    if len(groups) != len(expected):
         raise CheckpointError(
-            f"{where}: the optimiser has {len(found)} groups of parameters, the recipe makes"
-            f" {len(wanted)}; it belongs to another recipe"
+            f"{where}: the optimiser has {len(groups)} groups of parameters, the recipe makes"
+            f" {len(expected)}; it belongs to another recipe"
         )
-    ours, theirs = _by_name(wanted), _by_name(found)
+    ours, theirs = _by_name(expected), _by_name(groups)
     for name, numbers in ours.items():
         there = theirs.get(name)
         if there is None:
@@ -124,9 +125,9 @@ def _by_name(groups: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _check_counts(where: Path, kept: Mapping[str, Mapping[str, torch.Tensor]], step: int) -> None:
+def _check_counts(where: Path, saved: Mapping[str, Mapping[str, torch.Tensor]], step: int) -> None:
     """Refuse moments with another count of updates than the step: optax has one count for all."""
-    for name, moments in kept.items():
+    for name, moments in saved.items():
         count = float(moments["step"]) if "step" in moments else step
         if count != step:
             raise CheckpointError(

@@ -21,11 +21,11 @@ def from_torch(
     """
 
     def moment(name: str) -> Arrays:
-        found = {leaf.name: optimizer.state[leaf.variable].get(name) for leaf in leaves(model)}
+        values = {leaf.name: optimizer.state[leaf.variable].get(name) for leaf in leaves(model)}
         like = {leaf.name: leaf.variable for leaf in leaves(model)}
         return {
             each: to_numpy(torch.zeros_like(like[each]) if value is None else value)
-            for each, value in found.items()
+            for each, value in values.items()
         }
 
     moments = {name: moment(name) for name in moments_of(recipe)}
@@ -45,11 +45,11 @@ def to_torch(
     for leaf in leaves(model):
         leaf.variable.copy_(from_numpy(state.params[leaf.name]))
         place = leaf.variable.device
-        kept = {
+        values = {
             name: from_numpy(state.moments[name][leaf.name]).to(place) for name in moments_of(recipe)
         }
         if recipe.optimizer != "sgd":
-            kept["step"] = torch.tensor(float(state.step))
-        optimizer.state[leaf.variable] = kept
+            values["step"] = torch.tensor(float(state.step))
+        optimizer.state[leaf.variable] = values
         if ema is not None and state.ema is not None:
             ema[leaf.name].copy_(from_numpy(state.ema[leaf.name]))

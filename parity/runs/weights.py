@@ -35,8 +35,8 @@ def write_run_lora(
     run = read_run(folder, step, cold=True)
     if run.lora is None:
         raise ConfigError(f"--lora: {folder} trains no adapters; leave --lora out")
-    held = run.state.params if run.state.ema is None else run.state.ema
-    return run.state.step, write_lora(run.config, run.lora, held, to, out, force=force)
+    params = run.state.params if run.state.ema is None else run.state.ema
+    return run.state.step, write_lora(run.config, run.lora, params, to, out, force=force)
 
 
 class Taken(NamedTuple):

@@ -1,4 +1,4 @@
-"""A kept check: its JSON with a seal, and whether the same check still gives the same today."""
+"""A saved check: its JSON with a seal, and whether the same check still gives the same today."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from parity.porting.provenance import digest_of
 from parity.twins.check import Report, check_config, check_weights
 from parity.twins.check_report import JSON_VERSION, to_dict
 from vit_config import MissingFileError, ViTConfig, WeightsError
-from vit_config.files.foreign import parse_json, read_text
+from vit_config.files.foreign import parse_json, read_text, without_repeats
 from vit_config.files.json_digest import json_digest
 
 SEAL = "seal"
@@ -41,7 +41,7 @@ def sealed(report: Report, arguments: dict[str, Any], checkpoint: str | None) ->
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
-    """Read a kept check, and see that nobody edited it.
+    """Read a saved check, and see that nobody edited it.
 
     Raises:
         MissingFileError: there is no such file.
@@ -50,7 +50,7 @@ def read_sealed(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise MissingFileError(f"{path}: no such file; give one that parity check --json wrote")
     try:
-        content = parse_json(read_text(path), pairs=_without_repeats)
+        content = parse_json(read_text(path), pairs=without_repeats)
     except (ValueError, RecursionError) as error:
         raise WeightsError(f"{path}: not valid JSON ({' '.join(str(error).split())})") from None
     if not isinstance(content, dict) or SEAL not in content or "arguments" not in content:
@@ -60,17 +60,17 @@ def read_sealed(path: Path) -> dict[str, Any]:
             f"{path}: version {content.get('version')!r}, this version reads {JSON_VERSION}; use the"
             " version of the package that wrote it"
         )
-    stated, found = content.pop(SEAL), json_digest(content)
-    if stated != found:
+    stated, actual = content.pop(SEAL), json_digest(content)
+    if stated != actual:
         raise WeightsError(
-            f"{path}: its seal is {str(stated)[:16]}..., but its content has {found[:16]}...: it was"
+            f"{path}: its seal is {str(stated)[:16]}..., but its content has {actual[:16]}...: it was"
             " edited after it was written; get the original, or make it again"
         )
     return content
 
 
-def run_again(kept: dict[str, Any], path: Path) -> Report:
-    """Run the check of a kept report with today's code: its schema, weights, batch and types.
+def run_again(saved: dict[str, Any], path: Path) -> Report:
+    """Run the check of a saved report with today's code: its schema, weights, batch and types.
 
     Args:
         path: the report's file; a checkpoint that is not where it was is looked for beside it.
@@ -80,10 +80,10 @@ def run_again(kept: dict[str, Any], path: Path) -> Report:
         MissingFileError: the checkpoint is not there.
         WeightsError: the checkpoint has another digest.
     """
-    arguments, checkpoint = kept["arguments"], kept["checkpoint"]
+    arguments, checkpoint = saved["arguments"], saved["checkpoint"]
     if checkpoint is None:
-        cfg = ViTConfig.from_json(json.dumps(kept["schema"]), where=f"{path}: schema")
-        return check_config(cfg, subject=kept["subject"], **arguments)
+        cfg = ViTConfig.from_json(json.dumps(saved["schema"]), where=f"{path}: schema")
+        return check_config(cfg, subject=saved["subject"], **arguments)
     source = checkpoint["path"]
     if not hub.is_name(source) and not Path(source).exists():
         source = str(path.parent / Path(source).name)
@@ -92,56 +92,48 @@ def run_again(kept: dict[str, Any], path: Path) -> Report:
                 f"{checkpoint['path']}: the checkpoint of {path} is not there, and not beside it; put it"
                 " back"
             )
-    if (found := _digest(source)) != checkpoint["sha256"]:
+    if (actual := _digest(source)) != checkpoint["sha256"]:
         raise WeightsError(
-            f"{source}: its SHA-256 is {found[:16]}..., {path} is of a file with"
+            f"{source}: its SHA-256 is {actual[:16]}..., {path} is of a file with"
             f" {checkpoint['sha256'][:16]}...; get that one"
         )
     return check_weights(source, **arguments)
 
 
-def broken(kept: dict[str, Any], today: Report) -> Iterator[str]:
-    """Yield the reasons why a kept check does not hold today, the gravest first; none if it does."""
-    asked = kept["arguments"]
-    if mistake := asked.get("fault") or asked.get("wrong"):
+def broken(saved: dict[str, Any], today: Report) -> Iterator[str]:
+    """Yield the reasons why a saved check does not hold today, the gravest first; none if it does."""
+    arguments = saved["arguments"]
+    if mistake := arguments.get("fault") or arguments.get("wrong"):
         yield f"it was made with a mistake on purpose, {mistake}"
-    if not kept["passed"]:
+    if not saved["passed"]:
         yield "it was not passed"
     if not today.passed:
         worst = [f"{d.dtype}: {d.where or '(model)'} - {d.detail}" for d in today.divergences]
         yield f"today the check is not passed ({(worst or list(today.uncertified))[0]})"
     now = to_dict(today)
-    if fields := [name for name, value in kept["schema"].items() if now["schema"].get(name) != value]:
+    if fields := [name for name, value in saved["schema"].items() if now["schema"].get(name) != value]:
         yield f"the checkpoint is read as another schema today: {', '.join(fields)}"
-    for dtype, digests in kept["digests"]["parameters"].items():
+    for dtype, digests in saved["digests"]["parameters"].items():
         if today.digests.get(dtype) != digests:
             yield f"{dtype}: other parameters than then"
-    if kept["digests"]["batch"] != today.batch_digest:
+    if saved["digests"]["batch"] != today.batch_digest:
         yield "another batch than then"
     for name, value in _tolerances().items():
-        if name not in kept["tolerances"] or value > kept["tolerances"][name]:
-            yield f"tolerance {name} is looser: {kept['tolerances'].get(name)} then, {value:g} today"
+        if name not in saved["tolerances"] or value > saved["tolerances"][name]:
+            yield f"tolerance {name} is looser: {saved['tolerances'].get(name)} then, {value:g} today"
     counts = {(each["dtype"], each["level"]): each["tensors"] for each in now["levels"]}
-    for each in kept["levels"]:
+    for each in saved["levels"]:
         if (count := counts.get((each["dtype"], each["level"]), 0)) < each["tensors"]:
             where = f"{each['dtype']} {each['level']}"
             yield f"{where}: only {count} of {each['tensors']} tensors are compared today"
 
 
-def changed(kept: dict[str, Any], today: Report) -> Iterator[str]:
+def changed(saved: dict[str, Any], today: Report) -> Iterator[str]:
     """Yield what is different in versions and devices, which decides nothing."""
-    for name in dict.fromkeys((*kept["environment"], *today.environment)):
-        before, now = kept["environment"].get(name), today.environment.get(name)
+    for name in dict.fromkeys((*saved["environment"], *today.environment)):
+        before, now = saved["environment"].get(name), today.environment.get(name)
         if before != now:
             yield f"{name} {before} then, {now} today"
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a dict; refuse a repeated key, whose value may differ between a reader and the seal."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key is given twice")
-    return found
 
 
 def _digest(source: str) -> str:
@@ -150,7 +142,7 @@ def _digest(source: str) -> str:
 
 def _tolerances() -> dict[str, float]:
     """Return every tolerance that a check judges by, by name."""
-    found = {"float64": FLOAT64, "ratio": RATIO, "few": float(FEW)}
+    tolerances = {"float64": FLOAT64, "ratio": RATIO, "few": float(FEW)}
     for dtype, limits in LIMITS.items():
-        found |= {f"{dtype}.{level}": float(bound) for level, bound in limits.items()}
-    return found
+        tolerances |= {f"{dtype}.{level}": float(bound) for level, bound in limits.items()}
+    return tolerances

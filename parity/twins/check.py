@@ -28,7 +28,7 @@ from vit_config.inputs import check_image
 from vit_config.waiting import Stage, nobody
 
 TEXT = "text "
-"""What levels and places of a text tower begin with."""
+"""First word of the levels and places of a text tower."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ def check_config(
     token_offset: float = 0.0,
     fault: str | None = None,
     wrong: Mapping[str, Any] | None = None,
-    told: Stage = nobody,
+    on_stage: Stage = nobody,
 ) -> Report:
     """Check a schema on re-drawn weights and random images.
 
@@ -102,7 +102,7 @@ def check_config(
             that norms see inputs of that mean; shows a variance formula that cancels. float64 only.
         fault: name of a fault of `parity.faults` to inject on purpose.
         wrong: schema fields to give other values in the PyTorch twin alone, on purpose.
-        told: called before each run with its description, and the seconds that it and all others are
+        on_stage: called before each run with its description, and the seconds that it and all others are
             expected to take.
 
     Raises:
@@ -137,7 +137,7 @@ def check_config(
         batch=f"{batch_size} random images of {cfg.image_size[0]}x{cfg.image_size[1]}x{cfg.in_channels}",
         seed=seed,
         fault=wrongly or fault,
-        told=told,
+        on_stage=on_stage,
     )
 
 
@@ -151,14 +151,14 @@ def check_weights(
     precision: Precision = "highest",
     device: Device = "cpu",
     fault: str | None = None,
-    told: Stage = nobody,
+    on_stage: Stage = nobody,
 ) -> Report:
     """Check the weights of a checkpoint, on given images or on random ones.
 
     Args:
         source: a file or folder of any dialect, or a name on the Hub.
         images: (B, H, W, C), already normalised; None draws `batch_size` random ones.
-        precision: see `check_config`, as `device` and `told`.
+        precision: see `check_config`, as `device` and `on_stage`.
 
     Raises:
         MissingFileError, WeightsError, ConfigError: see `parity.porting.checkpoint.read_checkpoint`.
@@ -187,7 +187,7 @@ def check_weights(
         text=text,
         seed=seed,
         fault=fault,
-        told=told,
+        on_stage=on_stage,
     )
 
 
@@ -198,7 +198,7 @@ def _report(
     device: Device,
     *,
     text: TwinTask | None = None,
-    told: Stage,
+    on_stage: Stage,
     **about: Any,
 ) -> Report:
     """Run and compare both twins in every type.
@@ -213,15 +213,15 @@ def _report(
     for tower, each in (("", task), (TEXT, text)):
         if each is None:
             continue
-        with closing(run_both(each, dtypes, precision, device, told)) as all_runs:
+        with closing(run_both(each, dtypes, precision, device, on_stage)) as all_runs:
             for runs in all_runs:
                 level_results, parted = compare(runs)
-                results += [replace(found, level=f"{tower}{found.level}") for found in level_results]
+                results += [replace(result, level=f"{tower}{result.level}") for result in level_results]
                 if parted:
                     divergences.append(replace(parted, where=f"{tower}{parted.where}"))
-                found = digests.setdefault(runs.dtype, {"jax": "", "torch": ""})
+                joined = digests.setdefault(runs.dtype, {"jax": "", "torch": ""})
                 for twin, run in (("jax", runs.jax), ("torch", runs.torch)):
-                    found[twin] = _joined(found[twin], _parameters_digest(run))
+                    joined[twin] = _joined(joined[twin], _parameters_digest(run))
     assert isinstance(task.config, ViTConfig)
     fed = {} if text is None else {f"{TEXT}{n}": array for n, array in text.batch._asdict().items()}
     return Report(

@@ -93,9 +93,9 @@ def _mean(errors: Iterable[tuple[float, float]]) -> tuple[float, float]:
     return jax, torch
 
 
-def _bounded(runs: Runs, found: Judged) -> bool:
+def _bounded(runs: Runs, judged: Judged) -> bool:
     """Return whether a tensor is within its limit if the other twin is left out of account."""
-    return found.error <= LIMITS[runs.dtype][found.site.level] * epsilon(runs.dtype)
+    return judged.error <= LIMITS[runs.dtype][judged.site.level] * epsilon(runs.dtype)
 
 
 def _verdicts(runs: Runs, measured: Distances) -> dict[Site, Judged]:

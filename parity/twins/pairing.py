@@ -6,12 +6,12 @@ layout rule is that of the layer holding it. The same pairs carry parameters, gr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-from parity.porting.files import load
+from parity.porting.files import load, twin_of
 from parity.porting.loaded import Loaded
 from vit_config import WeightsError
+from vit_train.frameworks import Framework
 
 if TYPE_CHECKING:
     import numpy as np
@@ -88,18 +88,7 @@ def to_torch(model: Any) -> Any:
     Raises:
         InputError, WeightsError, ConfigError: see `parity.load`.
     """
-    import vit_jax
-    import vit_torch
-
-    model = model.model if isinstance(model, Loaded) else model
-    if isinstance(model, vit_jax.TextTower):
-        return vit_torch.text_from_arrays(model.cfg, vit_jax.to_arrays(model))
-    if not isinstance(model, vit_jax.ViT):
-        return load(model, framework="torch").model
-    twin = vit_torch.from_arrays(model.cfg, vit_jax.to_arrays(model))
-    twin.about = model.about
-    pair(model, twin)
-    return twin
+    return _twin(model, "jax", "torch")
 
 
 @overload
@@ -116,25 +105,17 @@ def to_jax(model: Any) -> Any:
     Raises:
         InputError, WeightsError, ConfigError: see `parity.load`.
     """
-    import vit_jax
-    import vit_torch
+    return _twin(model, "torch", "jax")
 
+
+def _twin(model: Any, here: Framework, there: Framework) -> Any:
+    ours, theirs = twin_of(here), twin_of(there)
     model = model.model if isinstance(model, Loaded) else model
-    if isinstance(model, vit_torch.TextTower):
-        return vit_jax.text_from_arrays(model.cfg, vit_torch.to_arrays(model))
-    if not isinstance(model, vit_torch.ViT):
-        return load(model, framework="jax").model
-    twin = vit_jax.from_arrays(model.cfg, vit_torch.to_arrays(model))
+    if isinstance(model, ours.TextTower):
+        return theirs.text_from_arrays(model.cfg, ours.to_arrays(model))
+    if not isinstance(model, ours.ViT):
+        return load(model, framework=there).model
+    twin = theirs.from_arrays(model.cfg, ours.to_arrays(model))
     twin.about = model.about
-    pair(twin, model)
+    pair(*(model, twin) if there == "torch" else (twin, model))
     return twin
-
-
-def state_to_torch(pairs: tuple[Pair, ...], values: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Convert JAX values by common name - gradients, moments - to tensors under the same names."""
-    return {p.name: p.to_torch(values[p.name]) for p in pairs}
-
-
-def state_to_jax(pairs: tuple[Pair, ...], tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
-    """Convert tensors by name to JAX-layout arrays under the same names."""
-    return {p.name: p.to_jax(tensors[p.name]) for p in pairs}

@@ -67,12 +67,16 @@ def text_task(stored: Checkpoint, seed: int) -> tuple[TwinTask | None, str]:
 
 
 def run_both(
-    task: TwinTask, dtypes: Sequence[DType], precision: Precision, device: Device, told: Stage = nobody
+    task: TwinTask,
+    dtypes: Sequence[DType],
+    precision: Precision,
+    device: Device,
+    on_stage: Stage = nobody,
 ) -> Generator[Runs]:
     """Yield both twins' recordings in each type, with those in float64 of the same numbers.
 
     Args:
-        told: called before each run with its description, and the seconds that it and all others are
+        on_stage: called before each run with its description, and the seconds that it and all others are
             expected to take.
     """
     from parity.faults import inject
@@ -88,27 +92,27 @@ def run_both(
                 cfg.replace(**task.wrong) if task.wrong else cfg, precision=precision, device=device
             ),
         )
-        plan = Plan(told, _seconds(task, dtypes))
+        plan = Plan(on_stage, _seconds(task, dtypes))
 
         def run(which: int, dtype: str) -> Recording:
-            plan.begin(_run_of(which, dtype, held))
+            plan.begin(_run_of(which, dtype, stored))
             return twins[which].run(*start, dtype)
 
         for dtype in dict.fromkeys(dtypes):
             # every run of this type starts from the same numbers: those that the type can hold
-            held = _narrower(task.source, dtype)
-            start = rounded(task.weights, task.batch, held)
-            if held not in references:
+            stored = _narrower(task.source, dtype)
+            start = rounded(task.weights, task.batch, stored)
+            if stored not in references:
                 references.clear()  # those of another type: a huge model's would fill the disk
-                references[held] = run(0, "float64"), run(1, "float64")
-            exact = references[held]
+                references[stored] = run(0, "float64"), run(1, "float64")
+            exact = references[stored]
             own = exact
             if dtype != "float64":
                 own = run(0, dtype), run(1, dtype)
 
-            def again(seed: int, dtype: DType = dtype, start: Any = start, held: str = held) -> Runs:
+            def again(seed: int, dtype: DType = dtype, start: Any = start, stored: str = stored) -> Runs:
                 plan.begin(f"running both twins in {dtype} on nudged numbers, time {seed}")
-                return nudged_runs(twins, dtype, start, held, seed)
+                return nudged_runs(twins, dtype, start, stored, seed)
 
             yield Runs(dtype, *own, *exact, again)
 
@@ -120,21 +124,21 @@ def _seconds(task: TwinTask, dtypes: Sequence[DType]) -> dict[str, float]:
     tokens = cfg.num_prefix_tokens + math.prod(cfg.grid_of(*cfg.image_size))
     numbers = sum(math.prod(each.shape) for each in parameters(cfg).values())
     billions = 6e-9 * numbers * tokens * len(task.batch.images)
-    found, compiled = {}, set()
+    by_run, compiled = {}, set()
     for wanted in dict.fromkeys(dtypes):
-        held = _narrower(task.source, wanted)
+        stored = _narrower(task.source, wanted)
         for dtype, which in itertools.product(dict.fromkeys(("float64", wanted)), range(len(NAMES))):
             work = billions * SECONDS[dtype]
             if (dtype, which) not in compiled:
                 compiled.add((dtype, which))
                 work += PER_BLOCK[which] * cfg.depth
-            found.setdefault(_run_of(which, dtype, held), work)
-    return found
+            by_run.setdefault(_run_of(which, dtype, stored), work)
+    return by_run
 
 
-def _run_of(which: int, dtype: str, held: str) -> str:
+def _run_of(which: int, dtype: str, stored: str) -> str:
     """Describe a run of a twin on numbers that a type can hold."""
-    of = "" if held == dtype else f", of {held} numbers"
+    of = "" if stored == dtype else f", of {stored} numbers"
     return f"running the {NAMES[which]} twin in {dtype}{of}"
 
 
@@ -143,9 +147,9 @@ def _narrower(a: str, b: str) -> str:
     return min(a, b, key=order.index)
 
 
-def rounded(weights: Weights, batch: Batch, held: str) -> tuple[Weights, Batch]:
+def rounded(weights: Weights, batch: Batch, stored: str) -> tuple[Weights, Batch]:
     """Return weights and a batch in the type in which they are held."""
-    dtype = _type(held)
+    dtype = _type(stored)
     images = batch.images.astype(dtype).astype(np.float64)
     return lambda name, kind, shape: weights(name, kind, shape).astype(dtype, copy=False), Batch(
         images, batch.labels
@@ -153,23 +157,23 @@ def rounded(weights: Weights, batch: Batch, held: str) -> tuple[Weights, Batch]:
 
 
 def nudged_runs(
-    twins: tuple[Any, Any], dtype: DType, start: tuple[Weights, Batch], held: str, seed: int
+    twins: tuple[Any, Any], dtype: DType, start: tuple[Weights, Batch], stored: str, seed: int
 ) -> Runs:
     """Run both twins on numbers one unit in the last place away from the given ones.
 
     Args:
-        held: the type of the given numbers.
+        stored: the type of the given numbers.
     """
-    moved = nudged_numbers(*start, held, seed)
+    moved = nudged_numbers(*start, stored, seed)
     jax, torch, jax_float64, torch_float64 = (
         twin.run(*moved, kind) for kind in (dtype, "float64") for twin in twins
     )
     return Runs(dtype, jax, torch, jax_float64, torch_float64)
 
 
-def nudged_numbers(weights: Weights, batch: Batch, held: str, seed: int) -> tuple[Weights, Batch]:
+def nudged_numbers(weights: Weights, batch: Batch, stored: str, seed: int) -> tuple[Weights, Batch]:
     """Return weights and a batch of which each number is one unit in the last place away."""
-    images = nudged(batch.images.astype(_type(held)), seed, "images").astype(np.float64)
+    images = nudged(batch.images.astype(_type(stored)), seed, "images").astype(np.float64)
     return lambda name, kind, shape: nudged(weights(name, kind, shape), seed, name), Batch(
         images, batch.labels
     )

@@ -41,7 +41,7 @@ def compare(
     gradients: bool = False,
     backward: bool = True,
     dtype: str | None = None,
-    told: Stage = nobody,
+    on_stage: Stage = nobody,
 ) -> Compared:
     """Find whether two programs compute the same function and the same gradients, and where they differ.
 
@@ -53,20 +53,20 @@ def compare(
         backward: whether to differentiate programs that do not run backward themselves, by all
             parameters and inputs.
         dtype: float32, bfloat16 or float16: if the two are not DIFFERENT, also run both in this type.
-        told: called with the name of each phase as it begins, and the share of the time that it and all
-            others are expected to take; large models take minutes.
+        on_stage: called with the name of each phase as it begins, and the share of the time that it and
+            all others are expected to take; large models take minutes.
 
     Raises:
         InputError: a side cannot be run, or the two were given inputs of other sizes.
     """
     planned = SHARES if backward and not gradients else dict([*SHARES.items()][:2])
     own_type = f"running both in {dtype}"
-    begin = Plan(told, planned | ({} if dtype is None else {own_type: SHARES[RECORDING]})).begin
-    found, given = _in_float64(a, b, names, gradients, backward, begin)
-    if dtype is None or found.verdict == "DIFFERENT" or gradients:
-        return found
+    begin = Plan(on_stage, planned | ({} if dtype is None else {own_type: SHARES[RECORDING]})).begin
+    compared, given = _in_float64(a, b, names, gradients, backward, begin)
+    if dtype is None or compared.verdict == "DIFFERENT" or gradients:
+        return compared
     begin(own_type)
-    return replace(found, in_type=in_type(given, dtype))
+    return replace(compared, in_type=in_type(given, dtype))
 
 
 def _in_float64(
@@ -84,28 +84,28 @@ def _in_float64(
     of_a, of_b = (recorded(g, n, gradients=gradients) for g, n in zip(given, "AB", strict=True))
     begin(FORWARD)
     forward = compare_programs(of_a, of_b, started)
-    found = Compared(*names, forward)
+    compared = Compared(*names, forward)
     if forward.verdict == "DIFFERENT" or not backward or gradients or _is_step(of_a) or _is_step(of_b):
-        return found, given
+        return compared, given
     why = next(
         (each.forward_only for each in given if isinstance(each, Given) and each.forward_only), ""
     )
     if why:
-        return replace(found, no_backward=why), given
+        return replace(compared, no_backward=why), given
     if forward.notes:  # the rounding would reach every gradient and hide faults there
-        return replace(found, no_backward=ROUNDED), given
+        return replace(compared, no_backward=ROUNDED), given
     begin(BACKWARD)
     weights = _weights(of_a, of_b)
     del of_a, of_b
     try:
         first, second = map(differentiated, given, weights, "AB")
     except Exception as error:  # a program that cannot be differentiated was still compared forward
-        return replace(found, no_backward=f"{type(error).__name__}: {message_of(error)}"), given
+        return replace(compared, no_backward=f"{type(error).__name__}: {message_of(error)}"), given
     begin(GRADIENTS)
     then = compare_programs(first, second, pair=pair_gradients)
     if not then.counts.outputs:
-        return replace(found, no_backward="no parameter and no input of A is one of B's"), given
-    return replace(found, backward=replace(then, backward=True)), given
+        return replace(compared, no_backward="no parameter and no input of A is one of B's"), given
+    return replace(compared, backward=replace(then, backward=True)), given
 
 
 def _weights(a: Program, b: Program) -> tuple[Weights, Weights]:
@@ -114,15 +114,15 @@ def _weights(a: Program, b: Program) -> tuple[Weights, Weights]:
     pairs, _ = pair_outputs(a, b)
     outputs = Outputs(a, b, pairs)
     places = [{index: k for k, (_, index) in reversed([*enumerate(p.outputs)])} for p in (a, b)]
-    found: tuple[list[Any], list[Any]] = [], []
+    weights: tuple[list[Any], list[Any]] = [], []
     for x, y in pairs:
         of_a, of_b = np.asarray(a.values([x])[x]), np.asarray(b.values([y])[y])
-        way = outputs.nearest((x, y), of_a, of_b)
-        if of_a.dtype.kind == of_b.dtype.kind == "f" and way is not None and of_a.size:
+        change = outputs.nearest((x, y), of_a, of_b)
+        if of_a.dtype.kind == of_b.dtype.kind == "f" and change is not None and of_a.size:
             drawn = cotangent(of_a.shape)
-            found[0].append((places[0][x], drawn))
-            found[1].append((places[1][y], np.ascontiguousarray(way.of(drawn))))
-    return found
+            weights[0].append((places[0][x], drawn))
+            weights[1].append((places[1][y], np.ascontiguousarray(change.of(drawn))))
+    return weights
 
 
 def _is_step(program: Program) -> bool:

@@ -42,17 +42,17 @@ def explain(subject: Subject, form: Format, path: Path) -> str:
             return said
         twins = given if subject.inside is not None else laid_out(prepared(subject, batch), TORCH)
         sides = (torch_program(subject), twins), (program, given)
-        found = compare(*sides, names=("twin", named.name), backward=False)
-        return found.to_text()
+        compared = compare(*sides, names=("twin", named.name), backward=False)
+        return compared.to_text()
     except ConfigError as error:
         return str(error)
     finally:
         named.unlink()
 
 
-def _resize(program: Program, batch: np.ndarray, subject: Subject, told: Preprocess) -> str:
+def _resize(program: Program, batch: np.ndarray, subject: Subject, stated: Preprocess) -> str:
     """Say how the pixels that a program makes of pictures differ from PIL's; empty if none do."""
-    wanted = np.stack([prepare(each, subject.image_size, told) for each in batch])
+    wanted = np.stack([prepare(each, subject.image_size, stated) for each in batch])
     wanted = wanted.transpose(0, 3, 1, 2).astype(np.float64)  # (B, C, H, W)
     nearest, line = np.inf * np.ones(wanted.shape), ""
     for op in program.operations:
@@ -64,7 +64,7 @@ def _resize(program: Program, batch: np.ndarray, subject: Subject, told: Preproc
         return ""
     share = float(np.mean(nearest > 0))
     return (
-        f"1. resize: the pixels{line} are not PIL's by interpolation = {told.interpolation!r},"
-        f" crop_mode = {told.crop_mode!r}, crop_fraction = {told.crop_fraction:g}\n"
+        f"1. resize: the pixels{line} are not PIL's by interpolation = {stated.interpolation!r},"
+        f" crop_mode = {stated.crop_mode!r}, crop_fraction = {stated.crop_fraction:g}\n"
         f"   {share:.0%} of them differ, by up to {nearest.max():.0f} of 255"
     )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from parity.measure.nearness import CERTAIN, LEAST
+from parity.measure.shown import first_three
 from parity.measure.verdict import Verdict
 from parity.verifier.causes import Said, cause_of, collectives
 from parity.verifier.causes.collectives import collective_faults
@@ -27,12 +28,12 @@ from parity.verifier.report.parts import part_of
 from parity.verifier.report.remarks import all_missing, remarks
 from parity.verifier.search.digits import loses_digits, lost_digits
 from parity.verifier.search.inputs import check_inputs
-from parity.verifier.search.meeting import Index, is_weak, meet
+from parity.verifier.search.meeting import Index, is_weak, meet, unmet
 from parity.verifier.search.nearness import measure
 from parity.verifier.search.origin import origin
 from parity.verifier.search.pairing import pair_outputs
 from parity.verifier.search.places import Search
-from parity.verifier.search.region import Found, Kind, Region
+from parity.verifier.search.region import Gap, Kind, Region
 from parity.verifier.search.rounding import align, is_rounded_number, limit_of, limit_of_tables
 
 _COLLECTIVES = frozenset(each.name for each in collectives.CAUSES)
@@ -83,16 +84,16 @@ def compare_programs(
     faults: list[Place] = []
     notes: list[Place] = []
     with one_thread(a, b):
-        for found, cause, message in collective_faults(search):
-            faults.append(_known("operations", found, (cause, message), letters))
-        for found, said in rows_or_layers_in_another_order(search):
-            faults.append(_known("order", found, said, letters))
-        for found, others, said in moved_norms(search):
-            faults.append(_known("operations", found, said, letters, others))
-        for found, message in lost_digits(search) if unstable else ():
-            faults.append(_known("digits", found, ("", message), letters))
-        for found in search.places():
-            place = _place(found, letters, search.index)
+        for gap, cause, message in collective_faults(search):
+            faults.append(_known("operations", gap, (cause, message), letters))
+        for gap, said in rows_or_layers_in_another_order(search):
+            faults.append(_known("order", gap, said, letters))
+        for gap, others, said in moved_norms(search):
+            faults.append(_known("operations", gap, said, letters, others))
+        for gap, message in lost_digits(search) if unstable else ():
+            faults.append(_known("digits", gap, ("", message), letters))
+        for gap in search.places():
+            place = _place(gap, letters, search.index)
             if place.kind == "rounding":
                 notes.append(place)
             else:
@@ -123,15 +124,14 @@ def compare_programs(
 
 
 def _types(a: Program, b: Program) -> tuple[str, ...]:
-    """Where one program asks for a number type that the other never does."""
-    found = []
+    """Return where one program asks for a number type that the other never does."""
+    requests = []
     for mine, theirs in ((a, b), (b, a)):
         for name in dict.fromkeys(mine.narrowed.values()):
             if name not in theirs.narrowed.values():
                 at = [str(line) for line, asked in mine.narrowed.items() if asked == name]
-                more = f" and {len(at) - 3} more lines" if len(at) > 3 else ""
-                found.append(f"{mine.name} asks for {name} at {', '.join(at[:3])}{more}")
-    return tuple(found)
+                requests.append(f"{mine.name} asks for {name} at {first_three(at, 'more lines')}")
+    return tuple(requests)
 
 
 def _counts(
@@ -142,13 +142,8 @@ def _counts(
     met: dict[int, list[int]],
 ) -> Counts:
     comparable = [op for op in b.operations if op.run is not None and not is_weak(op) and op.size]
-    used: set[int] = set()
-    stack = [y for _, y in pairs]
-    while stack:
-        index = stack.pop()
-        if index not in used:
-            used.add(index)
-            stack += b.operations[index].inputs
+    ends = {y for _, y in pairs}
+    used = ends.union(*(b.operations[i].inputs for i in unmet(b, ends, set())))
     leaves = [op for op in b.operations if op.kind == "parameter"]
     return Counts(
         outputs=len(pairs),
@@ -164,41 +159,41 @@ def _counts(
     )
 
 
-def _known(kind: Kind, found: Found, said: Said, letters: Letters, others: Sequence[int] = ()) -> Place:
+def _known(kind: Kind, gap: Gap, said: Said, letters: Letters, others: Sequence[int] = ()) -> Place:
     """Make the place of a fault whose cause is known; `others` are further values of B that have it."""
-    a, b = part_of(found.a, letters, found), part_of(found.b, letters, found)
-    modules = tuple(found.b.program.operations[each].module for each in others)
+    a, b = part_of(gap.a, letters, gap), part_of(gap.b, letters, gap)
+    modules = tuple(gap.b.program.operations[each].module for each in others)
     cause, message = said
-    limit, times = limit_of(found, letters.index), 1 + len(modules)
-    return Place(kind, a, b, found.error, limit, message, cause, modules, times, found=found)
+    limit, times = limit_of(gap, letters.index), 1 + len(modules)
+    return Place(kind, a, b, gap.error, limit, message, cause, modules, times, gap=gap)
 
 
 def _unlike(search: Search, pair: tuple[int, int], letters: Letters) -> Place:
     """Make the place of two outputs between whose shapes there is no conventional change of layout."""
     a, b, (x, y) = search.a, search.b, pair
     of_a, of_b = a.values([x])[x], b.values([y])[y]
-    found = Found(Region(a, x, _moves(a, x)), Region(b, y, _moves(b, y)), of_a, of_b, closed=False)
-    parts = part_of(found.a, letters, found), part_of(found.b, letters, found)
+    gap = Gap(Region(a, x, _moves(a, x)), Region(b, y, _moves(b, y)), of_a, of_b, closed=False)
+    parts = part_of(gap.a, letters, gap), part_of(gap.b, letters, gap)
     shapes = f"B's output {list(b.operations[y].shape)} for A's {list(a.operations[x].shape)}"
     axes = search.outputs.axes(pair, of_a, of_b)
     if axes:
         said = f"{shapes}, whose axes it has in the order {list(axes)}"
-        return Place("order", *parts, UNCOMPARED, 0.0, said, "transposed", found=found)
-    return Place("operations", *parts, UNCOMPARED, 0.0, shapes, found=found)
+        return Place("order", *parts, UNCOMPARED, 0.0, said, "transposed", gap=gap)
+    return Place("operations", *parts, UNCOMPARED, 0.0, shapes, gap=gap)
 
 
 def _moves(program: Program, index: int) -> list[int]:
     """Return the operations that put a value into its order, or the one that made it, if none did."""
-    found = [index]
+    moves = [index]
     while program.operations[index].is_layout and program.operations[index].inputs:
         index = program.operations[index].inputs[0]
-        found += [index] if program.operations[index].is_layout else []
-    return [i for i in sorted(found) if program.operations[i].run is not None]
+        moves += [index] if program.operations[index].is_layout else []
+    return [i for i in sorted(moves) if program.operations[i].run is not None]
 
 
-def _place(found: Found, letters: Letters, index: Index) -> Place:
-    if not found.closed:
-        a, b = part_of(found.a, letters, found), part_of(found.b, letters, found)
+def _place(gap: Gap, letters: Letters, index: Index) -> Place:
+    if not gap.closed:
+        a, b = part_of(gap.a, letters, gap), part_of(gap.b, letters, gap)
         return Place(
             "open",
             a,
@@ -206,28 +201,28 @@ def _place(found: Found, letters: Letters, index: Index) -> Place:
             UNCOMPARED,
             0.0,
             "from here on nothing of A's makes the rest of B meet",
-            found=found,
+            gap=gap,
         )
-    limit, error = limit_of(found, index), found.error
-    kind, message = _kind(found, index)
+    limit, error = limit_of(gap, index), gap.error
+    kind, message = _kind(gap, index)
     cause, said = "", ""
     if kind in ("operations", "order") and not message:
-        found = origin(found, index)
-        kind = "order" if found.traced else kind
-        cause, said = cause_of(found, index)
-        rounded = cause == "factor" and is_rounded_number(found, ratio_of(found) or 0.0)
+        gap = origin(gap, index)
+        kind = "order" if gap.traced else kind
+        cause, said = cause_of(gap, index)
+        rounded = cause == "factor" and is_rounded_number(gap, ratio_of(gap) or 0.0)
         if rounded or (not cause and error <= limit):  # only what has no cause may be rounding
             kind, cause, said = "rounding", "", "a number that one program holds in a smaller type"
-    a = part_of(found.a, letters, found)
+    a = part_of(gap.a, letters, gap)
     b = part_of(
-        found.b, letters, found,
+        gap.b, letters, gap,
         read=cause in ("factor", "scale left out"),
         masks=cause in ("mask", "causal mask"),
         built=cause in _GIVEN_TO_MODULES,
     )  # fmt: skip
-    modules = tuple(found.b.program.operations[each].module for each in found.twins)
+    modules = tuple(gap.b.program.operations[each].module for each in gap.twins)
     times = 1 + len(modules)
-    return Place(kind, a, b, error, limit, message or said, cause, modules, times, found=found)
+    return Place(kind, a, b, error, limit, message or said, cause, modules, times, gap=gap)
 
 
 _GIVEN_TO_MODULES = frozenset(
@@ -237,13 +232,13 @@ _GIVEN_TO_MODULES = frozenset(
 """Causes that may lie in how a module was built."""
 
 
-def _kind(found: Found, index: Index) -> tuple[Kind, str]:
-    end_a, end_b = found.a.program.operations[found.a.end], found.b.program.operations[found.b.end]
-    if found.error <= limit_of(found, index, types=False):
+def _kind(gap: Gap, index: Index) -> tuple[Kind, str]:
+    end_a, end_b = gap.a.program.operations[gap.a.end], gap.b.program.operations[gap.b.end]
+    if gap.error <= limit_of(gap, index, types=False):
         return "rounding", "rounding of float64"
     if end_b.kind == "input" and end_a.kind == "input":
         return "input", f"{end_b.label} is another input than A's {end_a.label}"
-    wrong = wrong_parameters(found, index)
+    wrong = wrong_parameters(gap, index)
     if wrong is not None:
         return wrong
     if end_a in index.meets(end_b):
@@ -252,49 +247,49 @@ def _kind(found: Found, index: Index) -> tuple[Kind, str]:
 
 
 def _legend(sides: dict[str, Any]) -> str:
-    found = []
+    entries = []
     for name, op in sorted(sides.items()):
         where = f" {op.source}" if op.source else ""
-        found.append(
+        entries.append(
             f"{name}{where} {op.label or op.name if op.run is None else op.name} {list(op.shape)}"
         )
-    return "; ".join(found)
+    return "; ".join(entries)
 
 
 def _together(places: list[Place]) -> list[Place]:
     """Merge the places at which the same lines part in the same way, such as once a block."""
-    found: dict[Any, Place] = {}
-    alike: dict[Any, Any] = {}
+    merged: dict[Any, Place] = {}
+    first_keys: dict[Any, Any] = {}
     """What B computes at a place, and the key of the first place where it does."""
     for place in places:
         key: Any = (place.kind, place.a.lines, place.b.lines, place.cause)
         if place.cause in _COLLECTIVES:  # of every parameter's gradient
             key = (place.cause, place.message, place.b.lines[-1:])
-        inside = place.found.b.operations if place.found is not None else []
+        inside = place.gap.b.operations if place.gap is not None else []
         if place.cause.endswith("left out") and not inside:
             key = (place.cause, place.a.lines)  # what A has alone, wherever B lacks it
         computed = (place.kind, _computed(place)) if inside else key
-        before = alike.get(computed, key)
-        if key not in found and before in found:  # the same but for the cause, which one may lack
-            key = before if len({place.cause, found[before].cause, ""}) < 3 else key
-        alike.setdefault(computed, key)
-        if place.kind in ("parameter", "input") or key not in found:
-            found[key if key not in found else (key, len(found))] = place
+        before = first_keys.get(computed, key)
+        if key not in merged and before in merged:  # the same but for the cause, which one may lack
+            key = before if len({place.cause, merged[before].cause, ""}) < 3 else key
+        first_keys.setdefault(computed, key)
+        if place.kind in ("parameter", "input") or key not in merged:
+            merged[key if key not in merged else (key, len(merged))] = place
         else:
-            first = found[key]
+            first = merged[key]
             shown, other = (first, place) if first.cause or not place.cause else (place, first)
-            found[key] = replace(
+            merged[key] = replace(
                 shown, times=first.times + place.times,
                 modules=(*shown.modules, other.b.module, *other.modules),
                 error=max(first.error, place.error), limit=max(first.limit, place.limit),
             )  # fmt: skip
-    return list(found.values())
+    return list(merged.values())
 
 
 def _computed(place: Place) -> frozenset[str]:
     """Return the lines of the operations of B that a place consists of; of layout operations only if
     there is nothing else."""
-    assert place.found is not None
-    operations = [place.found.b.program.operations[i] for i in place.found.b.operations]
+    assert place.gap is not None
+    operations = [place.gap.b.program.operations[i] for i in place.gap.b.operations]
     operations = [op for op in operations if not op.is_layout] or operations
     return frozenset(str(op.source) for op in operations)

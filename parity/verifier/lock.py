@@ -12,9 +12,9 @@ from vit_config import ConfigError
 from vit_config.files.foreign import parse_json, read_text
 
 ROOM = 4.0
-"""How many times an error may exceed the kept one: another processor rounds otherwise."""
+"""How many times an error may exceed the saved one: another processor rounds otherwise."""
 GRAIN = 2.0**-52
-"""One epsilon of float64; smaller kept errors count as this."""
+"""One epsilon of float64; smaller saved errors count as this."""
 UPDATE = "PARITY_LOCK_UPDATE"
 """Environment variable that, set to 1, replaces the errors in the file even by worse ones."""
 
@@ -26,25 +26,25 @@ def check_lock(path: Path, worst: Mapping[str, float]) -> None:
         worst: the largest error of each level.
 
     Raises:
-        AssertionError: an error is more than `ROOM` times the kept one; the message has both.
+        AssertionError: an error is more than `ROOM` times the saved one; the message has both.
         ConfigError: the file is not a lock file.
     """
-    kept = _read(path)
+    saved = _read(path)
     if os.environ.get(UPDATE) == "1":
-        kept = {level: error for level, error in kept.items() if level not in worst}
+        saved = {level: error for level, error in saved.items() if level not in worst}
     grown = [
-        f"{level} {error:.1e}, was {kept[level]:.1e}"
+        f"{level} {error:.1e}, was {saved[level]:.1e}"
         for level, error in worst.items()
-        if level in kept and not error <= ROOM * max(kept[level], GRAIN)
+        if level in saved and not error <= ROOM * max(saved[level], GRAIN)
     ]
     if grown:
         raise AssertionError(
             f"{path}: errors have grown more than {ROOM:g} times: {'; '.join(grown)}; find out"
             f" why, or set {UPDATE}=1 to accept them"
         )
-    new = {level: error for level, error in worst.items() if level not in kept and math.isfinite(error)}
+    new = {level: error for level, error in worst.items() if level not in saved and math.isfinite(error)}
     if new or not path.exists():
-        content = dict(sorted((kept | new).items()))
+        content = dict(sorted((saved | new).items()))
         write_json(path, content)
 
 

@@ -31,8 +31,8 @@ def in_type(given: Sequence[Given | Away], dtype: str) -> InType:
     worst = int(np.argmax(errors))
     if errors[worst] <= FACTOR * least:
         return InType(dtype, (errors[0], errors[1]), None)
-    found = _against_itself(*runs[worst])
-    return InType(dtype, (errors[0], errors[1]), found, "AB"[worst])
+    comparison = _against_itself(*runs[worst])
+    return InType(dtype, (errors[0], errors[1]), comparison, "AB"[worst])
 
 
 def _error(wide: Program, narrow: Program) -> float:
@@ -57,9 +57,9 @@ def _against_itself(wide: Program, narrow: Program) -> Comparison:
 
 def _leaves(program: Program) -> list[tuple[Operation, np.ndarray]]:
     """Return the leaves of floating-point numbers with their values in float64."""
-    found = []
+    leaves = []
     for op in program.operations:
-        value = program.kept.get(op.index)
+        value = program.cache.get(op.index)
         if op.run is None and isinstance(value, np.ndarray) and value.dtype.kind in "fV":
-            found.append((op, value.astype(np.float64)))
-    return found
+            leaves.append((op, value.astype(np.float64)))
+    return leaves

@@ -135,13 +135,13 @@ def edited(sample: Sample, file: str, **entries) -> Path:
 def test_entries_of_another_kind_are_one_line(name, file, entries, tmp_path: Path) -> None:
     folder = edited(resaved(write_sample(called(name)[0], tmp_path), tmp_path), file, **entries)
     try:
-        found = read_checkpoint(folder, dialect=name)
+        checkpoint = read_checkpoint(folder, dialect=name)
     except (ConfigError, WeightsError) as error:
         assert str(folder) in str(error)
         assert "\n" not in str(error)
     else:
         assert file == "preprocessor_config.json"
-        assert found.preprocess is None
+        assert checkpoint.preprocess is None
 
 
 def test_types_that_a_fused_row_joins_are_told(tmp_path: Path) -> None:

@@ -31,26 +31,26 @@ STYLES = {
 
 @pytest.mark.parametrize("style", STYLES)
 def test_another_style_is_equal(reference, style):
-    found = compare_programs(reference, record(STYLES[style](WEIGHTS), "B"))
-    assert found.verdict == "EQUAL"
-    assert not found.notes
-    assert found.error < 1e-14
+    comparison = compare_programs(reference, record(STYLES[style](WEIGHTS), "B"))
+    assert comparison.verdict == "EQUAL"
+    assert not comparison.notes
+    assert comparison.error < 1e-14
 
 
 @pytest.mark.parametrize("style", ["CLIP, open_clip", "CLIP, split in_proj", "CLIP, Linen"])
 def test_a_tower_of_clip_is_equal(openai, style):
-    found = compare_programs(openai, record((clip.TORCH | clip.JAX)[style](clip.draw()), "B"))
-    assert (found.verdict, found.notes) == ("EQUAL", ())
-    assert found.error < 1e-14
+    comparison = compare_programs(openai, record((clip.TORCH | clip.JAX)[style](clip.draw()), "B"))
+    assert (comparison.verdict, comparison.notes) == ("EQUAL", ())
+    assert comparison.error < 1e-14
 
 
 def test_weights_that_one_side_packs_in_a_smaller_type_are_equal():
     function, (state, x) = in_torch.functional(WEIGHTS)
     a = record((function, ({n: each.bfloat16() for n, each in state.items()}, x)), "A")
     module, variables, images = in_flax.linen_model(WEIGHTS)
-    found = compare_programs(a, record((module, variables, images), "B"))
-    assert found.verdict == "EQUAL"
-    assert "params.layer_1.attn.query.kernel" in found.rounded
+    comparison = compare_programs(a, record((module, variables, images), "B"))
+    assert comparison.verdict == "EQUAL"
+    assert "params.layer_1.attn.query.kernel" in comparison.rounded
     changed = jax.tree.map(lambda each: each, variables)
     kernel = changed["params"]["layer_1"]["fc1"]["kernel"]
     changed["params"]["layer_1"]["fc1"]["kernel"] = 1.02 * kernel

@@ -35,10 +35,10 @@ def test_an_edit_leaves_the_order_of_all_other_lines():
 
 
 def test_a_mutant_is_its_file_with_one_change():
-    found = {each.change: each for each in mutants(SOURCE)}
-    assert "return width / height" in found["width * height → width / height"].source
-    assert found["2 → 3"].function == "rim"
-    assert found["width < 0 or height < 0 → width < 0 and height < 0"].lines == {3}
+    by_change = {each.change: each for each in mutants(SOURCE)}
+    assert "return width / height" in by_change["width * height → width / height"].source
+    assert by_change["2 → 3"].function == "rim"
+    assert by_change["width < 0 or height < 0 → width < 0 and height < 0"].lines == {3}
 
 
 @pytest.mark.parametrize("file", ["vit_jax/model.py", "vit_torch/model.py"])

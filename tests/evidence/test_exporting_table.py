@@ -9,8 +9,8 @@ from evidence import exporting_table as table
 def test_the_page_is_of_its_rows():
     rows = table.json.loads(table.KEPT.read_text())
     lines = table.PAGE.read_text().splitlines()
-    told = [tuple(line.strip("| ").split(" | ")[:3]) for line in lines if line.count("|") == 11][2:]
-    assert {"/".join(each) for each in told} == set(rows)
+    cells = [tuple(line.strip("| ").split(" | ")[:3]) for line in lines if line.count("|") == 11][2:]
+    assert {"/".join(each) for each in cells} == set(rows)
     assert rows.keys() <= {f"{f}/{to}/{dtype}" for f in table.FAMILIES for to, dtype in table.CASES}
     assert all(row["limit"] is None or row["error"] <= row["limit"] for row in rows.values())
 

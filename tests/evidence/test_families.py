@@ -18,10 +18,10 @@ CHEAP = ("convnext", "bert", "llama", "gemma")
 def check(name):
     module = family(name)
     model, inputs = module.original()
-    found = compare_programs(record((model, inputs), "A"), record(module.port(model), "B"))
-    assert found.verdict == "EQUAL", found.to_text()
-    assert not found.notes
-    assert found.error < 1e-13
+    comparison = compare_programs(record((model, inputs), "A"), record(module.port(model), "B"))
+    assert comparison.verdict == "EQUAL", comparison.to_text()
+    assert not comparison.notes
+    assert comparison.error < 1e-13
 
 
 @pytest.mark.parametrize("name", CHEAP)
@@ -37,11 +37,11 @@ def test_another_port_is_equal(name):
 
 def check_mutants(name, count, elsewhere):
     families = importlib.import_module("evidence.families.__main__")
-    found = families.score(name, count)
-    assert not found.alarms
-    assert len(found.tried) == count
-    assert all(each.caught and not each.doubtful for each in found.tried), found.missed
-    assert sum(each.placed for each in found.tried) >= count - elsewhere, found.missed
+    family = families.score(name, count)
+    assert not family.alarms
+    assert len(family.tried) == count
+    assert all(each.caught and not each.doubtful for each in family.tried), family.missed
+    assert sum(each.placed for each in family.tried) >= count - elsewhere, family.missed
 
 
 def test_mistakes_in_a_port_are_found():

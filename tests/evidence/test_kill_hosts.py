@@ -21,7 +21,7 @@ def test_a_run_of_which_one_process_is_killed_is_in_the_end_the_same(count, tmp_
 def test_a_tensor_that_is_far_is_found(tmp_path, monkeypatch):
     """The comparison itself can fail."""
 
-    class Found:
+    class FakeRun:
         def __init__(self, folder):
             self.state, self.step = self, 3
             self.value = {"a": 1.0, "b": 1 + 1e-13, "c": 1 + 1e-11}[folder.name]
@@ -29,7 +29,7 @@ def test_a_tensor_that_is_far_is_found(tmp_path, monkeypatch):
         def parts(self):
             return {"ema": {"head.bias": np.array([self.value, 0.0])}}
 
-    monkeypatch.setattr(kill_hosts, "read_run", Found)
+    monkeypatch.setattr(kill_hosts, "read_run", FakeRun)
     one, near, other = (tmp_path / name for name in "abc")
     assert kill_hosts.far(near, one) == []
     assert kill_hosts.far(other, one) == ["ema: head.bias"]

@@ -31,11 +31,11 @@ def test_a_number_that_is_another_is_found(tmp_path, monkeypatch):
         def parts(self):
             return {"ema": {"head.bias": kill_runs.np.array([self.value])}}
 
-    class Found:
+    class FakeRun:
         def __init__(self, folder):
             self.state = State(folder)
 
-    monkeypatch.setattr(kill_runs, "read_run", Found)
+    monkeypatch.setattr(kill_runs, "read_run", FakeRun)
     one, other = tmp_path / "a", tmp_path / "b"
     assert kill_runs.differences(one, one) == []
     assert kill_runs.differences(one, other) == ["ema: head.bias", "weights.safetensors"]

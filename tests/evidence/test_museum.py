@@ -36,11 +36,11 @@ REPRESENTATIVES = (
 
 
 def check(name):
-    judged, found = judge(exhibits()[name])
-    assert judged.caught, found.to_text()
-    assert judged.placed, found.to_text()
-    assert not judged.wrong, found.to_text()
-    assert judged.named == (name not in NAMELESS), found.to_text()
+    judged, comparison = judge(exhibits()[name])
+    assert judged.caught, comparison.to_text()
+    assert judged.placed, comparison.to_text()
+    assert not judged.wrong, comparison.to_text()
+    assert judged.named == (name not in NAMELESS), comparison.to_text()
 
 
 @pytest.mark.parametrize("name", REPRESENTATIVES)

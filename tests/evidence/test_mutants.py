@@ -32,9 +32,9 @@ def mixer():
 def test_a_mutant_of_a_plain_function_is_placed(mixer, line, what, cause):
     model, inputs, original, all_of_them = mixer
     (mutant,) = (m for m in all_of_them if m.place == f"jax_families:{line}" and m.what == what)
-    found = outcome("jax mixer", model, inputs, original, mutant)
-    assert (found.caught, found.placed, found.doubtful) == (True, True, ()), found.said
-    assert not cause or cause in found.named
+    tried = outcome("jax mixer", model, inputs, original, mutant)
+    assert (tried.caught, tried.placed, tried.doubtful) == (True, True, ()), tried.said
+    assert not cause or cause in tried.named
 
 
 @pytest.mark.exhaustive
@@ -61,9 +61,9 @@ def test_rows_that_are_masked_altogether_are_no_rounding():
         return lambda x: torch.softmax(x + mask, axis)
 
     x = torch.randn(2, 5, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    found = compare((attend(-1), x), (attend(0), x))
-    assert found.verdict == "DIFFERENT"
-    assert found.places[0].cause == "axis"
+    compared = compare((attend(-1), x), (attend(0), x))
+    assert compared.verdict == "DIFFERENT"
+    assert compared.places[0].cause == "axis"
 
 
 def test_outputs_of_one_name_and_two_sizes_differ():
@@ -75,15 +75,15 @@ def test_outputs_of_one_name_and_two_sizes_differ():
     def one_row(x):
         return {"tokens": torch.tanh(x[:1]), "mean": x.mean()}
 
-    found = compare((all_of_it, torch.tensor(x)), (one_row, torch.tensor(x)))
-    assert found.verdict == "DIFFERENT"
-    assert not found.counts.outputs_left_out
+    compared = compare((all_of_it, torch.tensor(x)), (one_row, torch.tensor(x)))
+    assert compared.verdict == "DIFFERENT"
+    assert not compared.counts.outputs_left_out
 
 
 def test_plus_infinity_is_not_minus_infinity():
     x = torch.randn(4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     mask = torch.full((4, 4), -1e38, dtype=torch.float64).triu(1)
     a = record((lambda x: torch.softmax(x + mask, -1), x), "A")
-    found = compare_programs(a, record((lambda x: torch.softmax(x - mask, -1), x), "B"))
-    assert found.places[0].cause == "operation"
-    assert found.places[0].message == "sub where A has add"
+    comparison = compare_programs(a, record((lambda x: torch.softmax(x - mask, -1), x), "B"))
+    assert comparison.places[0].cause == "operation"
+    assert comparison.places[0].message == "sub where A has add"

@@ -40,11 +40,11 @@ def test_another_recipe_is_not(changes, monkeypatch):
     shipped = job("deit_s")
     changed = type(shipped)(shipped.model, shipped.recipe.replace(**changes), shipped.data)
 
-    def told(case):
+    def unchanged(case):
         usual = {name: getattr(shipped.recipe, name) for name in changes}
         return Timm(case._replace(recipe=case.recipe.replace(**usual)))
 
-    monkeypatch.setitem(ORIGINALS, "deit_s", ORIGINALS["deit_s"]._replace(make=told, pixels=None))
+    monkeypatch.setitem(ORIGINALS, "deit_s", ORIGINALS["deit_s"]._replace(make=unchanged, pixels=None))
     assert not any(row.passed for row in check_recipe("deit_s", changed))
 
 

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import pytest
 
 from evidence.published import ways
-from evidence.published.__main__ import MINUTE, keep, kept, rows
+from evidence.published.__main__ import MINUTE, keep, rows, saved_lines
 from evidence.published.facts import published
 from evidence.published.page import Line
 from evidence.published.ways import Way
-from parity.porting.verification.verify import Compared, Verification
+from parity.porting.verification.verify import Verification, VerifiedRun
 
 ALWAYS = {
     "facebook/dinov2-small", "facebook/dinov3-vit7b16-pretrain-lvd1689m",
@@ -40,7 +40,7 @@ def test_a_stopped_call_goes_on(tmp_path):
     path = tmp_path / "kept" / "rows"
     keep(path, line)
     path.write_text(path.read_text() + '{"name": "b", "libr')
-    assert kept(path) == {"a": line}
+    assert saved_lines(path) == {"a": line}
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -68,9 +68,13 @@ def test_what_differs_is_seen(tmp_path, monkeypatch):
     ],
 )
 def test_a_library_that_did_not_run_does_not_agree(said, symbol, unrun):
-    found = Verification((Compared("written", "JAX twin", 1e-15, 1e-12),), "source", (said,), {})
+    verification = Verification(
+        (VerifiedRun("written", "JAX twin", 1e-15, 1e-12),), "source", (said,), {}
+    )
     plain = SimpleNamespace(target=SimpleNamespace(state=SimpleNamespace(said=())))
-    judged, error, more, problem = ways.judged(SimpleNamespace(verification=found, converted=plain))
+    judged, error, more, problem = ways.judged(
+        SimpleNamespace(verification=verification, converted=plain)
+    )
     assert (judged, error, len(more), bool(problem)) == (symbol, 1e-15, unrun, symbol == "!")
 
 

@@ -39,11 +39,11 @@ def test_products_are_named_by_the_nodes_that_read_them(monkeypatch):
             node("MatMul", "/head/MatMul", "x", "head.weight"),
         ],
     )
-    found = tensors_of(graph)
-    assert {*found} == {
+    actual = tensors_of(graph)
+    assert {*actual} == {
         "encoder.layer.0.norm1.weight", "encoder.layer.0.mlp.fc1.weight",
         "embeddings.cls_token", "embeddings.position_embeddings",
     }  # fmt: skip
-    np.testing.assert_array_equal(found["encoder.layer.0.mlp.fc1.weight"], matrix.T)
-    np.testing.assert_array_equal(found["embeddings.position_embeddings"][0, :2, 0], [2.0, 1.0])
-    assert found["embeddings.position_embeddings"].shape == (1, 1370, 384)
+    np.testing.assert_array_equal(actual["encoder.layer.0.mlp.fc1.weight"], matrix.T)
+    np.testing.assert_array_equal(actual["embeddings.position_embeddings"][0, :2, 0], [2.0, 1.0])
+    assert actual["embeddings.position_embeddings"].shape == (1, 1370, 384)

@@ -25,28 +25,28 @@ def run(tmp_path_factory):
 def test_no_damage_is_silent(run, tmp_path, seed):
     rng = random.Random(seed)
     for _ in range(10):
-        _, what, verdict, found = damage_runs.attack(run, tmp_path, rng)
-        assert verdict != "WRONG", (what, found)
+        _, what, verdict, resumption = damage_runs.attack(run, tmp_path, rng)
+        assert verdict != "WRONG", (what, resumption)
 
 
 def test_every_emptied_checkpoint_is_named_and_the_one_before_it_taken(run, tmp_path):
     """Not left to chance: the names of Orbax's files are drawn, and with them where a seed strikes."""
     shutil.copytree(run, copy := tmp_path / "run")
-    for emptied, kept in ((9, 6), (6, 3), (3, None)):  # None: refused, for nothing is left
+    for emptied, step in ((9, 6), (6, 3), (3, None)):  # None: refused, for nothing is left
         for path in filter(Path.is_file, (copy / CHECKPOINTS / str(emptied)).rglob("*")):
             path.write_bytes(b"")
-        found = damage_runs.take_up(copy)
-        assert (found.step, found.same) == (kept, True)
-        assert any(f"{CHECKPOINTS}/{emptied}" in line for line in found.said), found.said
+        resumption = damage_runs.take_up(copy)
+        assert (resumption.step, resumption.same) == (step, True)
+        assert any(f"{CHECKPOINTS}/{emptied}" in line for line in resumption.said), resumption.said
 
 
 @pytest.mark.quick
 def test_what_went_through_would_be_noticed():
-    judge, found = damage_runs.judge, damage_runs.Found
-    assert judge(found(9, False, ["damaged"])) == "WRONG"  # another state
-    assert judge(found(6, True, [])) == "WRONG"  # an older one, and nobody said so
-    assert judge(found(0, True, [])) == "WRONG"
-    assert judge(found(6, True, ["9 is damaged"])) == "named, and an older state, bit for bit"
+    judge, resumption = damage_runs.judge, damage_runs.Resumption
+    assert judge(resumption(9, False, ["damaged"])) == "WRONG"  # another state
+    assert judge(resumption(6, True, [])) == "WRONG"  # an older one, and nobody said so
+    assert judge(resumption(0, True, [])) == "WRONG"
+    assert judge(resumption(6, True, ["9 is damaged"])) == "named, and an older state, bit for bit"
 
 
 @pytest.mark.quick

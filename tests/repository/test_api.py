@@ -100,8 +100,8 @@ def test_a_users_file_is_checked_by_its_types(tmp_path):
     done = subprocess.run(
         command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment
     )
-    found = json.loads(done.stdout)["generalDiagnostics"]
-    assert [each["range"]["start"]["line"] for each in found] == [11, 12, 13, 14], found
+    content = json.loads(done.stdout)["generalDiagnostics"]
+    assert [each["range"]["start"]["line"] for each in content] == [11, 12, 13, 14], content
     for package in ("parity", "vit_config", "vit_jax", "vit_torch", "vit_train"):
         assert (ROOT / package / "py.typed").is_file()
 
@@ -131,10 +131,10 @@ def test_pretrained_models_take_another_head_and_size(framework, tmp_path):
         changed = parity.create_model(str(path), **options, num_classes=4, image_size=size)
         assert (changed.cfg.num_classes, changed.cfg.image_size) == (4, size)
         package = sys.modules[f"vit_{framework}"]
-        found = package.to_arrays(changed)
-        assert found["head.weight"].shape[0] == 4
+        actual = package.to_arrays(changed)
+        assert actual["head.weight"].shape[0] == 4
         name = "blocks.0.attn.qkv.weight"
-        np.testing.assert_array_equal(found[name], arrays[name])
+        np.testing.assert_array_equal(actual[name], arrays[name])
     with pytest.raises(ConfigError, match="keeps the weights' configuration, but depth would change it"):
         parity.create_model(str(path), **options, depth=2)
 
@@ -150,9 +150,9 @@ def test_check_diff_and_match_take_objects(tmp_path):
     assert parity.diff((a, images), (b, images)).equal
     with torch.no_grad():
         b.blocks[0].norm1.eps = 1e-2
-    found = parity.diff((a, images), (b, images))
-    assert not found.equal
-    assert found.causes[:1] == ("number",)
+    compared = parity.diff((a, images), (b, images))
+    assert not compared.equal
+    assert compared.causes[:1] == ("number",)
     arrays = {name: value.detach().numpy() for name, value in a.state_dict().items()}
     matched = parity.match(arrays, {name.upper(): value for name, value in arrays.items()})
     links = {link.a: link.b for link in matched.links}

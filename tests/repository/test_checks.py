@@ -101,9 +101,9 @@ def test_make_site_stops_at_a_page_that_is_wrong(tmp_path, link, more, said):
     asked = subprocess.run(make, cwd=ROOT, capture_output=True)
     command = shlex.split(asked.stdout.decode().splitlines()[-1])
     lines = (ROOT / "mkdocs.yml").read_text().splitlines(keepends=True)
-    kept = "".join(line for line in lines if re.match(r"strict|validation|  (nav|links): \{", line))
+    config = "".join(line for line in lines if re.match(r"strict|validation|  (nav|links): \{", line))
     nav = "nav: [a.md, b.md]\n"
-    (tmp_path / "mkdocs.yml").write_text(f"site_name: x\nuse_directory_urls: false\n{kept}{nav}")
+    (tmp_path / "mkdocs.yml").write_text(f"site_name: x\nuse_directory_urls: false\n{config}{nav}")
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.md").write_text(f"# A\n\n[to it]({link})\n")
     (tmp_path / "docs" / "b.md").write_text("# B\n\n## Two\n")
@@ -118,14 +118,14 @@ def test_make_site_stops_at_a_page_that_is_wrong(tmp_path, link, more, said):
 
 def test_what_the_suite_may_skip_is_known():
     """A skip is green: what the environment holds is imported, and fails where it is not there."""
-    found = set()
+    actual = set()
     here = Path(__file__)
     for path in sorted((ROOT / "tests").rglob("*.py")):
         text = path.read_text(encoding="utf-8") if path != here else ""
         for call in re.findall(r"(?:importorskip|pytest\.skip|mark\.skip|skipif|xfail)\(.*", text):
             reason = re.search(r'reason="([^"]*)"', call)
-            found.add((str(path.relative_to(ROOT)), reason[1] if reason else call))
-    assert found == SKIPPED
+            actual.add((str(path.relative_to(ROOT)), reason[1] if reason else call))
+    assert actual == SKIPPED
 
 
 def test_what_the_suite_skips_is_run_by_the_command_that_it_names():

@@ -54,7 +54,7 @@ def _upward(package: str, below: set[str], depth: int) -> list[str]:
 def test_one_door_leads_up_and_is_opened_by_a_call():
     """A dotted name of a package above, in a string that may be imported."""
     above = re.compile(r"(parity|vit_jax|vit_torch|vit_train)(\.[a-z_]+)+")
-    found = [
+    text = [
         (path.relative_to(ROOT).as_posix(), node.value)
         for package in ("vit_config", "vit_train", "vit_jax", "vit_torch")
         for path in sorted((ROOT / package).rglob("*.py"))
@@ -62,7 +62,7 @@ def test_one_door_leads_up_and_is_opened_by_a_call():
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and above.fullmatch(node.value)
         if not node.value.startswith(f"{package}.")
     ]
-    assert found == [("vit_config/pretrained.py", "parity.porting.pretrained")]
+    assert text == [("vit_config/pretrained.py", "parity.porting.pretrained")]
 
 
 def test_every_package_has_a_floor():

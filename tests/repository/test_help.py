@@ -42,8 +42,8 @@ def _loaded(*argv):
 
 def test_help_loads_only_what_reads_the_command_line():
     commands = [*(name for name in COMMANDS if name not in TRAINING), *TRAINING]
-    found = json.loads(_loaded("-c", ASK, *commands).stdout)
-    loaded = {command: set(modules) for command, modules in found.items()}
+    content = json.loads(_loaded("-c", ASK, *commands).stdout)
+    loaded = {command: set(modules) for command, modules in content.items()}
     assert set(loaded) == set(COMMANDS)
     for command, modules in loaded.items():
         assert not modules & WORK, command

@@ -45,9 +45,9 @@ def tool(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of Jupyter, about asyncio and its ports
 def test_another_output_and_an_error_are_told(tool, tmp_path):
-    def said(source, kept):
+    def said(source, saved):
         path = tmp_path / "one.ipynb"
-        stream = {"output_type": "stream", "name": "stdout", "text": kept}
+        stream = {"output_type": "stream", "name": "stdout", "text": saved}
         cell = {"cell_type": "code", "id": "a", "metadata": {}, "source": source, "execution_count": 1}
         content = {"cells": [cell | {"outputs": [stream]}], "metadata": {}, "nbformat": 4}
         path.write_text(json.dumps(content | {"nbformat_minor": 5}), encoding="utf-8")

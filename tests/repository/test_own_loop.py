@@ -124,8 +124,8 @@ def test_blocks_are_seen_over_a_jit(start):
     wanted = model.forward_intermediates(IMAGES, indices=[0], norm=True)
     by_nnx = nnx.jit(lambda model, x: model.forward_intermediates(x, indices=[0], norm=True))
     by_jax = jax.jit(model.forward_intermediates, static_argnames=("indices", "norm"))
-    for found in (by_nnx(model, IMAGES), by_jax(IMAGES, indices=(0,), norm=True)):
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found, wanted)
+    for result in (by_nnx(model, IMAGES), by_jax(IMAGES, indices=(0,), norm=True)):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), result, wanted)
 
 
 def test_torch(start):
@@ -159,6 +159,6 @@ def assert_reads(path, loaded):
     with pytest.raises(UnstatedError) as asked:
         parity.read_checkpoint(path)
     given = {name: getattr(loaded.config, name) for name in asked.value.fields}
-    found = parity.load(path, framework="torch", given=given).model.state_dict()
+    actual = parity.load(path, framework="torch", given=given).model.state_dict()
     for name, each in loaded.model.state_dict().items():
-        torch.testing.assert_close(found[name], each, rtol=0, atol=0)
+        torch.testing.assert_close(actual[name], each, rtol=0, atol=0)

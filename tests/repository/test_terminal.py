@@ -15,33 +15,33 @@ STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}
 
 def beside(source):
     """What a source calls to print: `print`, a console of rich, or `write` of a standard stream."""
-    found = []
+    result = []
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Call):
             continue
         function = node.func
         if isinstance(function, ast.Name) and function.id in ("print", "Console", "Screen"):
-            found.append(function.id)
+            result.append(function.id)
         if isinstance(function, ast.Attribute):
             stream = function.value
             is_stream = isinstance(stream, ast.Attribute) and stream.attr in STREAMS
             if function.attr in ("write", "writelines") and is_stream:
-                found.append("write")
+                result.append("write")
             if function.attr in ("Console", "print_exception", "print_exc"):
-                found.append(function.attr)
-    return found
+                result.append(function.attr)
+    return result
 
 
 def test_nothing_is_printed_beside_the_door():
-    found = {}
+    actual = {}
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             name = str(path.relative_to(ROOT))
             if calls := [call for call in beside(path.read_text()) if DOORS.get(name) != call]:
-                found[name] = calls
+                actual[name] = calls
     # the summary of a fleet, a class of its own that is no console
-    found.pop("parity/porting/fleet/run_manifest.py", None)
-    assert found == {}
+    actual.pop("parity/porting/fleet/run_manifest.py", None)
+    assert actual == {}
 
 
 @pytest.mark.parametrize(

@@ -41,10 +41,10 @@ def values(dtype: str, shape=(3, 4)) -> np.ndarray:
 
 def arrays(*dtypes: str) -> dict[str, np.ndarray]:
     """One array of each type, and those of unusual shape."""
-    found = {f"of.{dtype}": values(dtype) for dtype in dtypes}
-    found["scalar"] = np.full((), 2.5, np.float32)
-    found["empty"] = np.zeros((0, 3), np.float32)
-    return found
+    by_name = {f"of.{dtype}": values(dtype) for dtype in dtypes}
+    by_name["scalar"] = np.full((), 2.5, np.float32)
+    by_name["empty"] = np.zeros((0, 3), np.float32)
+    return by_name
 
 
 def tensor_of(array: np.ndarray) -> torch.Tensor:
@@ -64,29 +64,29 @@ def bits_of(tensor: torch.Tensor) -> bytes:
     )
 
 
-def stored(found: dict[str, np.ndarray]) -> dict[str, Stored]:
+def stored(actual: dict[str, np.ndarray]) -> dict[str, Stored]:
     """Arrays as what writers take."""
-    return {name: Stored.of(array) for name, array in found.items()}
+    return {name: Stored.of(array) for name, array in actual.items()}
 
 
 def loaded(tensors: dict[str, Stored]) -> dict[str, np.ndarray]:
     """Every tensor, read, and as it was announced."""
-    found = {name: tensor.load() for name, tensor in tensors.items()}
-    for name, array in found.items():
+    arrays = {name: tensor.load() for name, tensor in tensors.items()}
+    for name, array in arrays.items():
         assert array.shape == tensors[name].shape, name
         assert array.dtype == tensors[name].dtype, name
         assert array.flags.c_contiguous, name
         assert array.nbytes == tensors[name].nbytes, name
-    return found
+    return arrays
 
 
-def assert_same_bits(found: dict, expected: dict) -> None:
+def assert_same_bits(actual: dict, expected: dict) -> None:
     """The same names, types, shapes and bytes."""
-    assert found.keys() == expected.keys()
+    assert actual.keys() == expected.keys()
     for name, array in expected.items():
-        assert found[name].dtype == array.dtype, name
-        assert found[name].shape == array.shape, name
-        assert found[name].tobytes() == array.tobytes(), name
+        assert actual[name].dtype == array.dtype, name
+        assert actual[name].shape == array.shape, name
+        assert actual[name].tobytes() == array.tobytes(), name
 
 
 def small() -> dict[str, np.ndarray]:
@@ -120,31 +120,31 @@ def write_torchscript(path: Path) -> dict[str, np.ndarray]:
 def write_each(folder: Path) -> dict[str, Path]:
     """A small file of every kind, by kind."""
     folder.mkdir(exist_ok=True)
-    found = small()
-    tensors = OrderedDict((name, tensor_of(array)) for name, array in found.items())
+    values = small()
+    tensors = OrderedDict((name, tensor_of(array)) for name, array in values.items())
     paths = {kind: folder / kind for kind in (
         "safetensors", "sealed", "torch", "legacy", "torchscript", "npz", "deflated", "msgpack", "hdf5",
         "equinox", "lz4", "gguf",
     )}  # fmt: skip
     safetensors.torch.save_file(dict(tensors), paths["safetensors"], {"format": "pt"})
-    write_safetensors(paths["sealed"], stored(found), {"vit.dialect": "other"}, sealed=True, force=True)
+    write_safetensors(paths["sealed"], stored(values), {"vit.dialect": "other"}, sealed=True, force=True)
     checkpoint = {"model": tensors, "args": argparse.Namespace(lr=0.1, name="a"), "epoch": np.int64(3)}
     torch.save(checkpoint, paths["torch"])
     torch.save(checkpoint, paths["legacy"], _use_new_zipfile_serialization=False)
     write_torchscript(paths["torchscript"])
     for kind, save in (("npz", np.savez), ("deflated", np.savez_compressed)):
         with paths[kind].open("wb") as file:
-            save(file, **found)
+            save(file, **values)
     paths["msgpack"].write_bytes(
-        serialization.msgpack_serialize({"params": {**found, "n": {"b": found["n"]}}})
+        serialization.msgpack_serialize({"params": {**values, "n": {"b": values["n"]}}})
     )
-    floats = {"a/w": found["w"], "a/b": found["b"].astype(np.float32)}
+    floats = {"a/w": values["w"], "a/b": values["b"].astype(np.float32)}
     write_hdf5(paths["hdf5"], stored(floats), force=True)
-    told = {"depths": [], "use_global_pos_embed": False, "class_token": False, "reg_tokens": 0}
+    config = {"depths": [], "use_global_pos_embed": False, "class_token": False, "reg_tokens": 0}
     leaves = ("patch_embed.proj.weight", "patch_embed.proj.bias", "norm.weight", "norm.bias",
               "head.weight", "head.bias")  # fmt: skip
-    files = {METADATA: json.dumps({"model_config": told, "equimo_version": VERSION})}
-    write_equinox(paths["equinox"], {name: Stored.of(found["w"]) for name in leaves}, files, force=True)
+    files = {METADATA: json.dumps({"model_config": config, "equimo_version": VERSION})}
+    write_equinox(paths["equinox"], {name: Stored.of(values["w"]) for name in leaves}, files, force=True)
     (folder / METADATA).write_text(files[METADATA])
     shutil.copyfile(EQUIMO, paths["lz4"])  # without its rights, which a checkout may have none of
     shutil.copyfile(EQUIMO.with_name("tower1.gguf"), paths["gguf"])

@@ -67,6 +67,6 @@ class Lock:
         return {name: version(name) for name in self.compiler}
 
 
-def too_many(found: Counts, allowed: Counts) -> dict[str, tuple[int, int]]:
+def too_many(actual: Counts, allowed: Counts) -> dict[str, tuple[int, int]]:
     """What there is more of than allowed: name -> (found, allowed)."""
-    return {name: (n, allowed.get(name, 0)) for name, n in found.items() if n > allowed.get(name, 0)}
+    return {name: (n, allowed.get(name, 0)) for name, n in actual.items() if n > allowed.get(name, 0)}

@@ -50,15 +50,15 @@ def images_for(cfg: Any, batch: int = 2, seed: int = 1) -> np.ndarray:
 
 def twin_logits(path: Path, images: np.ndarray) -> dict[str, np.ndarray]:
     """What both twins make of images (B, C, H, W), from a file of the project's own."""
-    found = {}
+    logits = {}
     with torch.no_grad():
         model = load(path, framework="torch").model
-        found["torch"] = model(torch.from_numpy(images)).logits.numpy()
+        logits["torch"] = model(torch.from_numpy(images)).logits.numpy()
     with jax.enable_x64(True):
         graph, state = nnx.split(load(path, framework="jax").model)
         compute = jax.jit(lambda state, images: nnx.merge(graph, state)(images).logits)  # one program
-        found["jax"] = np.asarray(compute(state, jax.numpy.asarray(images.transpose(0, 2, 3, 1))))
-    return found
+        logits["jax"] = np.asarray(compute(state, jax.numpy.asarray(images.transpose(0, 2, 3, 1))))
+    return logits
 
 
 def prove(

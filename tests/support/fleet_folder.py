@@ -19,7 +19,7 @@ from safetensors.numpy import load_file, save_file
 from parity.porting.conversion import convert
 from parity.porting.fleet import run_manifest
 from parity.porting.fleet.ledger import LEDGER
-from parity.porting.fleet.pool import Ended, Told
+from parity.porting.fleet.pool import Ended, Message
 from tests.support.tiny import TINY
 from vit_config import Preprocess, write_weights
 from vit_config.parameters import parameters
@@ -157,9 +157,9 @@ def in_this_process(monkeypatch):
 
     def run_tasks(tasks: Sequence[Any], work: Callable[..., Any], processes: int) -> Iterator[Any]:
         for task in tasks:
-            told: list[Any] = []
-            result = work(task, told.append)
-            yield from (Told(task, message) for message in told)
+            messages: list[Any] = []
+            result = work(task, messages.append)
+            yield from (Message(task, message) for message in messages)
             yield Ended(task, result, None)
 
     monkeypatch.setattr(import_module("parity.porting.fleet.run_manifest"), "run_tasks", run_tasks)

@@ -65,10 +65,10 @@ def build(name: str) -> tuple[Any, Callable[[np.ndarray], np.ndarray]]:
 
     def tokens(images: np.ndarray) -> np.ndarray:
         with torch.no_grad():
-            found = model(torch.from_numpy(images), output_hidden_states=True)
+            output = model(torch.from_numpy(images), output_hidden_states=True)
             if tower.kind == "siglip":
-                return found.last_hidden_state.numpy()
-            last = found.hidden_states[-1]
+                return output.last_hidden_state.numpy()
+            last = output.hidden_states[-1]
             return (model.post_layernorm(last) if tower.norm else last).numpy()
 
     return model, tokens
@@ -83,10 +83,10 @@ def errors(path: Path, tokens: Callable[[np.ndarray], np.ndarray], own: Path) ->
     convert(path, to="parity", out=own, dtype="float64", force=True)
     twin, images = load(own, framework="torch").model, images_for(read_checkpoint(own).config)
     with torch.no_grad():
-        found = {"torch": twin.forward_features(torch.from_numpy(images)).numpy()}
+        tokens_of = {"torch": twin.forward_features(torch.from_numpy(images)).numpy()}
     with jax.enable_x64(True):
         model = load(own, framework="jax").model
-        found["jax"] = np.asarray(
+        tokens_of["jax"] = np.asarray(
             model.forward_features(jax.numpy.asarray(images.transpose(0, 2, 3, 1)))
         )
-    return {name: error(each, tokens(images)) for name, each in found.items()}
+    return {name: error(each, tokens(images)) for name, each in tokens_of.items()}

@@ -104,9 +104,9 @@ def _members(folder: Path) -> Path:
     table = b"".join(entry + name % number for number in range(400_000))
     begin, end = len(head), len(head) + len(table)
     zip64 = struct.pack("<4sQHHIIQQQQ", b"PK\6\6", 44, 45, 45, 0, 0, 400_000, 400_000, len(table), begin)
-    found = struct.pack("<4sIQI", b"PK\6\7", 0, end, 1)
+    record = struct.pack("<4sIQI", b"PK\6\7", 0, end, 1)
     last = struct.pack("<4sHHHHIIH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
-    (folder / "a.npz").write_bytes(head + table + zip64 + found + last)
+    (folder / "a.npz").write_bytes(head + table + zip64 + record + last)
     return folder / "a.npz"
 
 
@@ -234,11 +234,11 @@ def _hdf5_group(folder: Path) -> Path:
     return path
 
 
-def _equinox(folder: Path, leaf: bytes, count: int = 1, **told: Any) -> Path:
+def _equinox(folder: Path, leaf: bytes, count: int = 1, **config: Any) -> Path:
     """Leaves of Equinox, and arguments of Equimo's model beside them."""
     (folder / "weights.eqx").write_bytes(leaf * count)
-    told = {"equimo_version": "1.1.0", "model_config": {"depths": [1], **told}}
-    (folder / "metadata.json").write_text(json.dumps(told))
+    config = {"equimo_version": "1.1.0", "model_config": {"depths": [1], **config}}
+    (folder / "metadata.json").write_text(json.dumps(config))
     return folder
 
 
@@ -353,11 +353,11 @@ def in_a_child(*names: str) -> dict[str, dict[str, Any]]:
 
 def main(names: list[str]) -> None:
     """Open the named files, and print what each took as JSON."""
-    found = {}
+    entries = {}
     for name in names:
         with tempfile.TemporaryDirectory() as folder:
-            found[name] = opened(name, Path(folder))
-    print(json.dumps(found))
+            entries[name] = opened(name, Path(folder))
+    print(json.dumps(entries))
 
 
 if __name__ == "__main__":

@@ -163,8 +163,8 @@ def opened(name: str, folder: Path) -> dict[str, Any]:
     spec = (REFUSED[name][1] if name in REFUSED else READ[name])(folder)
     before = peak()
     try:
-        found = open_dataset(spec, folder)
-        for split in (found.train, found.test):
+        dataset = open_dataset(spec, folder)
+        for split in (dataset.train, dataset.test):
             for index in range(len(split)):
                 _ = split[index]
         said = ""
@@ -187,11 +187,11 @@ def main() -> None:
     from vit_config.terminal import keep_pil_silent
 
     keep_pil_silent()
-    found = {}
+    entries = {}
     for name in (*REFUSED, *READ):
         with tempfile.TemporaryDirectory() as folder:
-            found[name] = opened(name, Path(folder))
-    json.dump(found, sys.stdout)
+            entries[name] = opened(name, Path(folder))
+    json.dump(entries, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -92,15 +92,15 @@ def draws_of(cfg):
 
 def misfits(cfg, models):
     """What is wrong with the parameters of several fresh models, by name or by distribution."""
-    draws, found, pools = draws_of(cfg), {}, {}
+    draws, problems, pools = draws_of(cfg), {}, {}
     assert all(arrays.keys() == draws.keys() for arrays in models)
     for name, shares in draws.items():
         parts = zip(*(np.split(arrays[name], len(shares)) for arrays in models), strict=True)
         for draw, values in zip(shares, parts, strict=True):
             axis = 1 if draw.kind == "rotary" else 0
             pooled = np.concatenate(values, axis)
-            found[name, draw] = misfit(pooled, draw)
+            problems[name, draw] = misfit(pooled, draw)
             pools.setdefault(draw, []).append(pooled if axis else pooled.ravel())
     for draw, values in pools.items():
-        found["all of this distribution", draw] = misfit(np.concatenate(values, -1), draw)
-    return {key: problem for key, problem in found.items() if problem}
+        problems["all of this distribution", draw] = misfit(np.concatenate(values, -1), draw)
+    return {key: problem for key, problem in problems.items() if problem}

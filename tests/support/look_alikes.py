@@ -77,7 +77,7 @@ class Group:
     """Schemas of different functions, each with the dialect that writes it."""
 
 
-def alike(cfg: ViTConfig) -> Iterator[tuple[str, ViTConfig]]:
+def variants(cfg: ViTConfig) -> Iterator[tuple[str, ViTConfig]]:
     """Every schema that differs in one silent quantity and has the same parameters; and which it is."""
     wanted = {name: each.shape for name, each in parameters(cfg).items()}
     for quantity, changes in _changes(cfg):
@@ -183,17 +183,17 @@ def tensors_of(dialect: Dialect, cfg: ViTConfig) -> dict[str, Stored]:
 
 def groups() -> list[Group]:
     """All that looks alike, each with two functions or more."""
-    found: dict[tuple[str, Signature], Group] = {}
+    by_signature: dict[tuple[str, Signature], Group] = {}
     for dialect, base in bases():
-        for cfg in [base, *(other for _, other in alike(base))]:
+        for cfg in [base, *(other for _, other in variants(base))]:
             if dialect.problems(canonical(cfg)):
                 continue
             tensors = tensors_of(dialect, canonical(cfg))
             key = dialect.container, _signature(tensors, dialect)
-            group = found.setdefault(key, Group(tensors))
+            group = by_signature.setdefault(key, Group(tensors))
             if all(function(cfg) != function(each) for each in group.members):
                 group.members[canonical(cfg)] = dialect.name
-    return [group for group in found.values() if len(group.members) > 1]
+    return [group for group in by_signature.values() if len(group.members) > 1]
 
 
 def _signature(tensors: Mapping[str, Stored], dialect: Dialect) -> Signature:
@@ -219,7 +219,7 @@ def read(
     )
 
 
-def told(
+def answered(
     tensors: Mapping[str, Stored],
     cfg: ViTConfig,
     dialect: str,
@@ -274,11 +274,11 @@ def bare(group: Group) -> Iterator[Outcome]:
     """A file of the tensors alone, once for each model that it may be."""
     for cfg, dialect in group.members.items():
         try:
-            found, asked = told(group.tensors, cfg, dialect)
+            checkpoint, asked = answered(group.tensors, cfg, dialect)
         except (ConfigError, WeightsError) as error:
             yield Outcome(dialect, "WRONG", str(error))
             continue
-        yield _judged(cfg, dialect, found, "asked" if asked else "WRONG")
+        yield _judged(cfg, dialect, checkpoint, "asked" if asked else "WRONG")
 
 
 def beside_config(group: Group) -> Iterator[Outcome]:
@@ -288,23 +288,23 @@ def beside_config(group: Group) -> Iterator[Outcome]:
         if (sidecars := _sidecars(dialect, cfg)) is None:
             continue
         try:
-            found, asked = told(tensors_of(dialect, cfg), cfg, name, sidecars)
+            checkpoint, asked = answered(tensors_of(dialect, cfg), cfg, name, sidecars)
         except (ConfigError, WeightsError) as error:
             yield Outcome(name, "WRONG", str(error))
             continue
-        yield _judged(cfg, name, found, "asked" if asked else "told")
+        yield _judged(cfg, name, checkpoint, "asked" if asked else "told")
 
 
-def _judged(cfg: ViTConfig, dialect: str, found: Checkpoint, kind: str) -> Outcome:
+def _judged(cfg: ViTConfig, dialect: str, actual: Checkpoint, kind: str) -> Outcome:
     lost = (*NEUTRAL, "layer_scale")
     every = [name for name in cfg.fields() if name not in lost]
-    differing = [name for name in every if getattr(cfg, name) != getattr(found.config, name)]
-    said = f"{', '.join(differing)} read as another, by {found.dialect.name}"
-    if differing == ["image_size"] and any("for a square of" in note for note in found.notes):
+    differing = [name for name in every if getattr(cfg, name) != getattr(actual.config, name)]
+    said = f"{', '.join(differing)} read as another, by {actual.dialect.name}"
+    if differing == ["image_size"] and any("for a square of" in note for note in actual.notes):
         return Outcome(dialect, "square", said)
-    if function(found.config) != function(cfg):
+    if function(actual.config) != function(cfg):
         return Outcome(dialect, "WRONG", said)
-    if kind == "WRONG" and any("for a square of" in note for note in found.notes):
+    if kind == "WRONG" and any("for a square of" in note for note in actual.notes):
         kind = "square"  # it is one
     return Outcome(dialect, kind)
 

@@ -12,13 +12,13 @@ from unittest import mock
 @contextmanager
 def opens() -> Iterator[Counter[str]]:
     """Counts what is opened to be read from here on, by file name."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     usual = io.open
 
     def counted(file, mode="r", *args, **kwargs):
         if not isinstance(file, int) and "r" in mode:
-            found[Path(file).name] += 1
+            counts[Path(file).name] += 1
         return usual(file, mode, *args, **kwargs)
 
     with mock.patch.object(io, "open", counted), mock.patch.object(builtins, "open", counted):
-        yield found
+        yield counts

@@ -15,8 +15,9 @@ from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from vit_jax.train.checkpoint import Checkpoints, DamagedError
+from vit_jax.train.checkpoint import Checkpoints
 from vit_jax.train.hosts import joined
+from vit_train.checkpoints import DamagedError
 
 SHAPE = (257 * 4, 263)
 """Of a float32 tensor, a megabyte that does not compress."""
@@ -24,8 +25,8 @@ SHAPE = (257 * 4, 263)
 
 def bytes_read():
     """By this process, from files."""
-    found = tensorstore.experimental_collect_matching_metrics("/tensorstore/kvstore/file/bytes_read")
-    return sum(value["value"] for metric in found for value in metric["values"])
+    metrics = tensorstore.experimental_collect_matching_metrics("/tensorstore/kvstore/file/bytes_read")
+    return sum(value["value"] for metric in metrics for value in metric["values"])
 
 
 def main(folder, coordinator, process):
@@ -48,9 +49,9 @@ def main(folder, coordinator, process):
             checkpoints.save(1, state)
         with Checkpoints(folder, run_id="one") as checkpoints:
             before = bytes_read()
-            found = checkpoints.restore(1, wanted)
+            restored = checkpoints.restore(1, wanted)
             read = bytes_read() - before
-            for name, x in found.items():
+            for name, x in restored.items():
                 for shard in x.addressable_shards:
                     np.testing.assert_array_equal(shard.data, arrays[name][0][shard.index])
             if leads:

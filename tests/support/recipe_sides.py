@@ -148,10 +148,10 @@ def mask(decayed: set[str]) -> dict[str, bool]:
     return {name: name in decayed for name in values(small())}
 
 
-def assert_equal(found: Arrays, expected: Arrays, largest: float = 1e-13) -> None:
+def assert_equal(actual: Arrays, expected: Arrays, largest: float = 1e-13) -> None:
     """Every tensor, in relative error."""
-    assert found.keys() == expected.keys()
-    for name, value in found.items():
+    assert actual.keys() == expected.keys()
+    for name, value in actual.items():
         assert error(value, expected[name]) <= largest, name
 
 

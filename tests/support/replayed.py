@@ -17,7 +17,7 @@ def replayed_here(monkeypatch):
         names: dict[str, Any] = {"path": str(path)}
         with warnings.catch_warnings(action="ignore"):
             exec(form.reader, names)
-            found = [names["run"](batch) for batch in batches]
-        return [{name: np.asarray(each) for name, each in outputs.items()} for outputs in found]
+            results = [names["run"](batch) for batch in batches]
+        return [{name: np.asarray(each) for name, each in outputs.items()} for outputs in results]
 
     monkeypatch.setattr(export, "replay", replay)

@@ -183,9 +183,9 @@ def error(kind: type[Exception], work: Callable[[], Any]) -> str:
     return said
 
 
-def assert_near(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+def assert_near(actual: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
     """Equal to 1e-12 of each tensor's largest value; and the tensors are the same."""
-    assert found.keys() == expected.keys()
+    assert actual.keys() == expected.keys()
     for name, value in expected.items():
         scale = np.abs(value).max()
-        np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-12 * scale, err_msg=name)
+        np.testing.assert_allclose(actual[name], value, rtol=0, atol=1e-12 * scale, err_msg=name)

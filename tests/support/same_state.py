@@ -11,11 +11,11 @@ KEYS = 1e-11
 alone, 1e-18, which Adam divides by 1e-8, not by what it is beside other gradients. Measured: 4e-12."""
 
 
-def assert_same_state(found, expected):
+def assert_same_state(actual, expected):
     """Of arrays by name, such as ``params.blocks.0.attn.qkv.bias``."""
-    assert found.keys() == expected.keys()
+    assert actual.keys() == expected.keys()
     for name, ref in expected.items():
-        ours, limit = found[name], CLOSE
+        ours, limit = actual[name], CLOSE
         assert (ours.shape, ours.dtype) == (ref.shape, ref.dtype), name
         if name.endswith("attn.qkv.bias"):
             thirds = [np.split(each, 3) for each in (ours, ref)]
@@ -25,9 +25,9 @@ def assert_same_state(found, expected):
         assert np.linalg.norm(ours - ref) <= limit * np.linalg.norm(ref), name
 
 
-def assert_same_run(found, expected):
+def assert_same_run(actual, expected):
     """Of the newest checkpoints in the folders of two runs; the step after which they were written."""
-    ours, ref = (read_run(folder).state for folder in (found, expected))
+    ours, ref = (read_run(folder).state for folder in (actual, expected))
     assert ours.step == ref.step
     assert_same_state(*(named(state) for state in (ours, ref)))
     return ref.step

@@ -15,12 +15,12 @@ class _Told(Stopping):
 
     def __call__(self):
         self.updates += 1
-        self.told = self.told or self.updates == self.while_update
+        self.should_stop = self.should_stop or self.updates == self.while_update
         return super().__call__()
 
     @contextmanager
     def between_steps(self):
-        self.told = self.told or self.updates == self.after_update
+        self.should_stop = self.should_stop or self.updates == self.after_update
         with super().between_steps() as leaves:
             yield leaves
 
@@ -35,9 +35,9 @@ def stopping_in_evaluation(steps, monkeypatch):
     _patch(monkeypatch, None, steps)
 
 
-def _patch(monkeypatch, *told):
+def _patch(monkeypatch, *stops):
     @contextmanager
     def stop_signals(*tell):
-        yield _Told(*told, *tell)
+        yield _Told(*stops, *tell)
 
     monkeypatch.setattr(conduct_room, "stop_signals", stop_signals)

@@ -27,11 +27,11 @@ def stored(arrays: dict[str, np.ndarray]) -> dict[str, Stored]:
 
 
 def values(tensors: dict[str, Stored]) -> dict[str, np.ndarray]:
-    found = {name: each.load() for name, each in tensors.items()}
-    for name, array in found.items():  # the header tells the truth
+    arrays = {name: each.load() for name, each in tensors.items()}
+    for name, array in arrays.items():  # the header tells the truth
         assert (array.shape, array.dtype) == (tensors[name].shape, tensors[name].dtype)
         assert array.flags.c_contiguous
-    return found
+    return arrays
 
 
 def into(table: Table, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -47,8 +47,8 @@ def back(table: Table, arrays: dict[str, np.ndarray], cfg=TINY) -> dict[str, np.
     return values(write(bound, stored(arrays), cfg))
 
 
-def assert_same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
-    assert found.keys() == expected.keys()
-    for name, array in found.items():
+def assert_same(actual: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    assert actual.keys() == expected.keys()
+    for name, array in actual.items():
         assert (array.shape, array.dtype) == (expected[name].shape, expected[name].dtype), name
         assert array.tobytes() == expected[name].tobytes(), name

@@ -73,15 +73,15 @@ def gradients(model: Any, checkpoint: TextCheckpoint) -> dict[str, np.ndarray]:
     from parity.porting.dialects.table import bind_theirs
     from parity.porting.dialects.transfer import read
 
-    found: Mapping[str, Stored] = {
+    by_name: Mapping[str, Stored] = {
         name: Stored.of(p.grad.numpy())
         for name, p in model.named_parameters()
         if name in checkpoint.tensors
     }
-    shapes = {name: stored.shape for name, stored in found.items()}
+    shapes = {name: stored.shape for name, stored in by_name.items()}
     bound, left = bind_theirs(checkpoint.dialect.tables[0], shapes)
     assert not left
-    return {name: stored.load() for name, stored in read(bound, found).items()}
+    return {name: stored.load() for name, stored in read(bound, by_name).items()}
 
 
 def peer(model: Any, ids: np.ndarray, images: np.ndarray) -> Any:

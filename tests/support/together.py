@@ -16,9 +16,9 @@ ROOT = Path(__file__).parents[2]
 
 def free_port():
     """A port that nobody listens on just now."""
-    with socket.socket() as found:
-        found.bind(("localhost", 0))
-        return found.getsockname()[1]
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return free.getsockname()[1]
 
 
 class Together:

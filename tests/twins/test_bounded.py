@@ -39,9 +39,9 @@ def test_a_value_at_a_bound_keeps_its_gradient_and_one_beyond_it_has_none():
     theirs = vit_torch.bounded.clamp(given, torch.tensor(low), torch.tensor(high))
     theirs.sum().backward()
     ours = jnp.asarray(x)
-    found = vit_jax.bounded.clamp(ours, jnp.asarray(low), jnp.asarray(high))
+    actual = vit_jax.bounded.clamp(ours, jnp.asarray(low), jnp.asarray(high))
     slope = jax.grad(lambda x: vit_jax.bounded.clamp(x, jnp.asarray(low), jnp.asarray(high)).sum())(ours)
-    assert theirs.tolist() == found.tolist() == [-1.0, -1.0, 0.5, 3.0, 3.0]
+    assert theirs.tolist() == actual.tolist() == [-1.0, -1.0, 0.5, 3.0, 3.0]
     assert given.grad is not None
     assert given.grad.tolist() == slope.tolist() == [0.0, 1.0, 1.0, 1.0, 0.0]
 

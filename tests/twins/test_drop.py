@@ -52,10 +52,10 @@ def _binomial(share, expected, draws):
 @pytest.mark.parametrize("rate", [0.1, 0.6])
 def test_share_and_scale(kind, rate, twin):
     (y,) = _both(kind, rate)[twin]
-    kept = y != 0
-    assert _binomial(kept.mean(), 1 - rate, len(X) if kind == "DropPath" else X.size)
-    np.testing.assert_allclose(y[kept], (X / (1 - rate))[kept], rtol=1e-6)
-    images = kept.reshape(len(X), -1)
+    keep = y != 0
+    assert _binomial(keep.mean(), 1 - rate, len(X) if kind == "DropPath" else X.size)
+    np.testing.assert_allclose(y[keep], (X / (1 - rate))[keep], rtol=1e-6)
+    images = keep.reshape(len(X), -1)
     if kind == "DropPath":
         assert np.all(images.all(axis=1) | ~images.any(axis=1))
         images = images[:, :1]
@@ -76,18 +76,18 @@ def _numbered(images, patches):
 @pytest.mark.parametrize(("patches", "rate"), [(10, 0.4), (7, 0.25)])
 def test_every_patch_is_as_likely_kept_as_any(patches, rate, twin):
     x = _numbered(3000, patches)
-    y, kept = _both("PatchDropout", rate, PREFIX, x=x)[twin]
-    B, n = kept.shape
+    y, kept_patches = _both("PatchDropout", rate, PREFIX, x=x)[twin]
+    B, n = kept_patches.shape
     assert n == int(patches * (1 - rate))
     assert y.shape == (B, PREFIX + n, 3)
     np.testing.assert_array_equal(y[:, :PREFIX], x[:, :PREFIX])
     np.testing.assert_array_equal(
-        y[:, PREFIX:], np.take_along_axis(x, PREFIX + kept[:, :, None], axis=1)
+        y[:, PREFIX:], np.take_along_axis(x, PREFIX + kept_patches[:, :, None], axis=1)
     )
-    assert np.all(np.diff(np.sort(np.asarray(kept), axis=1)) > 0)
-    assert kept.min() == 0
-    assert kept.max() == patches - 1
-    places = kept[:, :, None] == np.arange(patches)  # (B, n, patches)
+    assert np.all(np.diff(np.sort(np.asarray(kept_patches), axis=1)) > 0)
+    assert kept_patches.min() == 0
+    assert kept_patches.max() == patches - 1
+    places = kept_patches[:, :, None] == np.arange(patches)  # (B, n, patches)
     assert _binomial(places.mean(axis=0), 1 / patches, B)  # each place of the output, each patch
     here = places.any(axis=1)
     assert _binomial(here.mean(axis=0), n / patches, B)
@@ -102,28 +102,28 @@ def test_every_patch_is_as_likely_kept_as_any(patches, rate, twin):
     [(1, 0.99, 1), (3, 0.9, 1), (5, 0.5, 2), (5, 0.81, 1), (10, 0.1, 9), (196, 0.25, 147), (9, 1e-9, 8)],
 )
 def test_the_number_of_kept_patches_is_rounded_down_and_never_none(patches, rate, number):
-    for y, kept in _both("PatchDropout", rate, PREFIX, x=_numbered(2, patches)).values():
-        assert kept.shape == (2, number)
+    for y, kept_patches in _both("PatchDropout", rate, PREFIX, x=_numbered(2, patches)).values():
+        assert kept_patches.shape == (2, number)
         assert y.shape == (2, PREFIX + number, 3)
 
 
 def test_patches_without_a_prefix():
     x = _numbered(5, 4)
-    for y, kept in _both("PatchDropout", 0.5, 0, x=x).values():
-        np.testing.assert_array_equal(y, np.take_along_axis(x, kept[:, :, None], axis=1))
+    for y, kept_patches in _both("PatchDropout", 0.5, 0, x=x).values():
+        np.testing.assert_array_equal(y, np.take_along_axis(x, kept_patches[:, :, None], axis=1))
 
 
 def test_angles_follow_the_patches():
     stream = np.random.default_rng(0)
     angles = stream.standard_normal((5, 9, 4))  # (h, N, d/2)
-    kept = np.argsort(stream.random((2, 9)), axis=1)[:, :6]
+    kept_patches = np.argsort(stream.random((2, 9)), axis=1)[:, :6]
     rotations = [
-        vit_jax.rope.make_rotation(jnp.asarray(angles, jnp.float32), jnp.asarray(kept)),
-        vit_torch.rope.make_rotation(torch.from_numpy(angles), torch.from_numpy(kept)),
+        vit_jax.rope.make_rotation(jnp.asarray(angles, jnp.float32), jnp.asarray(kept_patches)),
+        vit_torch.rope.make_rotation(torch.from_numpy(angles), torch.from_numpy(kept_patches)),
     ]
     for rotation in rotations:
         for image, head, place in np.ndindex(2, 5, 6):
-            angle = angles[head, kept[image, place]]
+            angle = angles[head, kept_patches[image, place]]
             np.testing.assert_allclose(rotation.sin[image, place, head], np.sin(angle), rtol=1e-5)
             np.testing.assert_allclose(rotation.cos[image, place, head], np.cos(angle), rtol=1e-5)
 
@@ -132,9 +132,9 @@ def test_angles_follow_the_patches():
 def test_rate_zero_and_evaluation_change_nothing(kind):
     rate, *rest = KINDS[kind]
     for results in (_both(kind, 0.0, *rest), _both(kind, rate, *rest, training=False)):
-        for y, *kept in results.values():
+        for y, *kept_patches in results.values():
             np.testing.assert_array_equal(y, X)
-            assert kept in ([], [None])
+            assert kept_patches in ([], [None])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -260,8 +260,8 @@ def test_every_rate_reaches_its_layer(monkeypatch):
     """What is drawn as two images are trained on: how many values, of which shape, in which order."""
     cfg = TINY.replace(**RATES)
     B, N, D, M = 2, 9, 30, 44
-    kept = 1 + int(N * 0.6)
-    attention, mlp = [(B, 5, kept, kept), (B, kept, D)], [(B, kept, M), (B, kept, D)]
+    tokens = 1 + int(N * 0.6)
+    attention, mlp = [(B, 5, tokens, tokens), (B, tokens, D)], [(B, tokens, M), (B, tokens, D)]
     path = [(B, 1, 1)]
     first, later = attention + mlp, attention + path + mlp + path  # the first is never skipped
     _, drawn = _streams(monkeypatch)

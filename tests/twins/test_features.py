@@ -71,9 +71,9 @@ def numbers(value):
     return [array for each in value for array in numbers(each)]
 
 
-def same(found, expected):
-    assert len(found) == len(expected)
-    assert all(error(a, b) <= EXACT for a, b in zip(found, expected, strict=True))
+def same(actual, expected):
+    assert len(actual) == len(expected)
+    assert all(error(a, b) <= EXACT for a, b in zip(actual, expected, strict=True))
 
 
 REQUESTS = (
@@ -141,9 +141,9 @@ def test_another_head(name, arguments):
     def reset(model, x):
         model.reset_classifier(*arguments, rngs=nnx.Rngs(0))
         assert model.cfg == ours.cfg
-        found = vit_jax.leaves.leaves(model)
-        assert {leaf.name: leaf.shape for leaf in found} == {n: a.shape for n, a in arrays.items()}
-        for leaf in found:
+        actual = vit_jax.leaves.leaves(model)
+        assert {leaf.name: leaf.shape for leaf in actual} == {n: a.shape for n, a in arrays.items()}
+        for leaf in actual:
             assert leaf.variable.get_value().dtype == jnp.float64
             leaf.variable.set_value(jnp.asarray(leaf.from_common(arrays[leaf.name])))
         return model(x).logits

@@ -45,12 +45,12 @@ def test_the_logits_are_the_same(name, run):
 
 def test_the_gradients_are_the_same():
     arrays, images = redrawn(TINY), random_images(TINY)
-    found = []
+    gradients = []
     for return_tokens in (True, False):
         model = vit_torch.from_arrays(TINY, arrays)
         model(nchw(images), return_tokens=return_tokens).logits.square().sum().backward()
-        found.append({name: p.grad for name, p in model.named_parameters()})
-    whole, short = found
+        gradients.append({name: p.grad for name, p in model.named_parameters()})
+    whole, short = gradients
     assert all(error(short[name], whole[name]) <= EXACT for name in whole)
 
 

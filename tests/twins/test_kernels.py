@@ -195,10 +195,10 @@ def test_tokens_added_for_cudnn_change_nothing(queries, keys, biased):
         return jax.value_and_grad(loss, argnums=(0, 1, 2))(q, k, v)
 
     with mock.patch.object(jax.nn, "dot_product_attention", instead):
-        found, gradients = run("cudnn")
+        actual, gradients = run("cudnn")
     assert sizes == [(0, 0, queries % 8 > 0)]
     wanted, expected = run("reference")
-    assert abs(found - wanted) <= 1e-6 * wanted
+    assert abs(actual - wanted) <= 1e-6 * wanted
     for ours, theirs in zip(gradients, expected, strict=True):
         assert ours.shape == theirs.shape
         assert error(np.asarray(ours), np.asarray(theirs)) <= 2e-6

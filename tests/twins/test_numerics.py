@@ -125,8 +125,8 @@ def test_a_norm_has_the_schemas_epsilon(norm):
     cfg, x = TINY.replace(norm=norm, norm_eps=3.0), np.array([[1.0, -1.0, 1.0, -1.0]], np.float32)
     flax = vit_jax.norm.make_norm(cfg, 4, rngs=nnx.Rngs(0))(jnp.asarray(x))
     torchs = vit_torch.norm.make_norm(cfg, 4)(torch.from_numpy(x)).detach()
-    for found in (flax, torchs):  # the variance, and the mean square, are 1
-        np.testing.assert_allclose(np.asarray(found), x / 2, rtol=1e-6)
+    for result in (flax, torchs):  # the variance, and the mean square, are 1
+        np.testing.assert_allclose(np.asarray(result), x / 2, rtol=1e-6)
 
 
 @pytest.mark.parametrize("twin", TWINS, ids=["jax", "torch"])
@@ -153,8 +153,8 @@ def test_queries_are_turned_in_float32_and_keep_their_type(twin, pairs):
     given = torch.from_numpy(angles) if twin is vit_torch else jnp.asarray(angles)
     turned = twin.rope.rotate(x, twin.rope.make_rotation(given, None), pairs=pairs)
     assert turned.dtype == x.dtype
-    found = in_float32(turned)[0, 1:, 0]  # (N, d)
-    near_zero = found[:, :4] if pairs == "half" else found[:, ::2]
+    result = in_float32(turned)[0, 1:, 0]  # (N, d)
+    near_zero = result[:, :4] if pairs == "half" else result[:, ::2]
     wide = angles[0].astype(np.float64)
     assert error(near_zero, np.cos(wide) - np.sin(wide)) < 2**-8
 
@@ -163,10 +163,10 @@ def test_queries_are_turned_in_float32_and_keep_their_type(twin, pairs):
 def test_positions_in_bfloat16_are_resampled_in_float32(twin):
     cfg = TINY.replace(pos_embed_resize="bicubic")
     table = in_bfloat16(twin, np.random.default_rng(0).standard_normal((1, 10, 30)))
-    found = twin.positions.fit_positions({"pos_embed": table}, cfg, (5, 7))
+    result = twin.positions.fit_positions({"pos_embed": table}, cfg, (5, 7))
     wide = in_float32(table)[0, 1:].astype(np.float64).reshape(3, 3, 30)
     rows, columns = grid_matrices(cfg.pos_embed_resize, cfg.grid, (5, 7))
     exact = np.einsum("ai,bj,ijd->abd", rows, columns, wide).reshape(35, 30)
-    assert found.dtype == table.dtype
+    assert result.dtype == table.dtype
     rounded = in_float32(in_bfloat16(vit_jax, exact))
-    assert (in_float32(found)[0, 1:] == rounded).mean() > 0.99
+    assert (in_float32(result)[0, 1:] == rounded).mean() > 0.99

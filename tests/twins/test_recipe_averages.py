@@ -47,10 +47,10 @@ def test_the_average_is_optaxs_timms_and_torchs(x64):
         for name, parameter in in_torch.named_parameters():
             parameter.data = average(parameter.data, model.get_parameter(name).data, 1)
         in_optax = optax.incremental_update(values(model), in_optax, 1.0 - 0.9)
-    for found in (ours, theirs):
-        assert_equal(found, values(in_timm.module))
-        assert_equal(found, values(in_torch))
-        assert_equal(found, in_optax)
+    for actual in (ours, theirs):
+        assert_equal(actual, values(in_timm.module))
+        assert_equal(actual, values(in_torch))
+        assert_equal(actual, in_optax)
 
 
 def test_a_warmed_up_average_is_timms(x64):
@@ -62,9 +62,9 @@ def test_a_warmed_up_average_is_timms(x64):
     in_timm = ModelEmaV3(models[0], decay=0.7, use_warmup=True)
     for step, model in enumerate(models[1:], 1):
         in_timm.update(model, step=step)
-    for found in (by_jax(recipe, gradients())[1], by_torch(recipe, gradients())[1]):
-        assert_equal(found, values(in_timm.module))
-        assert differ(found, by_torch(BASE.replace(ema=0.7), gradients())[1])
+    for actual in (by_jax(recipe, gradients())[1], by_torch(recipe, gradients())[1]):
+        assert_equal(actual, values(in_timm.module))
+        assert differ(actual, by_torch(BASE.replace(ema=0.7), gradients())[1])
 
 
 def test_the_averages_that_begin_with_a_copy_are_others(x64):

@@ -52,8 +52,8 @@ def test_clipping_is_optaxs_and_with_an_epsilon_torchs(norm, x64):
     expected, _ = optax.clip_by_global_norm(2.0).update(
         {name: jnp.asarray(value) for name, value in grads.items()}, optax.EmptyState()
     )
-    for found in (both := _both_clips(grads, 2.0, 0.0))[:2]:
-        assert_equal(found, jax.device_get(expected))
+    for actual in (both := _both_clips(grads, 2.0, 0.0))[:2]:
+        assert_equal(actual, jax.device_get(expected))
     assert both[2] == pytest.approx(norm, rel=1e-13)
 
     model = small()
@@ -61,15 +61,15 @@ def test_clipping_is_optaxs_and_with_an_epsilon_torchs(norm, x64):
     assert float(torch.nn.utils.clip_grad_norm_(model.parameters(), 2.0)) == pytest.approx(
         norm, rel=1e-13
     )
-    for found in _both_clips(grads, 2.0, 1e-6)[:2]:
-        assert_equal(found, {name: p.grad.numpy() for name, p in model.named_parameters()})
+    for actual in _both_clips(grads, 2.0, 1e-6)[:2]:
+        assert_equal(actual, {name: p.grad.numpy() for name, p in model.named_parameters()})
 
 
 @pytest.mark.parametrize("eps", [0.0, 1e-6])
 def test_a_zero_gradient_stays_zero(eps, x64):
     grads = {name: np.zeros_like(value) for name, value in gradients(1)[0].items()}
-    for found in (both := _both_clips(grads, 2.0, eps))[:2]:
-        for value in found.values():
+    for result in (both := _both_clips(grads, 2.0, eps))[:2]:
+        for value in result.values():
             assert not value.any()  # false for NaN: it is not zero
     assert both[2] == 0.0
 

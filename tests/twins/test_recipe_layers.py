@@ -154,8 +154,8 @@ def test_lamb_is_timms(clip, x64):
         for group in peer.param_groups:
             group["lr"] = float(rate)
         peer.step()
-    for found in (by_jax(recipe, gradients())[0], by_torch(recipe, gradients())[0]):
-        assert_equal(found, values(model))
+    for actual in (by_jax(recipe, gradients())[0], by_torch(recipe, gradients())[0]):
+        assert_equal(actual, values(model))
     assert differ(values(model), by_torch(BASE.replace(adam_eps=1e-6, beta2=0.95), gradients())[0])
 
 

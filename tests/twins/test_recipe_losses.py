@@ -162,8 +162,8 @@ def test_a_threshold_is_timms_and_deit_threes(smoothing, threshold, x64):
 
     target = torch.from_numpy(_mixed() * (1 - smoothing) + smoothing / 7)
     expected = BinaryCrossEntropy(target_threshold=threshold)(IN_TORCH[0], target)
-    found = _of_shares("sigmoid_mean", _mixed(), smoothing=smoothing, threshold=threshold)
-    for loss, _ in found:
+    actual = _of_shares("sigmoid_mean", _mixed(), smoothing=smoothing, threshold=threshold)
+    for loss, _ in actual:
         assert float(loss.mean()) == pytest.approx(float(expected), rel=1e-13)
     assert (target > threshold).all() == (smoothing > 0 and threshold == 0)
 
@@ -172,9 +172,9 @@ def test_a_threshold_is_timms_and_deit_threes(smoothing, threshold, x64):
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
 def test_whole_shares_are_labels(kind, smoothing, x64):
     plain, mixed = _both(kind, smoothing), _of_shares(kind, np.eye(7)[LABELS], smoothing=smoothing)
-    for (loss, gradient), (same, alike) in zip(plain, mixed, strict=True):
+    for (loss, gradient), (same, slope) in zip(plain, mixed, strict=True):
         assert error(loss, same) < 1e-14
-        assert error(gradient, alike) < 1e-14
+        assert error(gradient, slope) < 1e-14
 
 
 @pytest.mark.parametrize("kind", ["softmax", "sigmoid", "sigmoid_mean"])

@@ -63,10 +63,10 @@ def _by_torch(recipe, size):
 def test_parts_add_up_to_the_whole(run, parts, loss, x64):
     recipe = RECIPE.replace(loss=loss)
     whole, metrics = run(recipe, 6)
-    found, of_parts = run(recipe.replace(accumulate=parts), 6)
+    result, of_parts = run(recipe.replace(accumulate=parts), 6)
     for name in ("loss", "accuracy"):
         assert float(of_parts[name]) == pytest.approx(float(metrics[name]), rel=1e-13), name
-    for name, value in found.items():
+    for name, value in result.items():
         keep = np.delete(np.arange(3 * D), np.s_[D : 2 * D]) if name.endswith("qkv.bias") else ...
         assert error(np.asarray(value)[keep], np.asarray(whole[name])[keep]) < 1e-12, name
 
@@ -168,7 +168,7 @@ def test_parts_on_eight_devices(how):
     spread, loss = run(recipe.replace(accumulate=2), 8, **options)
     alone, expected = run(recipe, 1)
     assert loss == pytest.approx(expected, rel=1e-12)
-    for found, reference in [(spread.params, alone.params), (spread.ema, alone.ema)]:
-        for name, value in found.items():
+    for actual, reference in [(spread.params, alone.params), (spread.ema, alone.ema)]:
+        for name, value in actual.items():
             keep = np.delete(np.arange(3 * D), np.s_[D : 2 * D]) if name.endswith("qkv.bias") else ...
             assert error(value[keep], reference[name][keep]) < 1e-11, name

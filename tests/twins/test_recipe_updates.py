@@ -175,14 +175,14 @@ def test_in_float32_adam_is_torchs_and_optaxs_is_not(count):
     grad, parameter = {"a.weight": jnp.full(4, 0.37)}, torch.nn.Parameter(torch.zeros(4))
     ours, optaxs = make_optimizer(recipe, 1), optax.adam(1.0)
     states: list[Any] = [ours.init(grad), optaxs.init(grad)]
-    found: list[Any] = [grad, grad]
+    result: list[Any] = [grad, grad]
     before, optimizer = parameter.detach(), torch.optim.Adam([parameter], lr=1.0)
     for _ in range(count):
-        found[0], states[0] = ours.update(grad, states[0], grad)
-        found[1], states[1] = optaxs.update(grad, states[1])
+        result[0], states[0] = ours.update(grad, states[0], grad)
+        result[1], states[1] = optaxs.update(grad, states[1])
         before, parameter.grad = parameter.detach().clone(), torch.full((4,), 0.37)
         optimizer.step()
-    distances = [error(update["a.weight"], parameter.detach() - before) for update in found]
+    distances = [error(update["a.weight"], parameter.detach() - before) for update in result]
     assert distances[0] < 5e-7
     assert 1e-6 < distances[1] < 1.5e-5
 

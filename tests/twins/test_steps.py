@@ -156,7 +156,7 @@ def test_bfloat16_gradients_are_float32_and_as_near_to_float64_as_the_other_twin
         assert ours[name].dtype == np.float32
         if name.endswith("qkv.bias"):  # of the keys: zero in theory
             continue
-        pair = [error(found[name], reference) for found in (ours, theirs)]
+        pair = [error(actual[name], reference) for actual in (ours, theirs)]
         assert max(pair) < grain, name
         distances.append(pair)
     # bfloat16 was used at all, by both, and as well by one as by the other

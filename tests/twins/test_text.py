@@ -56,8 +56,10 @@ def run_torch(cfg, arrays, ids, images, kind):
     logits = tower.compare(torch.from_numpy(images), out.embeddings)
     value = torch_contrastive(logits, kind=kind)
     value.backward()
-    found = {name: p.grad for name, p in tower.named_parameters()}
-    return [each.detach().numpy() for each in (*out, logits, value)], vit_torch.to_arrays(tower, found)
+    gradients = {name: p.grad for name, p in tower.named_parameters()}
+    return [each.detach().numpy() for each in (*out, logits, value)], vit_torch.to_arrays(
+        tower, gradients
+    )
 
 
 TWINS = {"jax": run_jax, "torch": run_torch}
@@ -79,10 +81,10 @@ def test_both_twins_are_transformers_tower_forward_and_backward(kind, x64):
     images = model.get_image_features(torch.from_numpy(pixels)).pooler_output.detach().numpy()
     gradients = text_models.gradients(model, read)
     for twin, run in TWINS.items():
-        (embeddings, _, *found), grads = run(
+        (embeddings, _, *actual), grads = run(
             read.config, text_models.loaded(read), ids, images, LOSS[kind]
         )
-        have = [embeddings, *found]
+        have = [embeddings, *actual]
         for one, other in zip(have, want, strict=True):
             assert error(one, other.detach().numpy()) <= 1e-12, twin
         assert grads.keys() == gradients.keys()
@@ -130,11 +132,11 @@ def test_each_kernel_of_jax_sees_the_mask(kernel):
     arrays = {name: each.astype(np.float32) for name, each in drawn(TINY).items()}
     ids = text_models.texts()
     exact = vit_jax.text_from_arrays(TINY, arrays)(jnp.asarray(ids)).tokens
-    found = vit_jax.text_from_arrays(TINY, arrays, kernel=kernel)(jnp.asarray(ids)).tokens
-    assert error(found, exact) <= 1e-5
+    actual = vit_jax.text_from_arrays(TINY, arrays, kernel=kernel)(jnp.asarray(ids)).tokens
+    assert error(actual, exact) <= 1e-5
     ids[:, -1] = 3
     other = vit_jax.text_from_arrays(TINY, arrays, kernel=kernel)(jnp.asarray(ids)).tokens
-    assert error(other[:, :-1], found[:, :-1]) <= 1e-6  # what comes later changes nothing before
+    assert error(other[:, :-1], actual[:, :-1]) <= 1e-6  # what comes later changes nothing before
 
 
 def test_initial_values_are_drawn():

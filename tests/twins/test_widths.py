@@ -129,5 +129,5 @@ def test_attention_pooling_has_heads_of_its_own(x64):
     heads = np.einsum("bhqn,bnhd->bqhd", weights, v).reshape(2, 30)
     y = _linear(arrays, "attn_pool.proj", heads)
     for twin, given in ((vit_jax, jnp.asarray(x)), (vit_torch, torch.from_numpy(x))):
-        found = twin.from_arrays(cfg, arrays).attn_pool(given)
-        assert error(found.detach() if twin is vit_torch else found, y) < 1e-14
+        actual = twin.from_arrays(cfg, arrays).attn_pool(given)
+        assert error(actual.detach() if twin is vit_torch else actual, y) < 1e-14

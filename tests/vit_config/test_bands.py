@@ -49,9 +49,9 @@ def tiff(values, **how):
     ids=["array", "by columns", "other bytes", "tiff", "planes", "pages", "compressed", "big"],
 )
 def test_bands_are_those_stored(encoded):
-    found = decode(encoded, 3)
-    assert found.dtype == np.uint16
-    np.testing.assert_array_equal(found, VALUES)
+    actual = decode(encoded, 3)
+    assert actual.dtype == np.uint16
+    np.testing.assert_array_equal(actual, VALUES)
 
 
 @pytest.mark.parametrize(
@@ -60,9 +60,9 @@ def test_bands_are_those_stored(encoded):
 )
 def test_other_types(kind, becomes):
     values = (VALUES % 100).astype(kind)
-    found = read_bands(npy(values))
-    assert found.dtype == becomes
-    np.testing.assert_array_equal(found, values)
+    actual = read_bands(npy(values))
+    assert actual.dtype == becomes
+    np.testing.assert_array_equal(actual, values)
 
 
 def test_a_picture_is_left_to_pil():
@@ -102,13 +102,13 @@ def test_what_no_image_has(encoded, word):
 @pytest.mark.parametrize("kind", ["uint8", "uint16", "float32"])
 def test_resizing_is_that_of_each_band(kind):
     values = (VALUES % 256).astype(kind)
-    found = fit(values, (5, 4), Preprocess(interpolation="bilinear", crop_mode="squash"))
-    assert found.dtype == kind
+    preprocess = fit(values, (5, 4), Preprocess(interpolation="bilinear", crop_mode="squash"))
+    assert preprocess.dtype == kind
     for band in (0, 12):
         plane = Image.fromarray(values[..., band].astype(np.uint8 if kind == "uint8" else np.float32))
         expected = np.asarray(plane.resize((4, 5), Image.Resampling.BILINEAR))
         np.testing.assert_array_equal(
-            found[..., band], np.rint(expected) if kind == "uint16" else expected
+            preprocess[..., band], np.rint(expected) if kind == "uint16" else expected
         )
 
 

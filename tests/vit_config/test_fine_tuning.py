@@ -5,7 +5,7 @@ import pytest
 from parity.cli.support.job_file import base_job, tunes
 from parity.cli.support.train_data import PUBLISHED, about_images
 from vit_config import Preprocess, Recipe, preset
-from vit_config.fine_tuning import Images, fine_tuning, told, without
+from vit_config.fine_tuning import Images, fine_tuning, summary, without
 from vit_config.job import Job
 from vit_train.digits import NUM_TRAIN
 from vit_train.start import Start
@@ -52,8 +52,8 @@ def test_the_learning_rate_follows_the_batch_of_the_user():
     ],
 )
 def test_no_image_is_turned_into_one_of_another_class(names, what, why):
-    found, because = without(names)
-    assert (found, because.endswith(why), bool(because)) == (what, True, bool(why))
+    change, because = without(names)
+    assert (change, because.endswith(why), bool(because)) == (what, True, bool(why))
     augment = fine_tuning(Images(300, names)).augment
     assert (augment.crop == "none", augment.flip) == ("crops" in what, "flips" not in what)
 
@@ -88,7 +88,7 @@ def test_images_are_counted_where_the_set_is_there(tmp_path):
 
 def test_each_choice_is_told_with_the_flag_that_changes_it():
     images = Images(300, ("left", "up"))
-    head, *lines = told(fine_tuning(images).replace(warmup_fraction=0.2), images, {"warmup_fraction"})
+    head, *lines = summary(fine_tuning(images).replace(warmup_fraction=0.2), images, {"warmup_fraction"})
     assert head.startswith("fine-tuning recipe for 300 images; ")
     said = {line[2:17].strip(): line[17:].split() for line in lines}
     assert said["epochs"] == ["100", "--recipe.epochs"]

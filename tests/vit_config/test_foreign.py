@@ -31,9 +31,9 @@ def test_what_acts_on_a_terminal_is_spelled_out(capsys):
     out, err = capsys.readouterr()
     assert out == f"a parity convert: fine\n{SPELLED.replace(chr(92) + 'u2028', '')}\n"
     assert err == "b c \n"
-    found: list[str] = []
-    say("a", file=SimpleNamespace(write=found.append))  # which cannot be flushed
-    assert "".join(found) == "a\n"
+    spelled: list[str] = []
+    say("a", file=SimpleNamespace(write=spelled.append))  # which cannot be flushed
+    assert "".join(spelled) == "a\n"
 
 
 def test_an_output_of_few_letters_takes_any(monkeypatch):

@@ -35,8 +35,8 @@ def test_equal_to_timm_bit_for_bit(mode):
     cases = [case for case in peers.timm_cases() if case.title.startswith(mode)]
     assert len(cases) == 24
     for case in cases:
-        found = peers.compare(case)
-        assert found.equal == found.images, (case.title, case.size)
+        difference = peers.compare(case)
+        assert difference.equal == difference.images, (case.title, case.size)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 61), (61, 2), (7, 7)])
@@ -59,8 +59,8 @@ def test_equal_to_torchvisions_presets_bit_for_bit():
     cases = list(peers.torchvision_cases())
     assert {case.size[0] for case in cases} >= {224, 384, 512, 518}
     for case in cases:
-        found = peers.compare(case, peers.SHAPES[:4])
-        assert found.equal == found.images, case.title
+        difference = peers.compare(case, peers.SHAPES[:4])
+        assert difference.equal == difference.images, case.title
 
 
 @pytest.mark.parametrize("backend", ["PIL", "tensors"])
@@ -68,13 +68,13 @@ def test_transformers_differ_by_what_the_table_says(backend):
     cases = [case for case in peers.hugging_face_cases() if case.library.endswith(backend)]
     assert len(cases) == {"PIL": 5, "tensors": 6}[backend]
     for case in cases:
-        found = peers.compare(case)
-        assert set(found.shifted) == SHIFTED.get(case.title.partition(":")[0], set()), case.title
+        difference = peers.compare(case)
+        assert set(difference.shifted) == SHIFTED.get(case.title.partition(":")[0], set()), case.title
         if backend == "PIL":
-            assert found.equal == found.images - len(found.shifted), case.title
+            assert difference.equal == difference.images - len(difference.shifted), case.title
         else:  # resized as tensors: rounded at other places, and cut off at 0 and 255 at others
-            assert found.mean < 0.5, case.title
-            assert found.largest < (1.01 if "bilinear" in case.title else 20), case.title
+            assert difference.mean < 0.5, case.title
+            assert difference.largest < (1.01 if "bilinear" in case.title else 20), case.title
 
 
 def test_a_crop_fraction_gives_back_what_it_was_made_of():

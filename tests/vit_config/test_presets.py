@@ -67,8 +67,8 @@ def test_the_data_is_what_timm_builds(name):
 @pytest.mark.exhaustive
 def test_much_of_the_data_is_what_timm_builds():
     """Every seventh; the names and shapes of all are compared by `python -m evidence.timm_sweep`."""
-    for name, found in list(ARCHITECTURES.items())[::7]:
-        assert _as_json(generator.entry(found["module"], name)) == found
+    for name, actual in list(ARCHITECTURES.items())[::7]:
+        assert _as_json(generator.entry(actual["module"], name)) == actual
 
 
 def test_every_preset_and_tag_is_a_schema():

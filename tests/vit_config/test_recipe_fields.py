@@ -101,8 +101,8 @@ def scores(recipe, data_dir, folder):
 def batches(recipe, data_dir, folder):
     """Every training batch."""
     dataset = open_dataset("tfds:tiny_rectangles", data_dir)
-    found = list(train_batches(dataset, recipe, PREPROCESS, image_size=(21, 15), num_threads=0))
-    return [[np.concatenate([batch["image"] for batch in found]), np.array([len(found)])]]
+    every = list(train_batches(dataset, recipe, PREPROCESS, image_size=(21, 15), num_threads=0))
+    return [[np.concatenate([batch["image"] for batch in every]), np.array([len(every)])]]
 
 
 def preprocess(recipe, data_dir, folder):
@@ -132,9 +132,9 @@ def events(recipe, data_dir, folder):
         job = Job(model, recipe, "tfds:tiny_rectangles")
         train(job, data_dir=data_dir, run_dir=folder, console=Console(quiet=True))
     lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-    kept = sorted(path.name for path in (folder / "checkpoints").iterdir() if path.name.isdigit())
+    names = sorted(path.name for path in (folder / "checkpoints").iterdir() if path.name.isdigit())
     logged = [(line["kind"], line["step"]) for line in lines]
-    return [str((logged, kept))]
+    return [str((logged, names))]
 
 
 def number_formats(recipe, data_dir, folder):

@@ -30,8 +30,8 @@ def assert_same(recipe, expected):
     expected = np.asarray(expected, np.float64)
     rates = jax.jit(lambda step: learning_rate(recipe, step, PER_EPOCH, jnp))(jnp.asarray(STEPS))
     assert rates.dtype == jnp.float64
-    for found in (ours(recipe), rates):
-        np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-13 * PEAK)
+    for actual in (ours(recipe), rates):
+        np.testing.assert_allclose(actual, expected, rtol=1e-13, atol=1e-13 * PEAK)
 
 
 def _optimizer():

@@ -47,8 +47,8 @@ def test_sincos2d(make, last):
 
 @pytest.mark.parametrize(("kind", "factor"), [("axial", 1.0), ("centered", 2 * math.pi)])
 def test_frequencies(kind, factor):
-    found = frequencies(Rope(kind=kind, theta=50.0), 12)
-    assert found == pytest.approx([factor * 50 ** (-4 * i / 12) for i in range(3)], rel=1e-15)
+    actual = frequencies(Rope(kind=kind, theta=50.0), 12)
+    assert actual == pytest.approx([factor * 50 ** (-4 * i / 12) for i in range(3)], rel=1e-15)
 
 
 @pytest.mark.parametrize(

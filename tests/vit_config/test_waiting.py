@@ -64,7 +64,7 @@ def test_the_time_left_follows_what_stages_took():
     assert pace.left(0.0) is None
     pace.begin(0.0, 2.0, 6.0)
     assert pace.left(1.0) is None  # nothing is done
-    pace.reach(0.5)
+    pace.note_share(0.5)
     assert pace.left(3.0) == 3.0 + 3 * 6.0
     pace.begin(4.0, 4.0, 2.0)  # the first took 2 seconds for a unit of work
     assert pace.left(5.0) == 7.0 + 4.0
@@ -79,5 +79,5 @@ def test_what_was_expected_gives_way_to_what_is_measured():
     assert pace.left(0.5) == 9.5
     pace.begin(5.0, 9.0, 0.0)  # 5 times as long: 1 unit of that beside 2 that were expected
     assert pace.left(5.0) == pytest.approx(9 * 7 / 3)
-    pace.reach(0.5)
+    pace.note_share(0.5)
     assert pace.left(27.5) == pytest.approx(4.5 * (27.5 + 2) / 7.5)

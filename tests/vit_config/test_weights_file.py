@@ -282,17 +282,17 @@ def test_another_type_or_shape_in_the_header_is_found(path, twin):
 def test_a_truncated_file_is_refused(path):
     content = path.read_bytes()
     _, start = split(content)
-    for kept in (1, 7, 8, 9, 100, start - 1, start, start + 1, len(content) // 2, len(content) - 1):
-        path.write_bytes(content[:kept])
+    for length in (1, 7, 8, 9, 100, start - 1, start, start + 1, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:length])
         refused(path)
 
 
 def test_a_truncated_file_is_refused_with_both_sizes(path):
     content = path.read_bytes()
     _, start = split(content)
-    for kept in (start, len(content) // 2, len(content) - 1):
-        path.write_bytes(content[:kept])
-        refused(path, "truncated", f"{kept} bytes", f"{len(content)}")
+    for length in (start, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:length])
+        refused(path, "truncated", f"{length} bytes", f"{len(content)}")
 
 
 def test_a_file_with_something_behind_it_is_refused(path):
@@ -383,7 +383,7 @@ def test_every_mismatch_is_told_at_once_and_nothing_changes(tmp_path, twin):
     arrays["blocks.1.norm1.weight"] = np.ones(30, np.float32)
     arrays["head.weight"] = arrays["head.weight"].T
     arrays["cls_token"] = arrays["cls_token"].astype(np.float16)
-    kept = {name: array.copy() for name, array in arrays.items()}
+    copies = {name: array.copy() for name, array in arrays.items()}
     path = tmp_path / "weights.safetensors"
     write_weights(path, CFG, arrays)
     for attempt in (
@@ -405,7 +405,7 @@ def test_every_mismatch_is_told_at_once_and_nothing_changes(tmp_path, twin):
         ):
             assert problem in message
     assert_same_bits(TWINS[twin].to_arrays(model), good)
-    assert_same_bits(arrays, kept)
+    assert_same_bits(arrays, copies)
 
 
 @pytest.mark.parametrize("twin", TWINS)

@@ -30,17 +30,17 @@ print(kept, sum(faults() > 10_000 for _ in range(60)))
 def steps_that_map_memory(how: str) -> tuple[bool, int]:
     """Whether memory is kept, and how many of 60 steps touch new pages."""
     program = [sys.executable, "-c", STEPS, how]
-    told = subprocess.run(program, capture_output=True, text=True, check=True).stdout.split()
-    return told[0] == "True", int(told[1])
+    words = subprocess.run(program, capture_output=True, text=True, check=True).stdout.split()
+    return words[0] == "True", int(words[1])
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="options of glibc")
 def test_pages_of_a_step_are_there_for_the_next_one():
-    kept, mapping = steps_that_map_memory("kept")
-    assert kept
+    retained, mapping = steps_that_map_memory("kept")
+    assert retained
     assert mapping < 20  # a few at first, until small blocks no longer stand in the large one's way
-    kept, mapping = steps_that_map_memory("as it is")
-    assert not kept
+    retained, mapping = steps_that_map_memory("as it is")
+    assert not retained
     if "[always]" not in Path(HUGE_PAGES).read_text():
         assert mapping > 40
 

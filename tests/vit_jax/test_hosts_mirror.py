@@ -23,9 +23,9 @@ PROGRAM = Path(__file__).parents[1] / "support" / "train_in_bucket.py"
 STEPS = 24
 
 
-def wait_for(found, both, seconds=300):
+def wait_for(actual, both, seconds=300):
     until = time.monotonic() + seconds
-    while not found():
+    while not actual():
         assert time.monotonic() < until, both.printed()
         assert all(process.poll() is None for process in both.processes), both.printed()
         time.sleep(0.2)

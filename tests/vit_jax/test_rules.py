@@ -42,7 +42,7 @@ def test_every_derivative_is_that_of_automatic_differentiation(centred):
         x = x[0]
         f = lambda x: normalise(x, EPSILON, centred=centred)  # noqa: E731
         weighted = lambda x: (f(x) * upstream).sum()  # noqa: E731
-        found = {
+        result = {
             "value": both(lambda: f(x)),
             "gradient": both(lambda: jax.grad(weighted)(x)),
             "forward mode": both(lambda: jax.jvp(f, (x,), (tangent,))[1]),
@@ -55,17 +55,17 @@ def test_every_derivative_is_that_of_automatic_differentiation(centred):
             ),
             "vectorised": both(lambda: jax.vmap(jax.grad(lambda x: f(x)[2]))(x)),
         }
-        errors = {name: error(*pair) for name, pair in found.items()}
+        errors = {name: error(*pair) for name, pair in result.items()}
     assert max(errors.values()) < 1e-13, errors
-    assert np.linalg.norm(np.asarray(found["reverse over reverse"][1])) > 0.1  # not zero against zero
+    assert np.linalg.norm(np.asarray(result["reverse over reverse"][1])) > 0.1  # not zero against zero
 
 
 @CENTRED
 def test_the_value_is_the_formula(centred):
     with jax.enable_x64(True):
         x = np.asarray(draw(3, 5, 7))
-        kept = x - x.mean(axis=-1, keepdims=True) if centred else x
-        expected = kept / np.sqrt((kept**2).mean(axis=-1, keepdims=True) + EPSILON)
+        centred_x = x - x.mean(axis=-1, keepdims=True) if centred else x
+        expected = centred_x / np.sqrt((centred_x**2).mean(axis=-1, keepdims=True) + EPSILON)
         assert error(normalise(jnp.asarray(x), EPSILON, centred=centred), expected) < 1e-15
 
 
@@ -143,10 +143,10 @@ def orders(f, at, along):
     return all_orders(at, along)
 
 
-def largest_errors(found, other):
+def largest_errors(actual, other):
     return {
         name: max(error(*pair) for pair in zip(values, other[name], strict=True))
-        for name, values in found.items()
+        for name, values in actual.items()
     }
 
 

@@ -53,10 +53,10 @@ def gradients(cfg, loop):
 
 def assert_same(cfg, loop):
     with jax.enable_x64(True):
-        expected, found = unrolled(cfg), gradients(cfg, loop)
+        expected, actual = unrolled(cfg), gradients(cfg, loop)
     scale = max(np.linalg.norm(ref) for ref in expected.values())
     for name, ref in expected.items():
-        assert np.linalg.norm(found[name] - ref) <= 1e-12 * max(np.linalg.norm(ref), 1e-3 * scale), name
+        assert np.linalg.norm(actual[name] - ref) <= 1e-12 * max(np.linalg.norm(ref), 1e-3 * scale), name
 
 
 @cache
@@ -143,8 +143,8 @@ def test_parameters_are_gathered_block_by_block_and_not_kept(remat):
     matrices = {
         (TINY.depth, *x.shape) for name, x in params.items() if "blocks.0" in name and x.ndim == 2
     }
-    kept = [out.aval.shape for out in forward.outvars]
-    assert not matrices.intersection(kept)
+    shapes = [out.aval.shape for out in forward.outvars]
+    assert not matrices.intersection(shapes)
     for loop in (forward, backward):
         inside = loop.params["jaxpr"].jaxpr
         assert sum(1 for _ in operations(inside, "sharding_constraint")) >= len(matrices)

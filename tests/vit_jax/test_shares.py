@@ -68,8 +68,8 @@ def pmapped(recipe, cfg):
     del step
     batch = {name: x.reshape(8, -1, *x.shape[1:]) for name, x in batch.items()}
     gradients = make_gradients(cfg, recipe, axis_name="i")
-    found = jax.pmap(gradients, axis_name="i", in_axes=(None, 0, None))(params, batch, number)
-    return jax.tree.map(lambda x: x[0], found)
+    output = jax.pmap(gradients, axis_name="i", in_axes=(None, 0, None))(params, batch, number)
+    return jax.tree.map(lambda x: x[0], output)
 
 
 @pytest.mark.parametrize(
@@ -115,11 +115,11 @@ def test_what_is_dropped_is_what_pmap_drops():
         expected, means = pmapped(recipe, cfg)
         for mesh in ("data=8", "data=2,fsdp=4"):
             step, given, _ = build(mesh, recipe, cfg=cfg)
-            found, ours = step(*given)
+            actual, ours = step(*given)
             np.testing.assert_allclose(ours["loss"], means["loss"], rtol=1e-13)
             for name, ref in expected.items():
                 if not name.endswith("qkv.bias"):  # that of the keys has no gradient but noise
-                    error = np.linalg.norm(np.asarray(found[name]) - ref)
+                    error = np.linalg.norm(np.asarray(actual[name]) - ref)
                     assert error <= 1e-12 * np.linalg.norm(ref), (mesh, name)
 
 

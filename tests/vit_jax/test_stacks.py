@@ -69,12 +69,12 @@ def test_an_update_of_stacks_is_that_of_their_members(name):
         rng = np.random.default_rng(0)
         params = {name: rng.standard_normal(x.shape) for name, x in state.params.items()}
         expected = state._replace(params=params)
-        found, update = stack(expected, names), jax.jit(make_update(recipe, 4))
+        actual, update = stack(expected, names), jax.jit(make_update(recipe, 4))
         for _ in range(3):
             grads = {name: rng.standard_normal(x.shape) for name, x in params.items()}
-            expected, found = update(expected, grads), update(found, stack(grads, names))
-        assert len(found.params) < len(expected.params)
-        ours, theirs = to_named(unstack(found)), to_named(expected)
+            expected, actual = update(expected, grads), update(actual, stack(grads, names))
+        assert len(actual.params) < len(expected.params)
+        ours, theirs = to_named(unstack(actual)), to_named(expected)
     assert ours.keys() == theirs.keys()
     for each, ref in theirs.items():
         assert np.linalg.norm(ours[each] - ref) <= 1e-14 * np.linalg.norm(ref), each

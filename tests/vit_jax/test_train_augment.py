@@ -43,8 +43,8 @@ def picture(height, width):
 def assert_same_distribution(ours, theirs):
     """Compare two samples column by column."""
     for one, other in zip(np.transpose(ours), np.transpose(theirs), strict=True):
-        found: Any = ks_2samp(one, other)
-        assert found.pvalue > 0.01
+        statistics: Any = ks_2samp(one, other)
+        assert statistics.pvalue > 0.01
 
 
 def of_devices(draw):
@@ -85,10 +85,10 @@ def test_a_flip_has_probability_one_half_and_only_if_asked():
             "draw": jnp.asarray(draws),
             "label": jnp.zeros(200),
         }
-        found = np.asarray(changes(batch)["image"])
+        images = np.asarray(changes(batch)["image"])
         plain = PREPROCESS.normalise(picture(21, 15))
-        mirrored = np.abs(found - plain[:, ::-1]).max((1, 2, 3)) < 1e-6
-        same = np.abs(found - plain).max((1, 2, 3)) < 1e-6
+        mirrored = np.abs(images - plain[:, ::-1]).max((1, 2, 3)) < 1e-6
+        same = np.abs(images - plain).max((1, 2, 3)) < 1e-6
         assert (mirrored | same).all()
         assert low <= mirrored.mean() <= high
 
@@ -127,10 +127,10 @@ def test_colours_are_the_hosts():
     by_devices = (on_devices.brightness, on_devices.contrast, on_devices.saturation)
     for ours, theirs in zip(by_devices, colors.JITTERED, strict=True):
         for factor in (0.0, 0.7, 1.0, 1.3):
-            found = np.asarray(ours(jnp.asarray(image, jnp.float32), jnp.float32(factor)))
+            actual = np.asarray(ours(jnp.asarray(image, jnp.float32), jnp.float32(factor)))
             expected = np.asarray(theirs(Image.fromarray(image)).enhance(factor))
-            assert np.abs(found - expected).max() <= 1
-            assert (found != expected).mean() < 0.02
+            assert np.abs(actual - expected).max() <= 1
+            assert (actual != expected).mean() < 0.02
     image = picture(7, 5)
 
     def measures(changed):
@@ -166,8 +166,8 @@ def test_images_are_mixed_as_on_the_host(mode):
     mix = jax.jit(on_devices.mixed_images)
     for seed in range(4):
         mixing = draw_mixing(Mix(mixup=0.8, cutmix=1.0, mode=mode), 6, SIZE, np.random.default_rng(seed))
-        found = mix(images, **mixing.in_32_bits())
-        np.testing.assert_allclose(found, mixed_images(images, mixing), atol=1e-6)
+        actual = mix(images, **mixing.in_32_bits())
+        np.testing.assert_allclose(actual, mixed_images(images, mixing), atol=1e-6)
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,10 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from vit_config import CheckpointError, TrainingError
-from vit_jax.train.checkpoint import KEEP, Checkpoints, DamagedError, from_named, to_named
+from vit_jax.train.checkpoint import Checkpoints, from_named, to_named
 from vit_jax.train.description import Handler, seal
 from vit_jax.train.digests import describe, differing, digest, joined
+from vit_train.checkpoints import KEEP, DamagedError
 
 
 class State(NamedTuple):
@@ -136,10 +137,10 @@ def test_a_wrong_byte_names_the_tensor(saved, monkeypatch):
     read = ocp.StandardCheckpointHandler.restore
 
     def restore_wrongly(handler, folder, **options):
-        found = read(handler, folder, **options)
+        restored = read(handler, folder, **options)
         if folder.parent.name == "9":
-            found["params.blocks.0.mlp.fc1.bias"].view(np.uint8)[100] ^= 1
-        return found
+            restored["params.blocks.0.mlp.fc1.bias"].view(np.uint8)[100] ^= 1
+        return restored
 
     monkeypatch.setattr(ocp.StandardCheckpointHandler, "restore", restore_wrongly)
     step, _, said = restore(saved)
@@ -168,24 +169,24 @@ def test_what_devices_hold_apart_is_digested_apart(tmp_path, monkeypatch):
             name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(fewer, place))
             for (name, x), place in zip(arrays.items(), (P("fsdp"), P(), P(), P()), strict=True)
         }
-        found = checkpoints.restore(1, wanted)
-        assert all(found[name].sharding == wanted[name].sharding for name in places)
-        assert_equal({name: np.asarray(x) for name, x in found.items()}, arrays)
+        restored = checkpoints.restore(1, wanted)
+        assert all(restored[name].sharding == wanted[name].sharding for name in places)
+        assert_equal({name: np.asarray(x) for name, x in restored.items()}, arrays)
         # a part that lies on two devices is read with all of its tensor
         wanted["twice"] = jax.ShapeDtypeStruct(
             (8, 6), "float32", sharding=NamedSharding(fewer, P("fsdp"))
         )
-        found = checkpoints.restore(1, wanted)
-        assert isinstance(found["twice"], np.ndarray)
-        assert_equal({name: np.asarray(x) for name, x in found.items()}, arrays)
+        restored = checkpoints.restore(1, wanted)
+        assert isinstance(restored["twice"], np.ndarray)
+        assert_equal({name: np.asarray(x) for name, x in restored.items()}, arrays)
         read = ocp.StandardCheckpointHandler.restore
 
         def restore_wrongly(*given, **options):
-            found = read(*given, **options)
-            wrong = np.asarray(found["split"]).copy()
+            restored = read(*given, **options)
+            wrong = np.asarray(restored["split"]).copy()
             wrong[3, 1] += 1
-            place = getattr(found["split"], "sharding", None)
-            return {**found, "split": wrong if place is None else jax.device_put(wrong, place)}
+            place = getattr(restored["split"], "sharding", None)
+            return {**restored, "split": wrong if place is None else jax.device_put(wrong, place)}
 
         monkeypatch.setattr(ocp.StandardCheckpointHandler, "restore", restore_wrongly)
         for like in (arrays, wanted):
@@ -196,7 +197,7 @@ def test_what_devices_hold_apart_is_digested_apart(tmp_path, monkeypatch):
 def test_what_processes_described_apart_is_one_description(tmp_path):
     """As every process writes a file, of the parts that it has."""
     halves = [[["w", [[[0, 2], [0, 3]], "a"]]], [["w", [[[2, 5], [0, 3]], "b"]]]]
-    parts = [{name: [[5, 3], "float32", [found]] for name, found in half} for half in halves]
+    parts = [{name: [[5, 3], "float32", [digests]] for name, digests in half} for half in halves]
     whole = {"w": [[5, 3], "float32", [halves[0][0][1], halves[1][0][1]]]}
     assert joined(parts) == joined(parts[::-1]) == whole
     with pytest.raises(ValueError, match="parts of w have no digest"):
@@ -217,9 +218,9 @@ def test_what_processes_described_apart_is_one_description(tmp_path):
 
 def test_checkpoints_of_older_versions_have_sha_256():
     array = np.arange(6.0).reshape(2, 3)
-    told = {"w": [[2, 3], "float64", hashlib.sha256(array.tobytes()).hexdigest()]}
-    assert differing("w", {"w": array}, told) == []
-    assert differing("w", {"w": array + 1}, told) == ["w"]
+    tensors = {"w": [[2, 3], "float64", hashlib.sha256(array.tobytes()).hexdigest()]}
+    assert differing("w", {"w": array}, tensors) == []
+    assert differing("w", {"w": array + 1}, tensors) == ["w"]
 
 
 def test_the_manager_is_closed_and_the_first_error_stays(tmp_path, monkeypatch):

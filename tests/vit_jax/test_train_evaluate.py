@@ -61,8 +61,8 @@ def test_both_twins_score_the_same(tmp_path, dtype):
 
 
 def test_the_other_process_cannot_import_jax():
-    block, found, _ = WITHOUT_JAX.partition("from vit_torch")
-    assert found
+    block, separator, _ = WITHOUT_JAX.partition("from vit_torch")
+    assert separator
     done = subprocess.run(
         [sys.executable, "-c", block + "import jax"],
         capture_output=True,
@@ -83,10 +83,10 @@ def test_exported_parameters_are_those_trained(tmp_path):
         {p.name: p.from_common(common[p.name]) for p in parts},
         PREPROCESS,
     )
-    found = read_weights(tmp_path / "w.safetensors")
-    assert (found.config, found.preprocess) == (CFG, PREPROCESS)
+    arrays = read_weights(tmp_path / "w.safetensors")
+    assert (arrays.config, arrays.preprocess) == (CFG, PREPROCESS)
     for name, array in common.items():
-        np.testing.assert_array_equal(found.arrays[name], array)
+        np.testing.assert_array_equal(arrays.arrays[name], array)
 
 
 @pytest.mark.parametrize("twin", MAINS)

@@ -128,10 +128,10 @@ def test_where_sums_have_two_terms_every_bit_is_the_same(mesh, tmp_path):
             stop_after=18,
             console=Console(quiet=True),
         )
-    found, expected = (named(read_run(folder).state) for folder in (run_dir, alone_dir))
-    assert found.keys() == expected.keys()
+    run, expected = (named(read_run(folder).state) for folder in (run_dir, alone_dir))
+    assert run.keys() == expected.keys()
     for name, ref in expected.items():
-        np.testing.assert_array_equal(found[name], ref, err_msg=name)
+        np.testing.assert_array_equal(run[name], ref, err_msg=name)
 
 
 @pytest.mark.slow
@@ -139,13 +139,13 @@ def test_each_process_reads_its_share_and_all_learn_of_damage(tmp_path):
     program = Path(__file__).parents[1] / "support" / "read_share.py"
     with Together([str(tmp_path / "checkpoints")], tmp_path, program=program) as both:
         assert both.wait() == [0, 0], both.printed()
-        found = [json.loads(printed.splitlines()[-1]) for printed in both.printed()]
+        content = [json.loads(printed.splitlines()[-1]) for printed in both.printed()]
     nbytes = 4 * math.prod(SHAPE)
     assert all(
-        0.4 * nbytes < each["read"] < 0.6 * nbytes for each in found
+        0.4 * nbytes < each["read"] < 0.6 * nbytes for each in content
     )  # normal floats pack a little
     said = r"process 1: the bytes of split\[514:1028, 0:263\] do not match their digest"
-    assert all(re.fullmatch(said, each["said"]) for each in found), found
+    assert all(re.fullmatch(said, each["said"]) for each in content), content
 
 
 @pytest.mark.parametrize(

@@ -113,15 +113,15 @@ def alone():
 @contextmanager
 def compilations():
     """The events of JAX's compiler."""
-    found = []
+    events = []
 
     def note(event, seconds, **_):
         if event.startswith("/jax/core/compile"):
-            found.append(event)
+            events.append(event)
 
     jax.monitoring.register_event_duration_secs_listener(note)
     try:
-        yield found
+        yield events
     finally:
         jax.monitoring.unregister_event_duration_listener(note)
 
@@ -150,18 +150,18 @@ def test_a_run_goes_on_elsewhere(alone, tmp_path):
         with Checkpoints(tmp_path, run_id="one") as checkpoints:
             for how, last in (("data=2,fsdp=2,tensor=2", 7), ("pmap", 13), ("none", STEPS)):
                 program = build(how)
-                found, stored = checkpoints.restore_latest(program.abstract_state, warn=pytest.fail)
-                state = start(program) if found is None else program.place_state(stored)
-                if found is not None:
+                step, stored = checkpoints.restore_latest(program.abstract_state, warn=pytest.fail)
+                state = start(program) if step is None else program.place_state(stored)
+                if step is not None:
                     assert_same(program.fetch(state), stored)
-                state, metrics = train(program, state, found or 0, last)
+                state, metrics = train(program, state, step or 0, last)
                 checkpoints.save(last, program.fetch(state))
         assert_same_state(to_named(program.fetch(state)) | metrics, alone)
 
 
-def assert_same(found, expected):
+def assert_same(actual, expected):
     for name, ref in to_named(expected).items():
-        np.testing.assert_array_equal(to_named(found)[name], ref, err_msg=name)
+        np.testing.assert_array_equal(to_named(actual)[name], ref, err_msg=name)
 
 
 # parameter, of whichever block -> its shape on one device of data=2, fsdp=2, tensor=2
@@ -190,10 +190,10 @@ def test_each_device_holds_its_share_and_no_more():
         state = build("data=2,fsdp=2,tensor=2").initialise()
     adam = state.opt_state[1]
     expected = {name: ON_EACH[re.sub(r"^blocks\.\d+\.", "", name)] for name in state.params}
-    for kept in (state.params, state.ema, adam.mu, adam.nu):
-        assert kept.keys() == expected.keys()
+    for tree in (state.params, state.ema, adam.mu, adam.nu):
+        assert tree.keys() == expected.keys()
         for name, shape in expected.items():
-            assert {shard.data.shape for shard in kept[name].addressable_shards} == {shape}, name
+            assert {shard.data.shape for shard in tree[name].addressable_shards} == {shape}, name
     scalars = 3 * np.dtype(np.int32).itemsize  # the step, Adam's count and that of the learning rate
     for device in jax.devices():
         shards = [shard for leaf in jax.tree.leaves(state) for shard in leaf.addressable_shards]

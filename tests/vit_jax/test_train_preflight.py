@@ -44,17 +44,17 @@ def flight(mesh, count, job=PLAIN, limit=2**30):
 
 
 def test_arguments_are_those_of_the_arithmetic():
-    found = flight("data=2", 2, JOB)
+    actual = flight("data=2", 2, JOB)
     images = 4 * 14 * 15 * 3 + 4  # of half a batch, with a label each
-    assert found.memory.state == {
+    assert actual.memory.state == {
         "parameters": 4 * NUMBERS,
         "moments": 2 * 4 * NUMBERS + 2 * 4,
         "average": 4 * NUMBERS,
     }
-    assert found.memory.batch == 4 * images
-    assert found.memory.arguments == 4 * 4 * NUMBERS + SCALARS + 4 * images
-    assert found.fits
-    assert found.needed == found.memory.total > found.memory.arguments
+    assert actual.memory.batch == 4 * images
+    assert actual.memory.arguments == 4 * 4 * NUMBERS + SCALARS + 4 * images
+    assert actual.fits
+    assert actual.needed == actual.memory.total > actual.memory.arguments
 
 
 def test_weights_of_other_classes_are_refused_before_anything_is_compiled():
@@ -72,8 +72,8 @@ def test_a_cpu_has_no_better_layout():
         "scan": "auto",
         "remat": "none",
     }
-    found = wish(PLAIN, topology, how, flight("data=2", 2))
-    assert (found.tensors, found.temporaries, found.nbytes) == ({}, 0, 0)
+    layouts = wish(PLAIN, topology, how, flight("data=2", 2))
+    assert (layouts.tensors, layouts.temporaries, layouts.nbytes) == ({}, 0, 0)
 
 
 def test_a_mesh_of_one_device_takes_the_memory_of_one_device():
@@ -114,11 +114,11 @@ def test_a_loop_is_counted_as_often_as_it_runs(remat, job):
     """Work as of all tokens in every block; of transfers at least each block's gradients."""
     mesh, topology = "data=2,fsdp=2", Topology("local", tuple(jax.devices()[:4]), None)
     how = {"parallel": "jit", "sharding": "replicated", "mesh": mesh, "scan": "on", "remat": remat}
-    found = fly(job, topology, how, 8, limit=2**30)
+    actual = fly(job, topology, how, 8, limit=2**30)
     ahead = 2 * 8 * CFG.depth * 7 * 4 * 20 * 20  # what is computed again: at least q, k, v and proj
     expected = work(7, 7) / 4
-    assert found.flops == expected if remat == "none" else found.flops > expected + ahead / 4
-    assert found.transfers["all-gather"].count >= CFG.depth * 4  # as many matrices
+    assert actual.flops == expected if remat == "none" else actual.flops > expected + ahead / 4
+    assert actual.transfers["all-gather"].count >= CFG.depth * 4  # as many matrices
 
 
 def test_axes_may_share_a_side_of_a_slice(monkeypatch):
@@ -128,9 +128,9 @@ def test_axes_may_share_a_side_of_a_slice(monkeypatch):
         raise NotImplementedError("Failed to find assignment")
 
     monkeypatch.setattr(jax, "make_mesh", refuse)
-    found = make_mesh({"data": 2, "fsdp": 4, "tensor": 1}, jax.devices())
-    assert dict(found.shape) == {"data": 2, "fsdp": 4, "tensor": 1}
-    assert set(found.devices.flat) == set(jax.devices())
+    mesh = make_mesh({"data": 2, "fsdp": 4, "tensor": 1}, jax.devices())
+    assert dict(mesh.shape) == {"data": 2, "fsdp": 4, "tensor": 1}
+    assert set(mesh.devices.flat) == set(jax.devices())
 
 
 def test_transfers_are_the_gradients():
@@ -221,18 +221,18 @@ def fake(limit):
 )
 def test_the_largest_batch_is_found_by_bisection(first, limit, expected):
     attempt, attempts, left = fake(limit)
-    found = largest_batch(attempt, attempt(first), 4, limit=limit)
-    assert tuple(each and each.batch_size for each in found) == expected
+    actual = largest_batch(attempt, attempt(first), 4, limit=limit)
+    assert tuple(each and each.batch_size for each in actual) == expected
     assert len(attempts) < 10
-    assert all(abs(told - rest) <= 2 for rest, told in enumerate(reversed(left[1:])))
+    assert all(abs(others - rest) <= 2 for rest, others in enumerate(reversed(left[1:])))
     assert all(batch % 4 == 0 for batch in attempts)
 
 
 def test_the_roofline_says_what_bounds_a_step():
     work = Flight(8, True, "", 0, None, 197e12, 8.19e9, {"all-reduce": Transfers(3, 10**9)}, 0, 0)
-    found = roofline(work, CHIPS["v5e"])
-    assert (found.compute, found.memory, found.links) == pytest.approx((1.0, 0.01, 0.01))
-    assert (found.bound, found.mfu) == ("compute", 1.0)
+    bounds = roofline(work, CHIPS["v5e"])
+    assert (bounds.compute, bounds.memory, bounds.links) == pytest.approx((1.0, 0.01, 0.01))
+    assert (bounds.bound, bounds.mfu) == ("compute", 1.0)
     work = Flight(8, True, "", 0, None, 197e12, 8.19e11 * 4, {}, 0, 0)
     assert (roofline(work, CHIPS["v5e"]).bound, roofline(work, CHIPS["v5e"]).mfu) == ("memory", 0.25)
 

@@ -209,8 +209,8 @@ def test_a_resumed_run_is_bit_for_bit_the_whole_one(whole, data_dir, tmp_path, m
 def test_other_optimisers_and_types_are_resumed_exactly(data_dir, tmp_path, changes):
     job = Job(CFG, RECIPE.replace(**changes), JOB.data)
     trained = train(job, data_dir=data_dir, run_dir=tmp_path / "whole")
-    kept = np.float64 if changes.get("dtype") == "float64" else np.float32
-    assert all(value.dtype == kept for value in trained.params.values())
+    dtype = np.float64 if changes.get("dtype") == "float64" else np.float32
+    assert all(value.dtype == dtype for value in trained.params.values())
     train(job, data_dir=data_dir, run_dir=tmp_path / "run", stop_after=4)
     train(job, data_dir=data_dir, run_dir=tmp_path / "run")
     assert_same_end(tmp_path / "whole", tmp_path / "run")

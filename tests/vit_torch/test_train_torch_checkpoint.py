@@ -10,9 +10,10 @@ import torch
 from tests.support.tiny import TINY
 from vit_config import CheckpointError, Recipe
 from vit_config.job import Job
-from vit_torch.train.checkpoint import KEEP, Checkpoints, read_checkpoint, save_checkpoint, to_named
+from vit_torch.train.checkpoint import Checkpoints, read_checkpoint, save_checkpoint, to_named
 from vit_torch.train.program import make_program
 from vit_torch.train.state import store
+from vit_train.checkpoints import KEEP
 
 CFG = TINY.replace(depth=1)
 RECIPE = Recipe(ema=0.9, weight_decay=0.1)
@@ -83,9 +84,9 @@ def test_moments_find_their_parameters_by_name(saved):
     for group in groups:
         group["params"], group["param_names"] = group["params"][::-1], group["param_names"][::-1]
     groups.reverse()
-    found = to_named(store(PROGRAM.place_state(state)))
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    actual = to_named(store(PROGRAM.place_state(state)))
+    assert actual.keys() == expected.keys()
+    assert all(torch.equal(actual[name], expected[name]) for name in expected)
 
 
 def test_nothing_to_restore(tmp_path):

@@ -47,9 +47,9 @@ def test_nothing_asked_nothing_done():
 def test_a_picture_is_mirrored_by_the_coin_and_only_if_asked():
     image = noise(7, 5, 3)
     for coin, flip in ((0.4, True), (0.5, True), (0.4, False)):
-        found = change(image, Augment(flip=flip, shift=1e-9), coin=coin)
+        actual = change(image, Augment(flip=flip, shift=1e-9), coin=coin)
         expected = image[:, ::-1] if flip and coin < 0.5 else image
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4, 5])

@@ -59,9 +59,9 @@ def test_a_box_is_timms(size, seed, monkeypatch):
     monkeypatch.setattr(transforms, "random", Draws(seed))
     image = Image.fromarray(picture(*size))
     expected = transforms.RandomResizedCropAndInterpolation.get_params(image, (0.3, 1), (3 / 4, 4 / 3))
-    found = torchvision_box(size, (0.3, 1.0), (3 / 4, 4 / 3), np.random.default_rng(seed))
+    box = torchvision_box(size, (0.3, 1.0), (3 / 4, 4 / 3), np.random.default_rng(seed))
     if 0 not in expected[2:]:
-        assert found == expected
+        assert box == expected
 
 
 def test_a_box_is_torchvisions_from_its_own_draws(monkeypatch):
@@ -80,17 +80,17 @@ def test_a_box_is_torchvisions_from_its_own_draws(monkeypatch):
     rng, equal = np.random.default_rng(0), 0
     for _ in range(200):
         numbers = rng.random(4)
-        told = iter(numbers)
+        stream = iter(numbers)
         with monkeypatch.context() as patch:
             patch.setattr(
                 torch.Tensor,
                 "uniform_",
-                lambda self, low, high, told=told: self.fill_(low + (high - low) * next(told)),
+                lambda self, low, high, stream=stream: self.fill_(low + (high - low) * next(stream)),
             )
             patch.setattr(
                 torch,
                 "randint",
-                lambda low, high, size, told=told: torch.tensor([int(next(told) * high)]),
+                lambda low, high, size, stream=stream: torch.tensor([int(next(stream) * high)]),
             )
             image = Image.fromarray(IMAGE)
             expected = vision.RandomResizedCrop.get_params(image, [0.3, 0.5], [3 / 4, 4 / 3])
@@ -111,8 +111,8 @@ def test_an_operation_is_timms(number, monkeypatch):
             peer = auto_augment.AugmentOp(name, prob=1.0, magnitude=magnitude, hparams=hparams)
             expected = np.asarray(peer(Image.fromarray(IMAGE)))
             rng = np.random.default_rng(seed)
-            found = OPERATIONS[number](Image.fromarray(IMAGE), magnitude / 10.0, CANVAS, rng)
-            np.testing.assert_array_equal(np.asarray(found), expected)
+            actual = OPERATIONS[number](Image.fromarray(IMAGE), magnitude / 10.0, CANVAS, rng)
+            np.testing.assert_array_equal(np.asarray(actual), expected)
 
 
 def test_posterise_at_the_full_magnitude_is_black():
@@ -127,8 +127,8 @@ def test_the_chain_is_timms_of_deit(seed, monkeypatch):
     them: pixels bit for bit. Where torch draws, it is told what ours drew."""
     rng = np.random.default_rng(seed)
     recipe = Augment(crop="torchvision", flip=True, policy="timm", erase=0.9)
-    found = Views(recipe, (21, 15), PREPROCESS).changed(IMAGE, rng)
-    normalised = PREPROCESS.normalise(found)
+    actual = Views(recipe, (21, 15), PREPROCESS).changed(IMAGE, rng)
+    normalised = PREPROCESS.normalise(actual)
     erase(normalised, recipe.erase, rng)
 
     draws = Draws(seed)
@@ -168,14 +168,14 @@ def test_the_chain_is_timms_of_deit(seed, monkeypatch):
 @pytest.mark.parametrize("seed", range(6))
 def test_jitter_is_torchvisions(seed, monkeypatch):
     rng, again = np.random.default_rng(seed), np.random.default_rng(seed)
-    found = color_jitter(Image.fromarray(IMAGE), 0.3, rng)
+    actual = color_jitter(Image.fromarray(IMAGE), 0.3, rng)
     monkeypatch.setattr(torch, "randperm", lambda count: torch.from_numpy(again.permutation(count)))
     monkeypatch.setattr(torch, "empty", lambda count: torch.zeros(count, dtype=torch.float64))
     monkeypatch.setattr(
         torch.Tensor, "uniform_", lambda self, low, high: self.fill_(again.uniform(low, high))
     )
     expected = vision.ColorJitter(0.3, 0.3, 0.3)(Image.fromarray(IMAGE))
-    np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))
+    np.testing.assert_array_equal(np.asarray(actual), np.asarray(expected))
 
 
 def test_three_augment_is_timms():
@@ -190,8 +190,8 @@ def test_three_augment_is_timms():
             lambda: auto_augment.solarize(image, 128),
             lambda radius=radius: auto_augment.gaussian_blur(image, radius),
         )[which]()
-        found = three_augment(image, np.random.default_rng(seed))
-        np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))
+        actual = three_augment(image, np.random.default_rng(seed))
+        np.testing.assert_array_equal(np.asarray(actual), np.asarray(expected))
         seen.add(which)
     assert seen == {0, 1, 2}
 

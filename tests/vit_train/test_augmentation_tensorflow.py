@@ -23,7 +23,7 @@ NAMES = (
 RANGES = (((0.05, 1.0), (0.75, 1.33)), ((0.05, 1.0), (3 / 4, 4 / 3)), ((0.8, 0.9), (2.0, 3.0)))
 
 
-class Told:
+class FixedDraws:
     """Gives a sign, and a third of every count."""
 
     def __init__(self, sign):
@@ -41,8 +41,8 @@ def test_an_operation_is_big_visions_bit_for_bit(name):
     operation = OPERATIONS[NAMES.index(name)]
     for magnitude in (10, 7):
         for sign in (1, -1):
-            found = operation(IMAGE, magnitude / 10, Told(sign))  # pyright: ignore
-            np.testing.assert_array_equal(found, RECORDED[f"{name}.{magnitude}.{sign}"])
+            actual = operation(IMAGE, magnitude / 10, FixedDraws(sign))  # pyright: ignore
+            np.testing.assert_array_equal(actual, RECORDED[f"{name}.{magnitude}.{sign}"])
 
 
 @pytest.mark.parametrize("size", [(16, 27), (9, 7), (38, 23)])
@@ -55,11 +55,11 @@ def test_resizing_is_tensorflows_bit_for_bit(method, resize, size):
 @pytest.mark.parametrize("number", range(len(RANGES)))
 def test_a_box_is_tensorflows(number, size):
     area, ratio = RANGES[number]
-    found = [
+    actual = [
         tensorflow_box(size, area, ratio, TensorflowDraws(seed + 1000 * size[0], 7))  # pyright: ignore
         for seed in range(60)
     ]
-    np.testing.assert_array_equal(found, RECORDED[f"boxes.{number}.{size[0]}x{size[1]}"])
+    np.testing.assert_array_equal(actual, RECORDED[f"boxes.{number}.{size[0]}x{size[1]}"])
 
 
 def test_the_last_place_is_never_drawn():
@@ -77,16 +77,16 @@ def test_contrast_blends_with_a_number_of_pixels():
 
 
 def test_magnitude_ten_solarises_everything():
-    np.testing.assert_array_equal(tensorflow_ops._solarize(IMAGE, 1.0, Told(1)), 255 - IMAGE)  # pyright: ignore
+    np.testing.assert_array_equal(tensorflow_ops._solarize(IMAGE, 1.0, FixedDraws(1)), 255 - IMAGE)  # pyright: ignore
 
 
 def test_layers_are_drawn_with_repetition_and_all_applied():
     rng = np.random.default_rng(3)
-    found = rand_augment(IMAGE, layers=2, magnitude=10.0, rng=rng)
+    actual = rand_augment(IMAGE, layers=2, magnitude=10.0, rng=rng)
     again = np.random.default_rng(3)
     first = OPERATIONS[int(again.integers(16))](IMAGE, 1.0, again)
     expected = OPERATIONS[int(again.integers(16))](first, 1.0, again)
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(actual, expected)
 
 
 def test_the_shorter_side_is_resized():

@@ -132,16 +132,16 @@ def test_weights_for_other_classes_and_a_class_without_images():
 
 
 def test_images_with_any_number_of_labels():
-    found = dataset(Uneven([(0, 2), (), (1,), (2,)]), several=True)
+    actual = dataset(Uneven([(0, 2), (), (1,), (2,)]), several=True)
     recipe = Recipe(epochs=1, batch_size=4, labels="several", loss="sigmoid_mean")
     (batch,) = train_batches(
-        found, recipe, Preprocess(mean=(0.0,), std=(1.0,)), image_size=SHAPE[:2], num_threads=0
+        actual, recipe, Preprocess(mean=(0.0,), std=(1.0,)), image_size=SHAPE[:2], num_threads=0
     )
     numbers = np.rint(batch["image"][:, 0, 0, 0] * 255).astype(int)
     expected = np.array([[1, 0, 1], [0, 0, 0], [0, 1, 0], [0, 0, 1]], np.float32)
     assert batch["label"].dtype == np.float32
     np.testing.assert_array_equal(batch["label"], expected[numbers])
-    counted, _ = weighed(Job(TINY, recipe.replace(class_weights="balanced")), found)
+    counted, _ = weighed(Job(TINY, recipe.replace(class_weights="balanced")), actual)
     assert counted.recipe.class_weights == pytest.approx([4 / 3, 4 / 3, 2 / 3])
     with pytest.raises(DataError) as caught:
         dataset(Uneven([(0, 3)]), several=True).train[0]

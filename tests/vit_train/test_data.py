@@ -112,8 +112,8 @@ def test_augmentation_belongs_to_the_record_and_the_epoch(rectangles):
         every = np.concatenate([b["image"] for b in batches_of(dataset, recipe)])
         return [{image.tobytes() for image in every[start : start + 24]} for start in (0, 24)]
 
-    alike = [rectangles.train[0]] * 24
-    source = Records(alike, where="alike", num_classes=3, image_shape=(21, 15, 3))
+    copies = [rectangles.train[0]] * 24
+    source = Records(copies, where="alike", num_classes=3, image_shape=(21, 15, 3))
     dataset = dataclasses.replace(rectangles, train=source)
     assert images(4) == images(6)
     first, second = images(4)

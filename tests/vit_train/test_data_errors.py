@@ -151,9 +151,9 @@ def test_missing_and_damaged_files(prepared, tmp_path):
     ],
 )
 def test_a_set_that_says_what_it_has_not(prepared, tmp_path, file, old, new, said):
-    told = (prepared / file).read_text()
-    assert old in told
-    (prepared / file).write_text(told.replace(old, new, 1))
+    text = (prepared / file).read_text()
+    assert old in text
+    (prepared / file).write_text(text.replace(old, new, 1))
     refusal(DataError, lambda: open_dataset(SPEC, tmp_path), said)
 
 

@@ -50,15 +50,15 @@ def epoch(recipe, rows):
 def test_shares_of_training_batches_are_those_of_whole_ones(mix):
     recipe = Recipe(epochs=1, batch_size=BATCH, mix=MIXES[mix], augment=Augment(flip=True, erase=0.5))
     everything, whole = epoch(recipe, None)
-    found = [epoch(recipe, rows) for rows in SHARES]
+    shares = [epoch(recipe, rows) for rows in SHARES]
     for step, batch in enumerate(whole):
-        for rows, (_, batches) in zip(SHARES, found, strict=True):
+        for rows, (_, batches) in zip(SHARES, shares, strict=True):
             for name, values in batch.items():
                 np.testing.assert_array_equal(batches[step][name], values[rows])
-    read = [index for indices, _ in found for index in indices]
+    read = [index for indices, _ in shares for index in indices]
     if mix == "none":
         assert sorted(read) == sorted(everything)  # each record once over all processes
-    for rows, (indices, _) in zip(SHARES, found, strict=True):
+    for rows, (indices, _) in zip(SHARES, shares, strict=True):
         assert len(indices) <= 2 * len(rows) * len(whole)
 
 
@@ -67,10 +67,10 @@ def test_shares_of_an_evaluation_count_every_record_once():
     how = {"image_size": SHAPE[:2], "batch_size": BATCH, "num_threads": 0}
     whole = list(eval_batches(data.test, HALF, **how))
     raw.read.clear()
-    found = [list(eval_batches(data.test, HALF, rows=rows, **how)) for rows in SHARES]
+    shares = [list(eval_batches(data.test, HALF, rows=rows, **how)) for rows in SHARES]
     assert sorted(raw.read) == list(range(29))
     for step, batch in enumerate(whole):
-        for rows, batches in zip(SHARES, found, strict=True):
+        for rows, batches in zip(SHARES, shares, strict=True):
             for name, values in batch.items():
                 np.testing.assert_array_equal(batches[step][name], values[rows])
-    assert sum(batch["mask"].sum() for batches in found for batch in batches) == 29
+    assert sum(batch["mask"].sum() for batches in shares for batch in batches) == 29

@@ -56,8 +56,8 @@ def test_the_loss_is_deits(kind, temperature, x64):
     theirs = torch_distillation(x, torch.from_numpy(TEACHER), kind=kind, temperature=temperature).mean()
     theirs.backward()
     loss, gradient = jax.value_and_grad(ours)(jnp.asarray(LOGITS))
-    for found, slope in ((loss, gradient), (theirs.detach(), x.grad)):
-        assert float(found) == pytest.approx(float(expected.detach()), rel=1e-13)
+    for actual, slope in ((loss, gradient), (theirs.detach(), x.grad)):
+        assert float(actual) == pytest.approx(float(expected.detach()), rel=1e-13)
         assert error(slope, student.grad) < 1e-13
 
 
@@ -88,10 +88,10 @@ def test_gradients_are_those_of_deits_two_losses(kind, accumulate, x64):
     ours = from_arrays(STUDENT, vit_torch.to_arrays(model))
     layout = {leaf.name: leaf for leaf in leaves(ours)}
     batch = {name: jnp.asarray(value) for name, value in (("label", labels), ("teacher", teacher))}
-    grads, found = jax.jit(make_gradients(STUDENT, recipe))(
+    grads, actual = jax.jit(make_gradients(STUDENT, recipe))(
         get_params(ours), {**batch, "image": jnp.asarray(images)}, jnp.int32(0)
     )
-    assert float(found["loss"]) == pytest.approx(float(loss.detach()), rel=1e-13)
+    assert float(actual["loss"]) == pytest.approx(float(loss.detach()), rel=1e-13)
     largest = max(float(value.norm()) for value in expected.values())
     for name, value in expected.items():
         for each in (model.get_parameter(name).grad, layout[name].to_common(grads[name])):

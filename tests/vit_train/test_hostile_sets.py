@@ -89,8 +89,8 @@ def test_records_are_read_once_until_a_file_changes(tmp_path, monkeypatch):
 
 
 def test_the_fingerprint_of_parquet_is_that_of_its_rows(tmp_path):
-    found = set()
+    fingerprints = set()
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        found.add(open_dataset(in_parquet(tmp_path / name), tmp_path).fingerprint)
-    assert len(found) == 1
+        fingerprints.add(open_dataset(in_parquet(tmp_path / name), tmp_path).fingerprint)
+    assert len(fingerprints) == 1

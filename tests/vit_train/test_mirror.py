@@ -88,7 +88,7 @@ def test_a_run_goes_on_on_another_machine(framework, bucket, tmp_path, monkeypat
 
 def test_a_checkpoint_counts_once_all_of_it_is_there(mirror, monkeypatch):
     write(mirror, 3)
-    with mirror.kept():
+    with mirror.synchronised():
         pass
     write(mirror, 6)
     system, _ = mirror._system()
@@ -167,9 +167,9 @@ def test_another_run_there_replaces_what_is_here(mirror):
 
 def test_one_at_a_time_works_in_a_folder(mirror):
     with (
-        mirror.kept(),
+        mirror.synchronised(),
         pytest.raises(CheckpointError, match="another process is training"),
-        mirror.kept(),
+        mirror.synchronised(),
     ):
         pass
 

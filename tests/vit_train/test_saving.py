@@ -60,16 +60,16 @@ def test_several_processes_ask_their_leader_at_lines_of_the_log_only(monkeypatch
 def test_a_checkpoint_between_two_lines_changes_no_line():
     losses = program(lambda step: 0.1 * step**2)
     _, whole = run(iter([{}] * 6), steps=losses)
-    kept, told = {}, []
-    options = {"due": lambda step, logs: step == 3, "keep_unlogged": kept.__setitem__}
+    saved, events = {}, []
+    options = {"due": lambda step, logs: step == 3, "keep_unlogged": saved.__setitem__}
     _, first = run(iter([{}] * 6), steps=losses, stop_after=3, hooks=options)
     assert [step for step, _ in first["log"]] == [2]
     assert [step for step, _ in first["save"]] == [3]
-    options["handed_out"] = told.append
-    _, second = run(iter([{}] * 3), steps=losses, start=3, unlogged=kept[3], hooks=options)
+    options["handed_out"] = events.append
+    _, second = run(iter([{}] * 3), steps=losses, start=3, unlogged=saved[3], hooks=options)
     values = [[(step, means["loss"]) for step, means in each["log"]] for each in (whole, first, second)]
     assert values[0] == values[1] + values[2]
-    assert told == [4, 5, 6]
+    assert events == [4, 5, 6]
 
 
 def test_devices_are_handed_one_step_ahead():

@@ -44,20 +44,20 @@ ROWS = [
 
 
 def test_splits_and_classes_are_those_of_the_table(tmp_path):
-    found = opened(write(tmp_path, ROWS))
-    assert found.class_names == ("ant", "cat", "dog")
-    assert [found.train[index]["label"] for index in range(3)] == [1, 2, 0]
-    assert found.train[1]["image"].shape == (9, 7, 3)
-    assert (len(found.test), found.test[0]["label"]) == (1, 2)
-    assert hold_out(found, 0.0)[1] is found.validation is not None
-    assert found.validation[0]["label"] == 1
+    dataset = opened(write(tmp_path, ROWS))
+    assert dataset.class_names == ("ant", "cat", "dog")
+    assert [dataset.train[index]["label"] for index in range(3)] == [1, 2, 0]
+    assert dataset.train[1]["image"].shape == (9, 7, 3)
+    assert (len(dataset.test), dataset.test[0]["label"]) == (1, 2)
+    assert hold_out(dataset, 0.0)[1] is dataset.validation is not None
+    assert dataset.validation[0]["label"] == 1
     with pytest.raises(DataError) as caught:
-        hold_out(found, 0.5)
+        hold_out(dataset, 0.5)
     one_line(caught.value, "validation_fraction = 0.5", "1 validation images of its own")
     other = [*ROWS[:2], ROWS[2].replace("val", "validation"), *ROWS[3:]]
-    assert opened(write(tmp_path, other)).fingerprint == found.fingerprint
+    assert opened(write(tmp_path, other)).fingerprint == dataset.fingerprint
     changed = [ROWS[0].replace("cat", "dog"), *ROWS[1:]]
-    assert opened(write(tmp_path, changed)).fingerprint != found.fingerprint
+    assert opened(write(tmp_path, changed)).fingerprint != dataset.fingerprint
 
 
 def test_parquet_is_read_alike(tmp_path):
@@ -65,30 +65,30 @@ def test_parquet_is_read_alike(tmp_path):
     columns = zip(*(row.split(",") for row in ROWS), strict=True)
     table = pa.table(dict(zip(("path", "label", "split"), map(list, columns), strict=True)))
     pq.write_table(table, tmp_path / "set.parquet")
-    found = open_dataset(f"table:{tmp_path / 'set.parquet'}", tmp_path)
-    assert found.fingerprint == csv.fingerprint
-    assert found.class_names == csv.class_names
+    dataset = open_dataset(f"table:{tmp_path / 'set.parquet'}", tmp_path)
+    assert dataset.fingerprint == csv.fingerprint
+    assert dataset.class_names == csv.class_names
 
 
 def test_without_splits_every_tenth_image_of_a_class_is_held_out(tmp_path):
     rows = [f"{number}.png,{number % 2 * 9 + 1}" for number in range(24)]
-    found = opened(write(tmp_path, rows, "path,label"))
-    assert found.class_names == ("1", "10")  # numbers by their size
-    assert (len(found.train), len(found.test), found.validation) == (20, 4, None)
-    assert [found.test.raw.files[index][0] for index in range(4)] == [
+    dataset = opened(write(tmp_path, rows, "path,label"))
+    assert dataset.class_names == ("1", "10")  # numbers by their size
+    assert (len(dataset.train), len(dataset.test), dataset.validation) == (20, 4, None)
+    assert [dataset.test.raw.files[index][0] for index in range(4)] == [
         "0.png",
         "1.png",
         "20.png",
         "21.png",
     ]
-    train, validation = hold_out(found, 0.2)
+    train, validation = hold_out(dataset, 0.2)
     assert [validation[index]["label"] for index in range(4)] == [0, 1, 0, 1]  # spread over classes
     assert len(train.train) == 16
 
 
 def test_a_split_for_validation_alone_is_what_is_tested_on(tmp_path):
-    found = opened(write(tmp_path, ["1.png,cat,train", "2.png,dog,train", "3.png,dog,val"]))
-    assert (len(found.train), len(found.test), found.validation) == (2, 1, None)
+    dataset = opened(write(tmp_path, ["1.png,cat,train", "2.png,dog,train", "3.png,dog,val"]))
+    assert (len(dataset.train), len(dataset.test), dataset.validation) == (2, 1, None)
 
 
 @pytest.mark.parametrize(
@@ -150,8 +150,8 @@ def test_a_parquet_file_that_unpacks_to_a_great_deal_is_refused_before_it_does(t
 def test_numbers_are_classes_however_long_they_are(tmp_path):
     long = "1" * 5000  # more digits than Python reads as a number
     rows = [f"a.png,{long},train", "b.png,10,train", "c.png,010,train", "d.png,9,test"]
-    found = opened(write(tmp_path, rows))
-    assert found.class_names == ("9", "010", "10", long)
+    dataset = opened(write(tmp_path, rows))
+    assert dataset.class_names == ("9", "010", "10", long)
 
 
 def test_files_that_are_elsewhere_or_nowhere(tmp_path):
@@ -215,9 +215,9 @@ def test_bands_with_several_labels_are_trained_on_scored_and_predicted(tmp_path,
     scores = tmp_path / "scores.json"
     flags = ["--framework", "torch"]
     assert run("eval", [str(whole), *flags, "--json", str(scores)], prog="parity eval") == 0
-    found = json.loads(scores.read_text())
-    assert found["images"] == 8
-    assert len(found["average_precision"]) == 2
+    content = json.loads(scores.read_text())
+    assert content["images"] == 8
+    assert len(content["average_precision"]) == 2
     assert "mean average precision" in capsys.readouterr().out
     assert run("predict", [str(whole), str(tmp_path / "3.npy"), *flags], prog="parity predict") == 0
     assert "ice" in capsys.readouterr().out

@@ -43,7 +43,7 @@ def train(framework, data_dir, run_dir, job=JOB, **options):
     return ROOMS[framework].train(job, run_dir=run_dir, **options)
 
 
-def kept(run_dir):
+def steps_of(run_dir):
     paths = (run_dir / "checkpoints").iterdir()
     return sorted(int(path.stem) for path in paths if path.stem.isdecimal())
 
@@ -72,7 +72,7 @@ def test_a_run_ends_when_nothing_gets_better_and_with_the_best(framework, data_d
     assert first == len(seen) - 3  # two more evaluations, then the end
     assert whole.step == seen[-1]["step"] < RECIPE.epochs * PER_EPOCH
     assert (whole.best.step, whole.best.value) == (seen[first]["step"], accuracies[first])
-    assert kept(tmp_path / "whole") == [whole.best.step, whole.step]
+    assert steps_of(tmp_path / "whole") == [whole.best.step, whole.step]
     assert whole.test.count == 19
 
     stops = (PER_EPOCH * first + 1, whole.best.step, whole.best.step + 1, None)  # before, at and after
@@ -85,7 +85,7 @@ def test_a_run_ends_when_nothing_gets_better_and_with_the_best(framework, data_d
             np.testing.assert_array_equal(other.params[name], value, err_msg=name)
     assert broken.test == again.test == whole.test
     assert broken.best.step == whole.best.step
-    assert kept(tmp_path / "broken") == kept(tmp_path / "whole")
+    assert steps_of(tmp_path / "broken") == steps_of(tmp_path / "whole")
     drop = ("time",)
     for run in ("broken", "whole"):
         events = [{k: v for k, v in e.items() if k not in drop} for e in validations(tmp_path / run)]
@@ -98,7 +98,7 @@ def test_a_run_that_moves_takes_its_best_along(here, there, data_dir, tmp_path):
     assert whole.best.step < whole.step
     run = read_run(tmp_path / "run")
     write_run(run, tmp_path / "moved", there, read_manifest(tmp_path / "run"), log=tmp_path / "run")
-    assert kept(tmp_path / "moved") == [whole.best.step, whole.step]
+    assert steps_of(tmp_path / "moved") == [whole.best.step, whole.step]
     moved = train(there, data_dir, tmp_path / "moved", keep=1)  # is over
     assert (moved.step, moved.best.step) == (whole.step, whole.best.step)
     assert moved.test == pytest.approx(whole.test, rel=1e-5)

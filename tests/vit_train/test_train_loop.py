@@ -42,25 +42,25 @@ def _note(events, *event):
 
 
 def run(batches, *, steps=None, stop=lambda: False, start=0, hooks=(), **options):
-    told = {"log": [], "save": []}
-    log, save = partial(_note, told["log"]), partial(_note, told["save"])
+    calls = {"log": [], "save": []}
+    log, save = partial(_note, calls["log"]), partial(_note, calls["save"])
     profile = Profile(None, nullcontext, Path())
     hooks = Hooks(log, save, lambda *_: Verdict(), stop, dict, profile, **dict(hooks))
     state = SimpleNamespace(averaged=start)
     ended, _ = run_steps(
         steps or program(), RECIPE, state, batches, hooks, start_step=start, steps_per_epoch=3, **options
     )
-    return ended, told
+    return ended, calls
 
 
 def test_means_and_events_come_when_the_recipe_says():
-    ended, told = run(iter([{}] * 6))
+    ended, calls = run(iter([{}] * 6))
     assert ended == 6
-    assert [step for step, _ in told["log"]] == [2, 4, 6]
-    assert told["log"][0][1]["loss"] == pytest.approx((1 + 1 / 2) / 2)
-    assert [step for step, _ in told["save"]] == [6]
-    ended, told = run(iter([{}] * 6), start=4, stop_after=5)
-    assert (ended, [step for step, _ in told["save"]]) == (5, [5])
+    assert [step for step, _ in calls["log"]] == [2, 4, 6]
+    assert calls["log"][0][1]["loss"] == pytest.approx((1 + 1 / 2) / 2)
+    assert [step for step, _ in calls["save"]] == [6]
+    ended, calls = run(iter([{}] * 6), start=4, stop_after=5)
+    assert (ended, [step for step, _ in calls["save"]]) == (5, [5])
 
 
 def test_the_log_says_which_share_of_time_waited_for_data(monkeypatch):
@@ -75,8 +75,8 @@ def test_the_log_says_which_share_of_time_waited_for_data(monkeypatch):
     slow = SimpleNamespace(**vars(quick))
     slow.train_step = lambda *args: taking(1.0, quick.train_step(*args))
     for wait, share in ((3.0, 0.75), (0.0, 0.0)):
-        _, told = run((taking(wait, {}) for _ in range(6)), steps=slow)
-        assert [means["data_wait"] for _, means in told["log"]] == [share] * 3
+        _, calls = run((taking(wait, {}) for _ in range(6)), steps=slow)
+        assert [means["data_wait"] for _, means in calls["log"]] == [share] * 3
 
 
 @pytest.mark.parametrize("start", [0, 2])
@@ -90,8 +90,8 @@ def test_the_speed_is_that_of_compiled_steps(monkeypatch, start):
         return quick.train_step(state, batch)
 
     slow = SimpleNamespace(**{**vars(quick), "train_step": step})
-    _, told = run(iter([{}] * 6), steps=slow, start=start)
-    assert {means["images_per_second"] for _, means in told["log"]} == {RECIPE.batch_size / 2.0}
+    _, calls = run(iter([{}] * 6), steps=slow, start=start)
+    assert {means["images_per_second"] for _, means in calls["log"]} == {RECIPE.batch_size / 2.0}
 
 
 @pytest.mark.parametrize("long", [0.0, 60.0])

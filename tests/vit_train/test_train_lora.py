@@ -129,8 +129,8 @@ def test_torch_keeps_no_moments_of_what_is_not_trained(whole):
     path = max((whole[0] / "torch" / "checkpoints").glob("*.pt"))
     content = torch.load(path, weights_only=True)
     names = [n for group in content["optimizer"]["param_groups"] for n in group["param_names"]]
-    kept = {name for name in names if names.index(name) in content["optimizer"]["state"]}
-    assert len(kept) == 2 + 2 * 4
+    with_moments = {name for name in names if names.index(name) in content["optimizer"]["state"]}
+    assert len(with_moments) == 2 + 2 * 4
 
 
 def test_half_in_each_framework_is_all_in_one(setting, whole, tmp_path):
@@ -143,12 +143,12 @@ def test_half_in_each_framework_is_all_in_one(setting, whole, tmp_path):
         assert len(run.state.params) == len(parameters(CFG)) + 2 * len(adapted(LORA, CFG))
         write_run(run, moved, then, read_manifest(half), log=half)
         train(then, setting, moved)
-        found = compare_runs(whole[0] / first, moved)
-        assert found.beyond(1e-11) == []
-        assert found.parts["exp_avg"].distance > 0
+        comparison = compare_runs(whole[0] / first, moved)
+        assert comparison.beyond(1e-11) == []
+        assert comparison.parts["exp_avg"].distance > 0
         start, end = run.state.params, read_run(moved).state.params
-        kept = {name for name, value in start.items() if np.array_equal(end[name], value)}
-        assert kept == untrained(LORA, CFG)
+        frozen = {name for name, value in start.items() if np.array_equal(end[name], value)}
+        assert frozen == untrained(LORA, CFG)
 
 
 @pytest.mark.parametrize("tensor", [pytest.param(1, marks=pytest.mark.exhaustive), 2])
@@ -159,7 +159,7 @@ def test_over_a_mesh_a_step_is_the_same(setting, tensor):
         "image": np.random.default_rng(0).standard_normal((8, *cfg.image_size, 3)),
         "label": np.arange(8) % 3,
     }
-    found = []
+    losses = []
     for make, how in (
         (make_program, {"devices": jax.local_devices()[:1]}),
         (make_mesh_program, {"mesh": f"data=-1,fsdp=2,tensor={tensor}"}),
@@ -172,8 +172,8 @@ def test_over_a_mesh_a_step_is_the_same(setting, tensor):
             state = program.place_state(state._replace(params=drawn))
             for _ in range(2):
                 state, metrics = program.train_step(state, program.place_batch(batch))
-            found.append(program.fetch(state).params | {"loss": program.fetch(metrics)["loss"]})
-    alone, spread = found
+            losses.append(program.fetch(state).params | {"loss": program.fetch(metrics)["loss"]})
+    alone, spread = losses
     moved = {name for name, value in drawn.items() if error(alone[name], value) > 1e-3}
     assert moved >= {"blocks.0.attn.qkv.lora_a", "blocks.1.mlp.fc2.lora_b"}
     for name, value in alone.items():

@@ -25,7 +25,7 @@ CFG = ViTConfig(
 
 
 @pytest.fixture(scope="module")
-def found():
+def evaluation():
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 6, 211)
     logits = rng.standard_normal((211, 7)).astype(np.float32)  # nothing is of the last class
@@ -33,21 +33,23 @@ def found():
     return Evaluation.of_logits(logits, labels)
 
 
-def test_numbers_are_those_of_scikit_learn(found):
-    labels, predicted = found.labels, found.predicted
+def test_numbers_are_those_of_scikit_learn(evaluation):
+    labels, predicted = evaluation.labels, evaluation.predicted
     options = {"labels": range(7), "average": None}
-    assert found.accuracy == pytest.approx(metrics.accuracy_score(labels, predicted))
-    assert found.loss == pytest.approx(metrics.log_loss(labels, found.probabilities, labels=range(7)))
-    top = metrics.top_k_accuracy_score(labels, found.probabilities, k=3, labels=range(7))
-    assert found.top(3) == pytest.approx(top)
+    assert evaluation.accuracy == pytest.approx(metrics.accuracy_score(labels, predicted))
+    assert evaluation.loss == pytest.approx(
+        metrics.log_loss(labels, evaluation.probabilities, labels=range(7))
+    )
+    top = metrics.top_k_accuracy_score(labels, evaluation.probabilities, k=3, labels=range(7))
+    assert evaluation.top(3) == pytest.approx(top)
     np.testing.assert_array_equal(
-        found.confusion, metrics.confusion_matrix(labels, predicted, labels=range(7))
+        evaluation.confusion, metrics.confusion_matrix(labels, predicted, labels=range(7))
     )
     recall = metrics.recall_score(labels, predicted, zero_division=np.nan, **options)
     precision = metrics.precision_score(labels, predicted, zero_division=np.nan, **options)
-    np.testing.assert_allclose(found.recall, recall)
-    np.testing.assert_allclose(found.precision, precision)
-    assert found.to_dict()["recall"][6] is None
+    np.testing.assert_allclose(evaluation.recall, recall)
+    np.testing.assert_allclose(evaluation.precision, precision)
+    assert evaluation.to_dict()["recall"][6] is None
 
 
 def test_calibration_is_the_gap_between_confidence_and_accuracy():
@@ -72,18 +74,18 @@ def place(tmp_path_factory):
 
 def test_both_twins_score_alike(capsys, place, tmp_path):
     data = ["--data", "tfds:tiny_rectangles", "--data-dir", str(place / "data")]
-    found = {}
+    actual = {}
     for framework in ("jax", "torch"):
         out = tmp_path / f"{framework}.json"
         flags = ["--framework", framework, "--batch-size", "7", "--json", str(out)]
         plot = ["--plot", str(tmp_path / "confusion.png")]
         assert run("eval", [str(place / "w.safetensors"), *data, *flags, *plot]) == 0
-        found[framework] = json.loads(out.read_text())
+        actual[framework] = json.loads(out.read_text())
         printed = capsys.readouterr().out
-        assert f"19 images: accuracy {found[framework]['accuracy']:.4f}, loss " in printed
-    assert found["jax"]["confusion"] == found["torch"]["confusion"]
-    assert found["jax"]["loss"] == pytest.approx(found["torch"]["loss"], rel=1e-5)
-    assert found["jax"]["classes"] == list(CLASS_NAMES)
+        assert f"19 images: accuracy {actual[framework]['accuracy']:.4f}, loss " in printed
+    assert actual["jax"]["confusion"] == actual["torch"]["confusion"]
+    assert actual["jax"]["loss"] == pytest.approx(actual["torch"]["loss"], rel=1e-5)
+    assert actual["jax"]["classes"] == list(CLASS_NAMES)
     assert (tmp_path / "confusion.png").read_bytes()[:4] == b"\x89PNG"
     assert run("eval", [str(place / "other.safetensors"), *data]) == 2
     said = capsys.readouterr().err

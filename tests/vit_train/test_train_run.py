@@ -371,6 +371,6 @@ def test_sigint_ends_the_run_with_a_good_checkpoint(tmp_path):
     program = make_program(job.model.replace(depth=1), job.recipe, 14)
     run_id = read_log(tmp_path / "run")[0]["run_id"]
     with Checkpoints(tmp_path / "run" / "checkpoints", run_id=run_id) as checkpoints:
-        found, state = checkpoints.restore_latest(program.abstract_state, warn=pytest.fail)
-    assert found == step == state.step
+        actual, state = checkpoints.restore_latest(program.abstract_state, warn=pytest.fail)
+    assert actual == step == state.step
     assert os.listdir(tmp_path / "run" / "tensorboard")

@@ -105,12 +105,12 @@ def test_a_bare_state_dict_takes_from_the_model_what_it_leaves_open(weights, arr
 
 
 def test_a_head_that_fits_is_kept_unless_asked(weights, arrays):
-    kept = read_start(str(weights), SOURCE)
-    np.testing.assert_array_equal(kept.arrays["head.weight"], arrays["head.weight"])
-    assert len(kept.account) == 1
+    start = read_start(str(weights), SOURCE)
+    np.testing.assert_array_equal(start.arrays["head.weight"], arrays["head.weight"])
+    assert len(start.account) == 1
     new = read_start(str(weights), SOURCE, new_head=True)
-    assert set(kept.arrays) - set(new.arrays) == {"head.weight", "head.bias"}
-    assert new.identity != kept.identity
+    assert set(start.arrays) - set(new.arrays) == {"head.weight", "head.bias"}
+    assert new.identity != start.identity
 
 
 def test_another_pooling_and_other_drop_rates_start_from_the_same_blocks(weights):

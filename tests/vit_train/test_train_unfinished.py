@@ -42,8 +42,8 @@ def stopped(request, data_dir, tmp_path_factory):
 
 
 def loaded(path):
-    found = parity.load(path, framework="torch")
-    return found, {name: value.numpy() for name, value in found.model.state_dict().items()}
+    loaded = parity.load(path, framework="torch")
+    return loaded, {name: value.numpy() for name, value in loaded.model.state_dict().items()}
 
 
 def test_the_weights_are_those_that_training_stopped_with(stopped, tmp_path):
@@ -51,8 +51,8 @@ def test_the_weights_are_those_that_training_stopped_with(stopped, tmp_path):
     folder, params, trained, _ = stopped
     taken = write_run_weights(folder, tmp_path / "w.safetensors")
     assert (taken.step, taken.why, taken.notes) == (STOP, "the newest", ())
-    found, arrays = loaded(tmp_path / "w.safetensors")
-    assert found.preprocess == trained.preprocess
+    model, arrays = loaded(tmp_path / "w.safetensors")
+    assert model.preprocess == trained.preprocess
     for name, value in params.items():
         np.testing.assert_array_equal(arrays[name], value, err_msg=name)
     write_run_weights(folder, tmp_path / "w.safetensors", 5)

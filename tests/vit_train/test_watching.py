@@ -33,18 +33,18 @@ def run_dir(tmp_path):
 @pytest.mark.parametrize("library", ["wandb", "mlflow"])
 def test_the_scripts_of_the_page_send_each_number_once(library, run_dir, monkeypatch):
     """The libraries themselves were tried as docs/watching.md says."""
-    told, sent = [], []
+    calls, sent = [], []
     with_run = nullcontext(SimpleNamespace(log=lambda numbers, step: sent.append((step, numbers))))
-    wandb = SimpleNamespace(init=lambda config, **_: told.append(config) or with_run)
+    wandb = SimpleNamespace(init=lambda config, **_: calls.append(config) or with_run)
     mlflow = SimpleNamespace(
         start_run=lambda run_name: nullcontext(),
-        log_params=told.append,
+        log_params=calls.append,
         log_metrics=lambda numbers, step: sent.append((step, numbers)),
     )
     monkeypatch.setitem(sys.modules, library, {"wandb": wandb, "mlflow": mlflow}[library])
     monkeypatch.setattr(sys, "argv", ["watch", str(run_dir)])
     runpy.run_path(str(DOCS / f"watch_{library}.py"))
-    assert [each["run_id"] for each in told] == ["abc"]
+    assert [each["run_id"] for each in calls] == ["abc"]
     train = [(step, {"train/loss": loss}) for step, loss in LOSSES.items()]
     assert sent == [(0, {}), *train, (15, {"test/loss": 0.25})]
 

@@ -51,9 +51,9 @@ def test_batches_do_not_depend_on_their_number(root):
     for workers, start in ((1, 5), (2, 0)):
         dataset = opened(root)
         options = {"image_size": SIZE, "start_step": start, "num_workers": workers}
-        found = [*train_batches(dataset, RECIPE, GREY, **options)]
-        assert len(found) == len(expected) - start
-        for ours, theirs in zip(found, expected[start:], strict=True):
+        actual = [*train_batches(dataset, RECIPE, GREY, **options)]
+        assert len(actual) == len(expected) - start
+        for ours, theirs in zip(actual, expected[start:], strict=True):
             for name in ("image", "label"):
                 np.testing.assert_array_equal(ours[name], theirs[name])
     assert dataset.train.damaged.keys() == plain.train.damaged.keys() != set()
@@ -76,15 +76,15 @@ def test_what_a_worker_raises_is_raised_and_a_lost_worker_is_one_line(root):
 
 
 def test_no_worker_sees_an_interrupt_and_mistakes_keep_their_traceback():
-    found = read_by_workers(Telling(), num_workers=2)
+    result = read_by_workers(Telling(), num_workers=2)
     for index in range(3):
-        _, withheld, array, empty = next(found)
+        _, withheld, array, empty = next(result)
         assert {signal.SIGINT, signal.SIGTERM} <= set(withheld)
         np.testing.assert_array_equal(array, np.full((3, 5), index))
         array += 1  # it is nobody else's
         assert empty.shape == (0, 2)
     with pytest.raises(KeyError) as caught:
-        next(found)
+        next(result)
     assert 'raise KeyError("a mistake")' in caught.value.__notes__[0]
     assert not {signal.SIGINT, signal.SIGTERM} & signal.pthread_sigmask(signal.SIG_BLOCK, [])
 

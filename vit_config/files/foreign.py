@@ -79,21 +79,21 @@ def parse_json(
     if text.count("[") + text.count("{") > _MOST_CONTAINERS or text.count(",") > entries:
         raise ValueError(f"more than {_MOST_CONTAINERS} lists or {entries} entries; no file needs them")
     try:
-        found = json.loads(text, object_pairs_hook=pairs)
+        content = json.loads(text, object_pairs_hook=pairs)
     except RecursionError:
         raise ValueError("nested too deep; no such file is") from None
     if "\\ud" in text or "\\uD" in text:  # half of a pair is nothing that UTF-8 could write
-        json.dumps(found, ensure_ascii=False).encode()
-    return found
+        json.dumps(content, ensure_ascii=False).encode()
+    return content
 
 
 def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build a JSON object. ValueError: a key is there twice, of which any reader may take another."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    content = dict(pairs)
+    if len(content) < len(pairs):
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
         raise ValueError(f"{twice} is given twice; keep one")
-    return found
+    return content
 
 
 def parse_toml(text: str) -> dict[str, Any]:

@@ -30,12 +30,12 @@ def held(path: Path) -> int:
 
 
 def _data(file: int, size: int) -> int:
-    found = end = 0
+    total = end = 0
     while end < size:
         try:
             start = os.lseek(file, end, os.SEEK_DATA)
         except OSError:  # only a hole is left
             break
         end = os.lseek(file, start, os.SEEK_HOLE)
-        found += end - start
-    return found
+        total += end - start
+    return total

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vit_config.errors import InputError
+from vit_config.errors import InputError, first_line
 
 TYPES = {"uint8": "uint8", "uint16": "uint16"} | dict.fromkeys(
     ("int8", "int16", "float16", "float32", "float64"), "float32"
@@ -47,7 +47,7 @@ def read_bands(encoded: bytes) -> np.ndarray | None:
     except InputError:
         raise
     except Exception as error:  # each library has errors of its own for damage
-        raise BandsError(str(error).partition("\n")[0] or type(error).__name__) from None
+        raise BandsError(first_line(error)) from None
     if pixels is None:
         return None
     if pixels.ndim == 2:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
@@ -18,12 +18,12 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 PixelType = Literal["uint8", "uint16", "float32"]
 WHITE = {"uint8": 255, "uint16": 65535, "float32": 1}
 """The value of a pixel that counts as 1."""
-LATER = ("pixel_type", "several_labels")
-"""Fields that earlier files do not have."""
 
 
 class Preprocess(Schema, frozen=True):
     """What is done to an image before the model sees it; part of every weights file."""
+
+    later: ClassVar = ("pixel_type", "several_labels")
 
     mean: FloatTuple = (0.5, 0.5, 0.5)
     """Per-channel mean, on pixels scaled to [0, 1] (see `pixel_type`)."""
@@ -70,12 +70,6 @@ class Preprocess(Schema, frozen=True):
                     f" {name} = {value}; leave one of them out"
                 )
         return self
-
-    def to_json(self, *, indent: int | None = None) -> str:
-        """Write the preprocessing as JSON, without defaults of later versions, so that files stay what
-        they were."""
-        usual = {name for name in LATER if getattr(self, name) == type(self).model_fields[name].default}
-        return self.model_dump_json(indent=indent, exclude=usual)
 
     def resized(self, size: tuple[int, int]) -> tuple[int, int]:
         """Return height and width that an image is resized to, or to cover, for a crop of `size`."""

@@ -136,8 +136,9 @@ def table_matrices(cfg: ViTConfig, grid: Grid) -> Matrices:
         rows, columns = (np.eye(*sides) for sides in zip(grid, cfg.table_grid, strict=True))
         return rows, columns
     side = max(grid)
-    kept = cfg.pos_embed_aspect == "keep" and not (cfg.pos_embed == "learned" and grid == cfg.table_grid)
-    rows, columns = grid_matrices(cfg.pos_embed_resize, cfg.table_grid, (side, side) if kept else grid)
+    is_whole_table = cfg.pos_embed == "learned" and grid == cfg.table_grid
+    square = cfg.pos_embed_aspect == "keep" and not is_whole_table
+    rows, columns = grid_matrices(cfg.pos_embed_resize, cfg.table_grid, (side, side) if square else grid)
     return rows[: grid[0]], columns[: grid[1]]
 
 

@@ -61,7 +61,7 @@ def _view(
     preprocess: Preprocess,
     size: tuple[int, int],
     square: jax.Array,
-    found: jax.Array,
+    image_size: jax.Array,
     draw: jax.Array,
 ) -> jax.Array:
     """Make one view of the image on a square, in the host's order, (H, W, C) float32."""
@@ -69,7 +69,7 @@ def _view(
     for number in draw:
         key = random.fold_in(key, number)
     of_box, of_flip, of_colours, of_erasing = random.split(key, 4)
-    box = draw_box(of_box, found, changes.crop_area, changes.crop_ratio)
+    box = draw_box(of_box, image_size, changes.crop_area, changes.crop_ratio)
     image = resized(square, box, size, changes.crop_filter)
     if changes.flip:
         image = jnp.where(_uniform(of_flip) < 0.5, image[:, ::-1], image)
@@ -93,17 +93,17 @@ def draw_box(
     of_area, of_ratio, of_top, of_left = random.split(key, 4)
     count = (ATTEMPTS["torchvision"],)
     height, width = size
-    wanted = _uniform(of_area, count, minval=area[0], maxval=area[1]) * (height * width)
+    areas = _uniform(of_area, count, minval=area[0], maxval=area[1]) * (height * width)
     bounds = math.log(ratio[0]), math.log(ratio[1])
     proportion = jnp.exp(_uniform(of_ratio, count, minval=bounds[0], maxval=bounds[1]))
-    h, w = (_whole(jnp.sqrt(each)) for each in (wanted / proportion, wanted * proportion))  # (10,)
+    h, w = (_whole(jnp.sqrt(each)) for each in (areas / proportion, areas * proportion))  # (10,)
     fits = (h <= height) & (w <= width) & (h > 0) & (w > 0)
-    found, first = fits.any(), jnp.argmax(fits)
+    any_fits, first = fits.any(), jnp.argmax(fits)
     most_w = jnp.minimum(width, _whole(height * jnp.float32(ratio[1])))
     most_h = jnp.minimum(height, _whole(width / jnp.float32(ratio[0])))
-    h, w = jnp.where(found, h[first], most_h), jnp.where(found, w[first], most_w)
+    h, w = jnp.where(any_fits, h[first], most_h), jnp.where(any_fits, w[first], most_w)
     top, left = (
-        jnp.where(found, random.randint(each, (), 0, over + 1), over // 2)
+        jnp.where(any_fits, random.randint(each, (), 0, over + 1), over // 2)
         for each, over in ((of_top, height - h), (of_left, width - w))
     )
     return top, left, h, w
@@ -122,8 +122,8 @@ def resized(square: jax.Array, box: Box, size: tuple[int, int], filter: str) -> 
     """
     top, left, height, width = box
     rows, columns = (
-        jnp.pad(found, ((0, max(size) - len(found)), (0, 0)))  # (M, S), M the longer side of the result
-        for found in (
+        jnp.pad(matrix, ((0, max(size) - len(matrix)), (0, 0)))  # (max(size), S)
+        for matrix in (
             _coefficients(*each, side=square.shape[0], filter=filter)
             for each in ((top, height, size[0]), (left, width, size[1]))
         )
@@ -136,9 +136,9 @@ def resized(square: jax.Array, box: Box, size: tuple[int, int], filter: str) -> 
     pixels = turn(square, square.swapaxes(0, 1)).astype(jnp.float32)
     exact = jax.lax.Precision.HIGHEST
     half = jnp.einsum("rsc,ms->rmc", pixels, turn(columns, rows), precision=exact)  # (S, M, C)
-    made = jnp.einsum("nr,rmc->nmc", turn(rows, columns), _eight_bits(half), precision=exact)
-    made = _eight_bits(made)  # (M, M, C)
-    return turn(made, made.swapaxes(0, 1))[: size[0], : size[1]]
+    image = jnp.einsum("nr,rmc->nmc", turn(rows, columns), _eight_bits(half), precision=exact)
+    image = _eight_bits(image)  # (M, M, C)
+    return turn(image, image.swapaxes(0, 1))[: size[0], : size[1]]
 
 
 def _coefficients(start: jax.Array, length: jax.Array, wanted: int, *, side: int, filter: str) -> Any:

@@ -23,16 +23,15 @@ from etils import epath
 from jax.experimental import multihost_utils
 
 from vit_config import CheckpointError
+from vit_config.errors import first_line
 from vit_jax.train import description
 from vit_jax.train.digests import describe, differing, in_shares
 from vit_jax.train.hosts import said_by_any
+from vit_train.checkpoints import KEEP, CheckpointStore, DamagedError, check_tensors
 from vit_train.unwritten import unwritten
 
-KEEP = 3
-"""Number of checkpoints kept by default: the newest, and two to fall back to."""
 
-
-class Checkpoints:
+class Checkpoints(CheckpointStore[Any]):
     """The checkpoints of one run, in ``FOLDER/STEP``; close it, or use it in a `with` statement.
 
     Args:
@@ -42,10 +41,8 @@ class Checkpoints:
     """
 
     def __init__(self, folder: Path, *, run_id: str, keep: int = KEEP):
-        self.folder = folder.absolute()  # Orbax takes no other
-        self.run_id, self._keep = run_id, keep
-        self.pinned: int | None = None
-        """Step of the checkpoint that is kept however old it is."""
+        super().__init__(folder.absolute(), run_id)  # Orbax takes no other
+        self._keep = keep
         options = ocp.CheckpointManagerOptions(preservation_policy=_Kept(self), create=True)
         self._verbosity = absl_logging.get_verbosity()
         absl_logging.set_verbosity(absl_logging.FATAL)  # this class reports what matters
@@ -66,53 +63,15 @@ class Checkpoints:
 
     def save(self, step: int, state: Any) -> None:
         """Start writing a state, of numpy arrays that nobody may change until they are written, or
-        of arrays on the devices of several hosts, all of which call this.
-
-        Raises:
-            CheckpointError: there is a checkpoint of that step already, or the disk refuses.
-        """
+        of arrays on the devices of several hosts, all of which call this."""
         if step in self._manager.all_steps():
-            raise CheckpointError(f"{self.folder / str(step)}: already exists; nothing was written")
+            raise CheckpointError(f"{self.path(step)}: already exists; nothing was written")
         named = to_named(state)
         head = {"step": step, "run_id": self.run_id, "processes": jax.process_count()}
         meta = description.Save(head, describe(named))
         args = ocp.args.Composite(state=ocp.args.StandardSave(named), meta=meta)
         with self._writing():
             self._manager.save(step, args=args, force=True)
-
-    def restore_latest(
-        self, abstract: Any, *, warn: Callable[[str], None]
-    ) -> tuple[int, Any] | tuple[None, None]:
-        """Return the newest undamaged checkpoint, as (step, state of numpy arrays).
-
-        Newer, damaged ones are renamed to ``damaged-STEP``, out of the way of the run that goes on.
-
-        Args:
-            abstract: the state expected, of anything with shape and dtype.
-            warn: called with one line for each damaged checkpoint.
-
-        Returns:
-            (None, None) where there is no checkpoint at all.
-
-        Raises:
-            CheckpointError: all checkpoints are damaged, or one is of another run.
-        """
-        steps = self.saved_steps()[::-1]
-        for step in steps:
-            try:
-                state = self.restore(step, abstract)
-            except DamagedError as error:
-                warn(f"checkpoint {self.folder / str(step)} is damaged and skipped: {error}")
-                continue
-            for bad in (s for s in steps if s > step):
-                self._set_aside(bad)
-            return step, state
-        if steps:
-            raise CheckpointError(
-                f"{self.folder}: all {len(steps)} checkpoints are damaged; delete the folder to"
-                " train from the start"
-            )
-        return None, None
 
     def close(self) -> None:
         """Wait until everything is on the disk.
@@ -139,11 +98,7 @@ class Checkpoints:
         return self._manager.is_saving_in_progress()
 
     def wait(self) -> None:
-        """Wait until everything is on the disk.
-
-        Raises:
-            CheckpointError: the disk refuses.
-        """
+        """Wait until everything is on the disk."""
         with self._writing():
             self._manager.wait_until_finished()
 
@@ -158,10 +113,6 @@ class Checkpoints:
         verifies its devices' shares, as arrays on the devices; a tensor written in parts that span
         several devices' shares it reads whole, as a numpy array. What one host finds wrong is
         raised on all.
-
-        Raises:
-            DamagedError: the checkpoint is damaged.
-            CheckpointError: the checkpoint is of another run or another model.
         """
         with self._writing():
             self._manager.wait_until_finished()  # this step may still be being written
@@ -173,28 +124,24 @@ class Checkpoints:
         except CheckpointError as error:
             foreign = str(error)
         # every host takes part in both, whatever it found: one that left would have the others wait
-        if said := said_by_any(foreign):
-            raise CheckpointError(said)
-        if said := said_by_any(damage):
-            raise DamagedError(said)
+        if message := said_by_any(foreign):
+            raise CheckpointError(message)
+        if message := said_by_any(damage):
+            raise DamagedError(message)
         return state
 
     def _read(self, step: int, abstract: Any) -> Any:
         """Read this process's share of a state; do not wait for others, which may find damage
         elsewhere."""
-        expected, folder = to_named(abstract), epath.Path(self.folder / str(step))
+        expected, folder = to_named(abstract), epath.Path(self.path(step))
         try:
             meta = description.Handler().restore(folder / "meta")
         except Exception as error:  # a damaged file can fail anywhere in Orbax or TensorStore
             raise DamagedError(f"no readable description ({_first_line(error)})") from None
-        if meta["run_id"] != self.run_id:
-            raise CheckpointError(
-                f"{self.folder / str(step)}: belongs to run {meta['run_id'][:12]}, this is run"
-                f" {self.run_id[:12]}; move it back to its run, or undo the change to"
-                " run.json"
-            )
+        self._check_run(step, meta["run_id"])
         tensors = meta["tensors"]
-        _match(expected, tensors)
+        stored = {name: described[:2] for name, described in tensors.items()}
+        check_tensors(stored, {name: [list(x.shape), str(x.dtype)] for name, x in expected.items()})
         # whole numpy arrays, wherever the tensors were saved from; or a share on each device
         target = {
             name: x if in_shares(x, tensors[name][2]) else np.empty(x.shape, x.dtype)
@@ -209,34 +156,12 @@ class Checkpoints:
             raise DamagedError(f"the bytes of {', '.join(wrong)} do not match their digest")
         return from_named(abstract, named)
 
-    def restore_pinned(self, abstract: Any) -> Any:
-        """Read the state of the pinned step, as `restore` does.
-
-        Raises:
-            CheckpointError: the checkpoint is gone, or damaged.
-        """
-        assert self.pinned is not None
-        try:
-            return self.restore(self.pinned, abstract)
-        except DamagedError as error:
-            raise CheckpointError(
-                f"{self.folder / str(self.pinned)}: the best checkpoint is damaged: {error}; train again"
-                " in another --run-dir"
-            ) from None
-
     def keeps(self, steps: Sequence[int]) -> list[bool]:
         """Return for each checkpoint whether it is kept."""
         newest = sorted(steps)[-self._keep :]
         return [step in newest or step == self.pinned for step in steps]
 
-    def _set_aside(self, step: int) -> None:
-        """Rename a damaged checkpoint, so that its step can be written again and nothing is lost."""
-        path = self.folder / str(step)
-        aside = self.folder / f"damaged-{step}"
-        number = 1
-        while aside.exists():
-            number += 1
-            aside = self.folder / f"damaged-{step}-{number}"
+    def _rename(self, path: Path, aside: Path) -> None:
         if jax.process_index() == 0:
             path.rename(aside)
         multihost_utils.sync_global_devices(f"set aside {aside.name}")
@@ -254,10 +179,6 @@ class _Kept:
         return self._checkpoints.keeps([each.step for each in checkpoints])
 
 
-class DamagedError(Exception):
-    """Damage to one checkpoint; an older one may be undamaged."""
-
-
 def to_named(state: Any) -> dict[str, Any]:
     """Return the leaves of a state by dotted path: a flat dictionary, which Orbax stores as it is."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(state)
@@ -269,29 +190,13 @@ def from_named(like: Any, named: dict[str, Any]) -> Any:
     return jax.tree.unflatten(jax.tree.structure(like), [named[name] for name in to_named(like)])
 
 
-def _match(expected: dict[str, Any], tensors: dict[str, list[Any]]) -> None:
-    """Compare the tensors of a checkpoint with those that the run needs.
-
-    Raises:
-        CheckpointError: one message with every difference.
-    """
-    problems = [f"{name}: not in the checkpoint" for name in expected if name not in tensors]
-    problems += [f"{name}: not in the model" for name in tensors if name not in expected]
-    for name in expected.keys() & tensors.keys():
-        want = [list(expected[name].shape), str(expected[name].dtype)]
-        if tensors[name][:2] != want:
-            problems.append(f"{name}: {tensors[name][:2]} in the checkpoint, {want} in the model")
-    if problems:
-        raise CheckpointError("the checkpoint is of another model: " + "; ".join(sorted(problems)))
-
-
 def _first_line(error: Exception) -> str:
     """Return the first line of a message; of a long one the end, where TensorStore says why."""
-    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+    text = first_line(error)
     return text if len(text) <= 120 else "..." + text[-120:]
 
 
-def _unraisable(usual: Callable[[Any], None], found: Any) -> None:
+def _unraisable(usual: Callable[[Any], None], unraisable: Any) -> None:
     """Pass an unraisable exception on, unless it is one of TensorStore's dozens after a failed write."""
-    if str(found.exc_value) != "Event loop is closed":
-        usual(found)
+    if str(unraisable.exc_value) != "Event loop is closed":
+        usual(unraisable)

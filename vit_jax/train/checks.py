@@ -10,6 +10,7 @@ from flax import nnx
 from jax.sharding import SingleDeviceSharding
 
 from vit_config import ConfigError, InputError, Recipe, ViTConfig
+from vit_config.errors import first_line
 from vit_jax.drop import Dropout
 from vit_jax.kernels import attend
 from vit_jax.train.program import Device
@@ -56,7 +57,7 @@ def check_kernel(cfg: ViTConfig, recipe: Recipe, devices: Sequence[Device]) -> N
     except InputError:
         raise
     except Exception as error:  # JAX, XLA and cuDNN have no common kind of error for what they lack
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        reason = first_line(error).rstrip(".")
         raise ConfigError(
             f'kernel = "{recipe.kernel}" does not run on {devices[0].device_kind} in {recipe.dtype}'
             f' ({reason}); use kernel = "reference" or "xla"'

@@ -13,6 +13,8 @@ import jax
 import numpy as np
 import xxhash
 
+from vit_config.files.seal import array_bytes
+
 Region = tuple[tuple[int, int], ...]
 """Begin and end along each axis."""
 SHA256_DIGITS = 64
@@ -30,9 +32,9 @@ def describe(named: Mapping[str, Any]) -> Callable[[], dict[str, list[Any]]]:
     heads = {name: [list(x.shape), str(x.dtype)] for name, x in named.items()}
     on_host = {name: _own_parts(x) if isinstance(x, jax.Array) else x for name, x in named.items()}
     pool = ThreadPoolExecutor()  # hashing lets other threads run
-    found = {name: pool.submit(_digests, parts) for name, parts in on_host.items()}
+    digests = {name: pool.submit(_digests, parts) for name, parts in on_host.items()}
     pool.shutdown(wait=False)
-    return lambda: {name: [*head, found[name].result()] for name, head in heads.items()}
+    return lambda: {name: [*head, digests[name].result()] for name, head in heads.items()}
 
 
 def joined(tensors: Iterable[Mapping[str, list[Any]]]) -> dict[str, list[Any]]:
@@ -42,32 +44,32 @@ def joined(tensors: Iterable[Mapping[str, list[Any]]]) -> dict[str, list[Any]]:
         ValueError: the processes do not agree, or parts are missing.
     """
     first, *others = tensors
-    whole = {name: [shape, dtype, found] for name, (shape, dtype, found) in first.items()}
+    whole = {name: [shape, dtype, digests] for name, (shape, dtype, digests) in first.items()}
     for other in others:
-        for name, (shape, dtype, found) in other.items():
+        for name, (shape, dtype, digests) in other.items():
             if whole[name][:2] != [shape, dtype]:
                 raise ValueError(f"processes do not agree on {name}")
-            whole[name][2] = sorted([*whole[name][2], *found])
-    for name, (shape, _, found) in whole.items():
-        if not isinstance(found, str):
-            sizes = [math.prod(end - begin for begin, end in region) for region, _ in found]
+            whole[name][2] = sorted([*whole[name][2], *digests])
+    for name, (shape, _, digests) in whole.items():
+        if not isinstance(digests, str):
+            sizes = [math.prod(end - begin for begin, end in region) for region, _ in digests]
             if sum(sizes) != math.prod(shape):
                 raise ValueError(f"parts of {name} have no digest")
     return whole
 
 
-def in_shares(wanted: Any, told: str | list[Any]) -> bool:
+def in_shares(target: Any, digests: str | list[Any]) -> bool:
     """Return whether this process can verify its devices' shares of a tensor by itself: each part
     that has a digest lies within one device's region, or outside all of them.
 
     Args:
-        wanted: shape, and a sharding where the tensor is wanted on devices.
-        told: the digest of the whole tensor, or the digests of its parts.
+        target: shape, and a sharding where the tensor is wanted on devices.
+        digests: the digest of the whole tensor, or the digests of its parts.
     """
-    if getattr(wanted, "sharding", None) is None or isinstance(told, str):
+    if getattr(target, "sharding", None) is None or isinstance(digests, str):
         return False
-    regions = _regions(wanted)
-    parts = [_ends(part) for part, _ in told]
+    regions = _regions(target)
+    parts = [_ends(part) for part, _ in digests]
     return all(
         _within(part, region) or not _overlap(part, region) for part in parts for region in regions
     )
@@ -82,17 +84,17 @@ def differing(name: str, named: Mapping[str, Any], tensors: Mapping[str, list[An
         return [name]
     if isinstance(expected, str):
         return [] if matches(array, expected) else [name]
-    held: dict[Region, np.ndarray] = {tuple((0, size) for size in shape): array}
+    regions: dict[Region, np.ndarray] = {tuple((0, size) for size in shape): array}
     if isinstance(array, jax.Array):
-        held = {_region(s.index, array.shape): np.asarray(s.data) for s in array.addressable_shards}
+        regions = {_region(s.index, array.shape): np.asarray(s.data) for s in array.addressable_shards}
     wrong = []
-    for part, told in ((_ends(part), told) for part, told in expected):
-        for region in (region for region in held if _within(part, region)):
+    for part, part_digest in ((_ends(part), part_digest) for part, part_digest in expected):
+        for region in (region for region in regions if _within(part, region)):
             inside = tuple(
                 slice(begin - first, end - first)
                 for (begin, end), (first, _) in zip(part, region, strict=True)
             )
-            if not matches(held[region][inside], told):
+            if not matches(regions[region][inside], part_digest):
                 wrong.append(f"{name}[{', '.join(f'{begin}:{end}' for begin, end in part)}]")
                 break
     return wrong
@@ -101,18 +103,14 @@ def differing(name: str, named: Mapping[str, Any], tensors: Mapping[str, list[An
 def digest(array: np.ndarray) -> str:
     """Compute XXH3 of 128 bits (hex) of the values in C order: against damage, not against forgery,
     and as fast as memory, so that hashing does not slow down writing."""
-    return xxhash.xxh3_128_hexdigest(_bytes(array))
+    return xxhash.xxh3_128_hexdigest(array_bytes(array))
 
 
-def matches(array: np.ndarray, told: str) -> bool:
+def matches(array: np.ndarray, expected: str) -> bool:
     """Return whether the values have a digest; in older checkpoints it is SHA-256."""
-    if len(told) == SHA256_DIGITS:
-        return hashlib.sha256(_bytes(array)).hexdigest() == told
-    return digest(array) == told
-
-
-def _bytes(array: np.ndarray) -> memoryview:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    if len(expected) == SHA256_DIGITS:
+        return hashlib.sha256(array_bytes(array)).hexdigest() == expected
+    return digest(array) == expected
 
 
 def _own_parts(x: jax.Array) -> list[tuple[Region, np.ndarray]]:
@@ -131,10 +129,10 @@ def _region(index: tuple[slice, ...], shape: tuple[int, ...]) -> Region:
     return tuple(each.indices(size)[:2] for each, size in zip(index, shape, strict=True))
 
 
-def _regions(wanted: Any) -> set[Region]:
+def _regions(target: Any) -> set[Region]:
     """Return the regions that this process's devices hold."""
-    indices = wanted.sharding.addressable_devices_indices_map(wanted.shape)
-    return {_region(index, wanted.shape) for index in indices.values()}
+    indices = target.sharding.addressable_devices_indices_map(target.shape)
+    return {_region(index, target.shape) for index in indices.values()}
 
 
 def _ends(region: list[list[int]]) -> Region:

@@ -60,24 +60,24 @@ def wish(
         .lower(state, batch)
         .compile(least_effort() if quick else None)
     )
-    found = differing(of_state, compiled.input_formats[0][0])
+    layouts = differing(of_state, compiled.input_formats[0][0])
     memory, accessed = compiled.memory_analysis(), (compiled.cost_analysis() or {})["bytes accessed"]
     saved = flight.memory.temporaries - memory.temp_size_in_bytes
-    return Wish(found, saved, flight.nbytes - accessed)
+    return Wish(layouts, saved, flight.nbytes - accessed)
 
 
 def differing(usual: Any, chosen: Any) -> dict[str, tuple[str, str]]:
     """Return the tensors whose layouts differ between two trees of formats, by name; blocks are one."""
-    found: dict[str, tuple[str, str]] = {}
+    layouts: dict[str, tuple[str, str]] = {}
     pairs = zip(jax.tree_util.tree_leaves_with_path(usual), jax.tree.leaves(chosen), strict=True)
     for (path, ours), other in pairs:
         if ours.layout != other.layout:
             name = re.sub(r"^blocks\.[\d-]+\.", "blocks.*.", leaf_name(path))
-            found[name] = (_told(ours.layout), _told(other.layout))
-    return found
+            layouts[name] = (_layout_text(ours.layout), _layout_text(other.layout))
+    return layouts
 
 
-def _told(layout: Any) -> str:
+def _layout_text(layout: Any) -> str:
     """Write a layout, such as ``(1, 0) in tiles of 8 x 128``: axes from the slowest to the fastest."""
     tile = layout.tiling[0] if layout.tiling else ()
     tiles = f" in tiles of {' x '.join(map(str, tile))}" if tile else ""

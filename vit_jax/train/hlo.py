@@ -45,7 +45,7 @@ def transfers(text: str) -> dict[str, Transfers]:
     a reduce-scatter.
     """
     computations = _parse(text)
-    found: dict[str, Transfers] = {}
+    totals: dict[str, Transfers] = {}
     for name, times in _executions(text, computations).items():
         for each in computations[name]:
             kind = each.opcode.removesuffix("-start")
@@ -58,9 +58,9 @@ def transfers(text: str) -> dict[str, Transfers]:
             if kind == "all-reduce" and "all-reduce-scatter" in name:
                 root = computations[name][-1]
                 kind, nbytes = "reduce-scatter", shape_bytes(root.shape)
-            before = found.get(kind, Transfers(0, 0))
-            found[kind] = Transfers(before.count + times, before.nbytes + times * nbytes)
-    return found
+            before = totals.get(kind, Transfers(0, 0))
+            totals[kind] = Transfers(before.count + times, before.nbytes + times * nbytes)
+    return totals
 
 
 def shape_bytes(shape: str) -> int:
@@ -79,12 +79,12 @@ def _parse(text: str) -> dict[str, list[_Instruction]]:
     computations: dict[str, list[_Instruction]] = {}
     current: list[_Instruction] | None = None
     for line in text.splitlines():
-        if found := _COMPUTATION.match(line):
-            current = computations.setdefault(found[1], [])
+        if match := _COMPUTATION.match(line):
+            current = computations.setdefault(match[1], [])
         elif line.startswith("}"):
             current = None
-        elif current is not None and (found := _INSTRUCTION.match(line)):
-            current.append(_Instruction(found[1], found[2], found[3], found[4]))
+        elif current is not None and (match := _INSTRUCTION.match(line)):
+            current.append(_Instruction(match[1], match[2], match[3], match[4]))
     return computations
 
 
@@ -116,8 +116,8 @@ def _calls(
 def _trips(loop: _Instruction, computations: Mapping[str, list[_Instruction]]) -> int:
     """Return how often a loop runs: XLA's own note, or the limit it counts to, from zero; 1 if
     neither is found."""
-    if found := _TRIPS.search(loop.rest):
-        return int(found[1])
+    if match := _TRIPS.search(loop.rest):
+        return int(match[1])
     condition = next((called for role, called in _CALLED.findall(loop.rest) if role == "condition"), "")
     limits = [
         int(each.rest.partition(")")[0])

@@ -21,6 +21,7 @@ import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
 from vit_config import ConfigError
+from vit_config.errors import first_line
 from vit_train.hosts import ALONE, Hosts
 
 DEAD_AFTER = 60
@@ -61,7 +62,7 @@ def joined(coordinator: str | None, process: str | None) -> Iterator[bool]:
     try:
         jax.distributed.initialize(**given, heartbeat_timeout_seconds=DEAD_AFTER)
     except (OSError, RuntimeError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
+        reason = first_line(error)
         raise ConfigError(
             f"--coordinator {coordinator}: the processes cannot be joined ({reason}); give --coordinator"
             " HOST:PORT and --process I/N"
@@ -73,11 +74,11 @@ def joined(coordinator: str | None, process: str | None) -> Iterator[bool]:
 
 def _arguments(coordinator: str, process: str | None) -> dict[str, Any]:
     """Return the arguments of `jax.distributed.initialize` that are given; JAX finds the rest."""
-    said = os.environ if coordinator == "auto" else {ADDRESS: coordinator}
-    given: dict[str, Any] = {"coordinator_address": said[ADDRESS]} if ADDRESS in said else {}
+    settings = os.environ if coordinator == "auto" else {ADDRESS: coordinator}
+    given: dict[str, Any] = {"coordinator_address": settings[ADDRESS]} if ADDRESS in settings else {}
     if not all(re.fullmatch(r".+:\d{1,5}", address) for address in given.values()):
         raise ConfigError(
-            f"--coordinator {coordinator}: {said[ADDRESS]!r} is not a HOST:PORT; give that"
+            f"--coordinator {coordinator}: {settings[ADDRESS]!r} is not a HOST:PORT; give that"
         )
     if process is not None:
         number, _, count = process.partition("/")
@@ -126,10 +127,10 @@ def see_same(folder: Path) -> None:
     text = known.read_text() if known.is_file() else ""
     ours = np.frombuffer(text.encode().ljust(32, b"\0")[:32], np.float64)
     same = _of_leader(ours).tobytes() == ours.tobytes()
-    if said := said_by_any(None if same else f"{folder} is not that of the first"):
+    if message := said_by_any(None if same else f"{folder} is not that of the first"):
         raise ConfigError(
-            f"{said}; a run of several processes on object storage works in a folder on a disk that they"
-            " share: set XDG_CACHE_HOME to one"
+            f"{message}; a run of several processes on object storage works in a folder on a disk that"
+            " they share: set XDG_CACHE_HOME to one"
         )
 
 
@@ -141,9 +142,9 @@ def said_by_any(sentence: str | None) -> str | None:
     words = (sentence or "").encode()[:MOST_SAID]
     sent[: len(words)] = np.frombuffer(words, np.uint8)
     rows = np.asarray(multihost_utils.process_allgather(sent), np.uint8)  # (processes, MOST_SAID)
-    said = {bytes(row).rstrip(b"\0").decode(errors="replace"): i for i, row in enumerate(rows)}
-    said.pop("", None)
-    return "; ".join(f"process {i}: {words}" for words, i in said.items()) or None
+    processes = {bytes(row).rstrip(b"\0").decode(errors="replace"): i for i, row in enumerate(rows)}
+    processes.pop("", None)
+    return "; ".join(f"process {i}: {words}" for words, i in processes.items()) or None
 
 
 @contextmanager

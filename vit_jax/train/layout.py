@@ -179,15 +179,15 @@ def splits_hidden(cfg: ViTConfig) -> bool:
 
 def _spec(shape: tuple[int, ...], axes: Axes, sizes: Mapping[str, int]) -> P:
     """Return the axes that split an array; those of size 1 are left out."""
-    found: list[str | None] = [axis if axis and sizes[axis] > 1 else None for axis in axes]
-    if "fsdp" in found and shape[found.index("fsdp")] % sizes["fsdp"]:
-        found[found.index("fsdp")] = None
-        free = [i for i, size in enumerate(shape) if not found[i] and size % sizes["fsdp"] == 0]
+    spec: list[str | None] = [axis if axis and sizes[axis] > 1 else None for axis in axes]
+    if "fsdp" in spec and shape[spec.index("fsdp")] % sizes["fsdp"]:
+        spec[spec.index("fsdp")] = None
+        free = [i for i, size in enumerate(shape) if not spec[i] and size % sizes["fsdp"] == 0]
         if free:
-            found[max(free, key=lambda i: shape[i])] = "fsdp"
-    while found and found[-1] is None:
-        found.pop()
-    return P(*found)
+            spec[max(free, key=lambda i: shape[i])] = "fsdp"
+    while spec and spec[-1] is None:
+        spec.pop()
+    return P(*spec)
 
 
 def leaf_name(path: tuple[Any, ...]) -> str:

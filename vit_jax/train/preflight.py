@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from vit_config import ConfigError
+from vit_config.errors import first_line
 from vit_config.job import Job
 from vit_jax.compiling import least_effort
 from vit_jax.scanned import Loop, choose_loop
@@ -27,6 +28,8 @@ from vit_jax.train.topology import Chip, Topology
 COMPILING = {"cpu": (4.0, 0.2), "tpu": (75.0, 4.0)}
 """Seconds of one core to compile a step, and those for each block that is not one of a loop, as
 docs/scaling.md has them of ViT-B/16."""
+APART = 1 / 16
+"""How far the largest batch that fits and the smallest that does not may be apart, as a share of it."""
 STEPS_PER_EPOCH = 1000
 """Epoch length for schedules; it changes only constants of the compiled step."""
 
@@ -109,10 +112,7 @@ def fly(
     except Exception as error:  # jaxlib's own kind, the same for every failure
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        took, reason = (
-            (time.perf_counter() - begun, time.process_time() - worked),
-            str(error).partition("\n")[0],
-        )
+        took, reason = (time.perf_counter() - begun, time.process_time() - worked), first_line(error)
         return Flight(batch_size, False, reason, needed(reason), None, flops, 0, {}, *took)
     took = time.perf_counter() - begun, time.process_time() - worked
     memory = _memory(compiled, state, batch)
@@ -156,7 +156,6 @@ def largest_batch(
     unit: int,
     *,
     limit: float,
-    precision: float = 1 / 16,
 ) -> tuple[Flight | None, Flight | None]:
     """Find the largest batch that fits and the smallest seen not to fit, by bisection.
 
@@ -165,7 +164,6 @@ def largest_batch(
         first: the flight of the run's own batch.
         unit: number of images of which all sizes are multiples.
         limit: bytes of memory of one device.
-        precision: how far apart the two may be, as a share of the larger one.
 
     Returns:
         None for a batch that was not found: not even one unit fits.
@@ -175,15 +173,15 @@ def largest_batch(
         low, high = (good.batch_size // unit if good else 0), (bad.batch_size // unit if bad else 0)
         if bad is None:
             middle = 2 * low
-        elif high - low <= max(1, precision * high):
+        elif high - low <= max(1, APART * high):
             return good, bad
         else:
             middle = (low + high) // 2
         goal = first.batch_size / unit * limit / max(first.needed, 1)  # if memory goes by the batch
         wide = high - low if bad else max(goal, 2 * low) ** 2 / low  # doubled, then halved
-        left = math.log2(max(wide, 1) / max(1, precision * min(goal, high or goal)))
-        found = attempt(middle * unit, max(math.ceil(left) - 1, 0))
-        good, bad = (found, bad) if found.fits else (good, found)
+        left = math.log2(max(wide, 1) / max(1, APART * min(goal, high or goal)))
+        flight = attempt(middle * unit, max(math.ceil(left) - 1, 0))
+        good, bad = (flight, bad) if flight.fits else (good, flight)
 
 
 @dataclass(frozen=True)
@@ -243,14 +241,14 @@ def _memory(compiled: Any, state: TrainState, batch: Mapping[str, Any]) -> Memor
     of_state, of_batch = compiled.input_shardings[0]
     kinds = {"parameters": state.params, "moments": state.opt_state, "average": state.ema}
     places = {"parameters": of_state.params, "moments": of_state.opt_state, "average": of_state.ema}
-    found = compiled.memory_analysis()
+    analysis = compiled.memory_analysis()
     return Memory(
         {kind: _share(tree, places[kind]) for kind, tree in kinds.items() if tree is not None},
         _share(batch, of_batch),
-        found.argument_size_in_bytes,
-        found.temp_size_in_bytes,
-        found.output_size_in_bytes - found.alias_size_in_bytes,
-        found.generated_code_size_in_bytes,
+        analysis.argument_size_in_bytes,
+        analysis.temp_size_in_bytes,
+        analysis.output_size_in_bytes - analysis.alias_size_in_bytes,
+        analysis.generated_code_size_in_bytes,
     )
 
 
@@ -268,5 +266,5 @@ def needed(message: str) -> int:
     The message has ``Used 20.31G of 15.75G hbm``, or of temporaries alone ``(53.02G) exceeds
     available HBM (15.75G)``.
     """
-    found = re.search(r"(?:Used |\()([\d.]+)([KMG]?)(?: of|\) exceeds)", message)
-    return int(float(found[1]) * 1024 ** " KMG".index(found[2] or " ")) if found else 0
+    match = re.search(r"(?:Used |\()([\d.]+)([KMG]?)(?: of|\) exceeds)", message)
+    return int(float(match[1]) * 1024 ** " KMG".index(match[2] or " ")) if match else 0

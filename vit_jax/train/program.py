@@ -99,8 +99,8 @@ def make_step(
         return members(name)[0] in frozen  # of a stack all or none
 
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
-        found, metrics = gradients(state.params, batch, state.step)
-        grads = {name: jnp.zeros_like(x) if stays(name) else x for name, x in found.items()}
+        all_grads, metrics = gradients(state.params, batch, state.step)
+        grads = {name: jnp.zeros_like(x) if stays(name) else x for name, x in all_grads.items()}
         metrics |= {
             "grad_norm": optax.tree.norm(grads),
             "learning_rate": learning_rate(recipe, state.step, steps_per_epoch, jnp),

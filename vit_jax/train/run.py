@@ -104,7 +104,7 @@ def make_trainer(
     make = make_program if mesh is None else make_mesh_program
     program = make(job.model, job.recipe, task.steps_per_epoch, **how, **rest)
     kinds = [device.device_kind for device in everywhere]
-    said = () if loop == UNROLLED else (account(abstract_model(job.model).blocks, loop),)
+    notes = () if loop == UNROLLED else (account(abstract_model(job.model).blocks, loop),)
     return Trainer(
         framework="jax",
         program=_without_transfers(_with_changes(program, task)),
@@ -116,7 +116,7 @@ def make_trainer(
         export=partial(exported, lora=job.lora, transposed=True),
         make_teacher=make_teacher,
         how={**how, **loop._asdict(), "devices": kinds},
-        notes=said,
+        notes=notes,
         hosts=make_hosts(program.rows),
     )
 

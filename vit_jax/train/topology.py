@@ -12,6 +12,7 @@ from typing import Any
 import jax
 
 from vit_config import ConfigError
+from vit_config.errors import first_line
 
 GB, GIB = 1e9, 2**30
 
@@ -64,15 +65,15 @@ def get_topology(name: str) -> Topology:
     """
     if name == "local":
         return Topology(name, tuple(jax.local_devices()), None)
-    found = re.fullmatch(r"(\w+):(\d+(?:x\d+)*)", name)
-    if found is None or found[1] not in CHIPS:
+    match = re.fullmatch(r"(\w+):(\d+(?:x\d+)*)", name)
+    if match is None or match[1] not in CHIPS:
         raise ConfigError(
             f"--topology {name}: expected local, or a chip and how many stand along each side, such as"
             f" v5e:2x4; the chips are {', '.join(CHIPS)}"
         )
-    chip, sizes = CHIPS[found[1]], [int(size) for size in found[2].split("x")]
+    chip, sizes = CHIPS[match[1]], [int(size) for size in match[2].split("x")]
     if len(sizes) > chip.sides:  # libtpu would compile for it
-        raise ConfigError(f"--topology {name}: {found[1]} is made in slices of {chip.sides} sides only")
+        raise ConfigError(f"--topology {name}: {match[1]} is made in slices of {chip.sides} sides only")
     if find_spec("libtpu") is None:
         raise ConfigError(
             f"--topology {name}: needs libtpu, the compiler for TPU; pip install 'vit-parity[preflight]'"
@@ -91,5 +92,5 @@ def get_topology(name: str) -> Topology:
     try:
         devices = topologies.get_topology_desc(platform="tpu", topology_name=name, **alone).devices
     except Exception as error:  # libtpu has several kinds for a slice that is not made
-        raise ConfigError(f"--topology {name}: {str(error).splitlines()[0][:200]}") from None
+        raise ConfigError(f"--topology {name}: {first_line(error)[:200]}") from None
     return Topology(name, tuple(devices), chip)

@@ -12,26 +12,26 @@ bytes, and a seal over everything else; nothing is trusted before it has been co
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from vit_config import CheckpointError
+from vit_config.errors import first_line
 from vit_config.files.atomic import atomic_file
 from vit_config.files.json_digest import json_digest
 from vit_config.job import Job
 from vit_torch.train.state import StoredState, named_moments
 from vit_torch.weights import to_numpy
+from vit_train.checkpoints import KEEP, CheckpointStore, DamagedError, check_tensors
 from vit_train.unwritten import unwritten
 
-KEEP = 3
-"""Number of checkpoints kept by default: the newest, and two to fall back to."""
 FORMAT, VERSION = "vit-parity training state", 1
 
 
-class Checkpoints:
+class Checkpoints(CheckpointStore[StoredState]):
     """The checkpoints of one run, in ``FOLDER/STEP.pt``.
 
     Args:
@@ -41,13 +41,11 @@ class Checkpoints:
         keep: number of newest checkpoints that are kept.
     """
 
+    ending = ".pt"
+
     def __init__(self, folder: Path, *, run_id: str, job: Job, fingerprint: str, keep: int = KEEP):
-        self.folder = folder
-        self.run_id, self._keep = run_id, keep
-        self.pinned: int | None = None
-        """Step of the checkpoint that is kept however old it is."""
-        self.writing = False
-        """Whether a checkpoint is being written."""
+        super().__init__(folder, run_id)
+        self._keep, self._is_writing = keep, False
         self._about = {
             "run_id": run_id,
             "schema": job.model.to_json(),
@@ -57,108 +55,36 @@ class Checkpoints:
         folder.mkdir(parents=True, exist_ok=True)
 
     def save(self, step: int, state: StoredState) -> None:
-        """Write a state; when it is on the disk, remove the oldest checkpoints beyond those to keep.
-
-        Raises:
-            CheckpointError: there is a checkpoint of that step already, or the disk refuses.
-        """
-        self.writing = True
+        """Write a state; when it is on the disk, remove the oldest checkpoints beyond those to keep."""
+        self._is_writing = True
         try:
             save_checkpoint(self.folder, {**self._about, **state, "step": step})
         finally:
-            self.writing = False
+            self._is_writing = False
         for old in saved_steps(self.folder)[: -self._keep]:
             if old != self.pinned:
-                _path(self.folder, old).unlink()
+                self.path(old).unlink()
+
+    @property
+    def writing(self) -> bool:
+        """Whether a checkpoint is being written."""
+        return self._is_writing
 
     def wait(self) -> None:
         """Do nothing: `save` returns when everything is on the disk."""
-
-    def restore_latest(
-        self, abstract: StoredState, *, warn: Callable[[str], None]
-    ) -> tuple[int, StoredState] | tuple[None, None]:
-        """Return the newest undamaged checkpoint, as (step, state on the host).
-
-        Newer, damaged ones are renamed to ``damaged-STEP.pt``, out of the way of the run that goes on.
-
-        Args:
-            abstract: the state expected, of anything with shape and dtype; the moments follow from its
-                parameters.
-            warn: called with one line for each damaged checkpoint.
-
-        Returns:
-            (None, None) where there is no checkpoint at all.
-
-        Raises:
-            CheckpointError: all checkpoints are damaged, or one is of another run or another model.
-        """
-        steps = self.saved_steps()[::-1]
-        for step in steps:
-            try:
-                state = self.restore(step, abstract)
-            except DamagedError as error:
-                warn(f"checkpoint {_path(self.folder, step)} is damaged and skipped: {error}")
-                continue
-            for bad in (s for s in steps if s > step):
-                self._set_aside(bad)
-            return step, state
-        if steps:
-            raise CheckpointError(
-                f"{self.folder}: all {len(steps)} checkpoints are damaged; delete the folder to"
-                " train from the start"
-            )
-        return None, None
 
     def saved_steps(self) -> list[int]:
         """Return the steps that have checkpoints, damaged ones included, in order."""
         return saved_steps(self.folder)
 
     def restore(self, step: int, abstract: StoredState) -> StoredState:
-        """Read the state of one step, to the host.
-
-        Raises:
-            DamagedError: the checkpoint is damaged.
-            CheckpointError: the checkpoint is of another run or another model.
-        """
-        path = _path(self.folder, step)
-        content = read_checkpoint(path)
+        """Read the state of one step, to the host; its moments follow from its parameters."""
+        content = read_checkpoint(self.path(step))
         if content["step"] != step:
             raise DamagedError(f"it says that it is of step {content['step']}")
-        if content["run_id"] != self.run_id:
-            raise CheckpointError(
-                f"{path}: belongs to run {content['run_id'][:12]}, this is run {self.run_id[:12]}; move"
-                " it back where it came from, or take back what was changed in run.json"
-            )
+        self._check_run(step, content["run_id"])
         _match(abstract, content)
         return {name: content[name] for name in StoredState.__annotations__}  # pyright: ignore
-
-    def restore_pinned(self, abstract: StoredState) -> StoredState:
-        """Read the state of the pinned step, as `restore` does.
-
-        Raises:
-            CheckpointError: the checkpoint is gone, or damaged.
-        """
-        assert self.pinned is not None
-        try:
-            return self.restore(self.pinned, abstract)
-        except DamagedError as error:
-            raise CheckpointError(
-                f"{_path(self.folder, self.pinned)}: the best checkpoint is damaged: {error}; train"
-                " again in another --run-dir"
-            ) from None
-
-    def _set_aside(self, step: int) -> None:
-        """Rename a damaged checkpoint, so that its step can be written again and nothing is lost."""
-        aside = self.folder / f"damaged-{step}.pt"
-        number = 1
-        while aside.exists():
-            number += 1
-            aside = self.folder / f"damaged-{step}-{number}.pt"
-        _path(self.folder, step).rename(aside)
-
-
-class DamagedError(Exception):
-    """Damage to one checkpoint; an older one may be undamaged."""
 
 
 def saved_steps(folder: Path) -> list[int]:
@@ -175,7 +101,7 @@ def save_checkpoint(folder: Path, content: Mapping[str, Any]) -> Path:
     Raises:
         CheckpointError: there is a checkpoint of that step already, or the disk refuses.
     """
-    path = _path(folder, content["step"])
+    path = folder / f"{content['step']}{Checkpoints.ending}"
     if path.exists():
         raise CheckpointError(f"{path}: already exists; nothing was written")
     whole = {**content, "format": FORMAT, "version": VERSION, "digests": _digests(to_named(content))}
@@ -221,15 +147,11 @@ def to_named(content: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     """Return every tensor of a state by dotted name."""
     moments = {
         f"{name}.{moment}": value
-        for name, kept in named_moments(content["optimizer"]).items()
-        for moment, value in kept.items()
+        for name, values in named_moments(content["optimizer"]).items()
+        for moment, value in values.items()
     }
     parts = {"model": content["model"], "optimizer": moments, "ema": content["ema"] or {}}
     return {f"{part}.{name}": x for part, tensors in parts.items() for name, x in tensors.items()}
-
-
-def _path(folder: Path, step: int) -> Path:
-    return folder / f"{step}.pt"
 
 
 def _digests(named: dict[str, torch.Tensor]) -> dict[str, str]:
@@ -246,21 +168,13 @@ def _match(abstract: StoredState, content: Mapping[str, Any]) -> None:
     Raises:
         CheckpointError: one message with every difference.
     """
-    found = {name: _description(x) for name, x in to_named(content).items()}
+    stored = {name: _description(x) for name, x in to_named(content).items()}
     expected = {name: _description(x) for name, x in to_named(abstract).items()}
-    for name, kept in named_moments(content["optimizer"]).items():
+    for name, moments in named_moments(content["optimizer"]).items():
         if like := expected.get(f"model.{name}"):
-            for moment in kept:  # a parameter that was never updated has none
+            for moment in moments:  # a parameter that was never updated has none
                 expected[f"optimizer.{name}.{moment}"] = [[], "float32"] if moment == "step" else like
-    problems = [f"{name}: not in the checkpoint" for name in expected if name not in found]
-    problems += [f"{name}: not in the model" for name in found if name not in expected]
-    problems += [
-        f"{name}: {found[name]} in the checkpoint, {expected[name]} in the model"
-        for name in expected.keys() & found.keys()
-        if found[name] != expected[name]
-    ]
-    if problems:
-        raise CheckpointError("the checkpoint is of another model: " + "; ".join(sorted(problems)))
+    check_tensors(stored, expected)
 
 
 def _seal(content: Mapping[str, Any]) -> str:
@@ -272,5 +186,5 @@ def _seal(content: Mapping[str, Any]) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+    text = first_line(error)
     return text if len(text) <= 120 else text[:120] + "..."

@@ -74,14 +74,14 @@ def make_program(
         ConfigError: the recipe asks for a kernel of JAX.
     """
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    held = torch.float64 if recipe.dtype == "float64" else torch.float32
+    dtype = torch.float64 if recipe.dtype == "float64" else torch.float32
 
     def bare() -> ViT:
         """Build the model with adapters, with shapes in place of values."""
         return add_adapters(abstract_model(cfg, kernel="reference"), lora, recipe.seed)
 
     shell = bare()  # given other parameters in every evaluation
-    abstract = bare().to(held)
+    abstract = bare().to(dtype)
     make_gradients(abstract, recipe)  # refuses a kernel of JAX
 
     def begin(model: ViT) -> TrainState:
@@ -94,7 +94,7 @@ def make_program(
 
     def initialise() -> TrainState:
         torch.manual_seed(recipe.seed)
-        return begin(add_adapters(ViT(cfg, kernel="reference").to(device, held), lora, recipe.seed))
+        return begin(add_adapters(ViT(cfg, kernel="reference").to(device, dtype), lora, recipe.seed))
 
     def place_state(stored: StoredState) -> TrainState:
         state = unstore(stored, bare(), recipe, device)

@@ -46,16 +46,16 @@ class StoredState(TypedDict):
 def store(state: TrainState) -> StoredState:
     """Copy a state to the host; tensors that lie there already are not copied."""
     names = {leaf.variable: leaf.name for leaf in leaves(state.model)}
-    found = state.optimizer.state_dict()
+    content = state.optimizer.state_dict()
     groups = [
         {**stored, "param_names": [names[variable] for variable in group["params"]]}
-        for stored, group in zip(found["param_groups"], state.optimizer.param_groups, strict=True)
+        for stored, group in zip(content["param_groups"], state.optimizer.param_groups, strict=True)
     ]
     return {
         "step": state.step,
         "model": _on_host(state.model.state_dict()),
         "optimizer": {
-            "state": {index: _on_host(kept) for index, kept in found["state"].items()},
+            "state": {index: _on_host(moments) for index, moments in content["state"].items()},
             "param_groups": groups,
         },
         "ema": None if state.ema is None else _on_host(state.ema),
@@ -76,14 +76,14 @@ def unstore(stored: StoredState, model: ViT, recipe: Recipe, device: torch.devic
     optimizer = make_optimizer(model, recipe)
     fresh = store(TrainState(0, model, optimizer))["optimizer"]["param_groups"]
     moments = named_moments(stored["optimizer"])
-    kept = {
+    copies = {
         index: {key: value.clone() for key, value in moments[name].items()}
         for group in fresh
         for index, name in zip(group["params"], group["param_names"], strict=True)
         if name in moments  # torch makes them at a parameter's first update
     }
     groups = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": kept, "param_groups": groups})  # takes them to the device
+    optimizer.load_state_dict({"state": copies, "param_groups": groups})  # takes them to the device
     ema = stored["ema"]
     averaged = None if ema is None else {name: place(value) for name, value in ema.items()}
     return TrainState(stored["step"], model, optimizer, averaged)

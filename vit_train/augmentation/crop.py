@@ -36,9 +36,9 @@ def torchvision_box(
     height, width = size
     low, high = math.log(ratio[0]), math.log(ratio[1])
     for _ in range(ATTEMPTS["torchvision"]):
-        wanted = rng.uniform(*area) * (height * width)
+        areas = rng.uniform(*area) * (height * width)
         proportion = math.exp(rng.uniform(low, high))
-        w, h = round(math.sqrt(wanted * proportion)), round(math.sqrt(wanted / proportion))
+        w, h = round(math.sqrt(areas * proportion)), round(math.sqrt(areas / proportion))
         if w <= width and h <= height and w and h:
             top = int(rng.integers(0, height - h, endpoint=True))
             return top, int(rng.integers(0, width - w, endpoint=True)), h, w

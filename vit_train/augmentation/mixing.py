@@ -14,7 +14,7 @@ Shares = np.ndarray
 
 
 class Mixing(NamedTuple):
-    """What becomes of each image of a batch: (B,) or (B, 4) each."""
+    """The mixing of each image of a batch: (B,) or (B, 4) each."""
 
     partner: np.ndarray
     """The row of the image that it is mixed with."""

@@ -70,8 +70,8 @@ def _projected(image: np.ndarray, rows: np.ndarray) -> np.ndarray:
     across, down = (row[0] * x + row[1] * y + row[2] for row in rows)
     column, line = (np.trunc(at + np.copysign(np.float32(0.5), at)).astype(int) for at in (across, down))
     inside = (column >= 0) & (column < width) & (line >= 0) & (line < height)
-    found = image[np.clip(line, 0, height - 1), np.clip(column, 0, width - 1)]
-    return np.where(inside[..., None], found, np.uint8(FILL))
+    nearest = image[np.clip(line, 0, height - 1), np.clip(column, 0, width - 1)]
+    return np.where(inside[..., None], nearest, np.uint8(FILL))
 
 
 def _auto_contrast(image: np.ndarray, level: float, rng: np.random.Generator) -> np.ndarray:

@@ -85,15 +85,15 @@ class Views:
 
     def _cropped(self, image: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, list[Move]]:
         """Crop an image; return it with the moves that PIL still has to make to bring it to the size."""
-        changes, found = self._changes, (image.shape[0], image.shape[1])
+        changes, sides = self._changes, (image.shape[0], image.shape[1])
         match changes.crop:
             case "torchvision":
-                box = torchvision_box(found, changes.crop_area, changes.crop_ratio, rng)
+                box = torchvision_box(sides, changes.crop_area, changes.crop_ratio, rng)
                 resample = Image.Resampling[changes.crop_filter.upper()]
                 height, width = self._size
                 return _cut(image, box), [lambda plane: plane.resize((width, height), resample)]
             case "tensorflow":
-                image = _cut(image, tensorflow_box(found, changes.crop_area, changes.crop_ratio, rng))
+                image = _cut(image, tensorflow_box(sides, changes.crop_area, changes.crop_ratio, rng))
                 return resize_bilinear(image, self._size), []
             case "random":
                 assert changes.crop_resize is not None

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter, ValidationError
 
-from vit_config.errors import DataError, MissingFileError
+from vit_config.errors import DataError, MissingFileError, first_line
 from vit_config.files.foreign import parse_json
 from vit_train.dataset import ImageDataset, named_classes, train_and_test
 from vit_train.records import ImageShape, Records
@@ -57,7 +57,7 @@ def open_arrow(spec: str, path: Place) -> ImageDataset:
     except (DataError, MissingFileError):
         raise
     except (OSError, ValueError, pa.ArrowException) as error:
-        reason = str(error).partition("\n")[0]
+        reason = first_line(error)
         raise DataError(f"{spec}: the set in {path} is damaged ({reason}); copy it again") from None
     return ImageDataset(
         spec,
@@ -70,10 +70,10 @@ def open_arrow(spec: str, path: Place) -> ImageDataset:
     )
 
 
-def _entry(where: object, said: Any, key: str, kind: Any) -> Any:
+def _entry(where: object, content: Any, key: str, kind: Any) -> Any:
     """Return one entry of a JSON object, of the given type. ValueError: it has another type."""
     try:
-        return TypeAdapter(kind).validate_python(said[key], strict=True)
+        return TypeAdapter(kind).validate_python(content[key], strict=True)
     except ValidationError as error:
         raise ValueError(f"{where}, {key}: {error.errors()[0]['msg']}") from None
     except (KeyError, TypeError):
@@ -91,17 +91,16 @@ def _saved(spec: str, path: Place) -> tuple[dict[str, Any], dict[str, Any]]:
     file = path / "dataset_dict.json"
     for split in _entry(file, read_json(file), "splits", list[str]):
         folder = below(path, split)
-        said = read_json(file := folder / "state.json")
-        if isinstance(said, dict) and (said.get("_indices_data_files") or said.get("_indices_files")):
+        state = read_json(file := folder / "state.json")
+        if isinstance(state, dict) and (state.get("_indices_data_files") or state.get("_indices_files")):
             raise DataError(
                 f"{spec}: split {split} is a selection of other rows; save it again after"
                 " `flatten_indices()`"
             )
-        listed = _entry(file, said, "_data_files", list[dict[str, Any]])
+        listed = _entry(file, state, "_data_files", list[dict[str, Any]])
         names = [_entry(f"{file}, _data_files", each, "filename", str) for each in listed]
         file = folder / "dataset_info.json"
-        said = _entry(file, read_json(file), "features", dict[str, Any])
-        features = _same(features, said, file)
+        features = _same(features, _entry(file, read_json(file), "features", dict[str, Any]), file)
         rows[split] = (ArrowRows, [below(path, split, name) for name in names])
     return features, rows
 
@@ -112,8 +111,8 @@ def _parquet(path: Place) -> tuple[dict[str, Any], dict[str, Any]]:
     features: dict[str, Any] = {}
     for file in ending_in(path, ".parquet"):
         name = "/".join(file.relative_to(path).parts)
-        if found := re.search(r"train|validation|valid|val|test", name.lower()):
-            split = {"valid": "validation", "val": "validation"}.get(found[0], found[0])
+        if match := re.search(r"train|validation|valid|val|test", name.lower()):
+            split = {"valid": "validation", "val": "validation"}.get(match[0], match[0])
             rows.setdefault(split, (ParquetRows, []))[1].append(file)
             features = _same(features, _described(file), file)
     return features, rows
@@ -129,9 +128,9 @@ def _same(features: dict[str, Any], others: dict[str, Any], file: Place) -> dict
         return features or others
     before, now = map(_known, (features, others))
     if differ := [name for name in {**before, **now} if before.get(name) != now.get(name)]:
-        said, other = (str(each.get(differ[0]))[:80] for each in (now, before))
+        one, other = (str(each.get(differ[0]))[:80] for each in (now, before))
         raise DataError(
-            f"{file}: describes column {differ[0]!r} as {said}, the files before it as {other}; write"
+            f"{file}: describes column {differ[0]!r} as {one}, the files before it as {other}; write"
             " all by one `datasets.Features`"
         )
     return features
@@ -154,10 +153,10 @@ def _described(file: Place) -> dict[str, Any]:
     if about is None:
         return {}
     try:
-        said = parse_json(about)
+        content = parse_json(about)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
-    info = _entry(f"{file}, metadata", said, "info", dict[str, Any])
+    info = _entry(f"{file}, metadata", content, "info", dict[str, Any])
     return _entry(f"{file}, metadata", info, "features", dict[str, Any])
 
 

@@ -98,10 +98,10 @@ class Rows(Sequence[Any], ABC):
             (self.label, lambda kind: pa.types.is_integer(kind) or pa.types.is_null(kind), "an integer"),
         ):
             count = schema.names.count(name)
-            found = str(schema.field(name).type) if count == 1 else f"there {count} times"
+            actual = str(schema.field(name).type) if count == 1 else f"there {count} times"
             if count != 1 or not fits(schema.field(name).type):
                 raise DataError(
-                    f"{file}: column {name!r} is {found}, expected {expected}; write the set again by"
+                    f"{file}: column {name!r} is {actual}, expected {expected}; write the set again by"
                     " `datasets`"
                 )
 
@@ -232,15 +232,15 @@ class ParquetRows(Rows):
 
         def read(number: int) -> pa.Table:
             path, group, rows, nbytes = self._groups[number]
-            made: list[pa.RecordBatch] = []
+            batches: list[pa.RecordBatch] = []
             with open_ordinary(path) as opened:
                 file = pq.ParquetFile(opened, page_checksum_verification=True)
                 of_both = {"row_groups": [group], "columns": [self.image, self.label]}
                 at_once = max(1, min(AT_ONCE, most_of(on_disk(path)) // max(nbytes, 1)))
                 for batch in file.iter_batches(batch_size=at_once, **of_both):
-                    made.append(batch)
-                    _check_made(path, sum(each.nbytes for each in made))
-            table = pa.Table.from_batches(made)
+                    batches.append(batch)
+                    _check_made(path, sum(each.nbytes for each in batches))
+            table = pa.Table.from_batches(batches)
             if table.num_rows != rows:
                 raise OSError(f"{path}: group {group} has {table.num_rows} rows, its end says {rows}")
             return table

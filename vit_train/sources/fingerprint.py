@@ -42,13 +42,13 @@ def fingerprint(
         DataError: a label is not a whole number.
     """
     about = json.dumps([full_name, class_names, shape, [len(records) for records in splits]])
-    found = remembered(
+    values = remembered(
         f"records 1 {about}",
         files,
         lambda: _digest_of(splits, files),
         lasts=lambda index: not index["unreadable"] and _settled(files),
     )
-    return hashlib.sha256(about.encode() + found["digest"].tobytes()).hexdigest()
+    return hashlib.sha256(about.encode() + values["digest"].tobytes()).hexdigest()
 
 
 def _digest_of(splits: Sequence[Records], files: Sequence[Place]) -> Index:

@@ -78,9 +78,9 @@ def open_folder(spec: str, path: Place) -> ImageDataset:
     others = [path / each for each in TEST_FOLDERS if (path / each).is_dir()] if train != path else []
     parts = {"train": files}
     if not others:
-        held = {name: files[name][::HELD_OUT] for name in names}
+        tests = {name: files[name][::HELD_OUT] for name in names}
         rest = {name: [f for i, f in enumerate(files[name]) if i % HELD_OUT] for name in names}
-        parts = {"train": rest, "test": held}
+        parts = {"train": rest, "test": tests}
     elif len(others) > 1 and others[-1].name == "test":
         parts |= {
             "test": _files_of(spec, path, others[-1], names, odd),
@@ -115,9 +115,9 @@ def _classes(spec: str, folder: Place) -> tuple[str, ...]:
 
 
 def _left_out(spec: str, odd: Counter[str]) -> str:
-    found = ", ".join(f"{count} {ending}" for ending, count in odd.most_common())
+    counts = ", ".join(f"{count} {ending}" for ending, count in odd.most_common())
     return (
-        f"{spec}: left out {found}: torchvision's ImageFolder reads no such files, nor does this;"
+        f"{spec}: left out {counts}: torchvision's ImageFolder reads no such files, nor does this;"
         " convert them to .png"
     )
 

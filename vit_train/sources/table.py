@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from vit_config.errors import DataError, MissingFileError
+from vit_config.errors import DataError, MissingFileError, first_line
 from vit_train.dataset import ImageDataset, named_classes
 from vit_train.records import Label, Records
 from vit_train.sources.fingerprint import fingerprint
@@ -27,7 +27,7 @@ LEAST = 16
 AT_ONCE = 4096
 """Rows of Parquet that are read before their bytes are counted."""
 BETWEEN = ";"
-"""What stands between the labels of an image in a column of text."""
+"""Separator of an image's labels in a column of text."""
 COLUMNS = ("path", "label", "labels", "split")
 """Columns that are read."""
 Row = tuple[str, Any, str]
@@ -105,12 +105,12 @@ def _splits(spec: str, parts: dict[str, list[Any]]) -> tuple[list[Any], list[Any
         raise DataError(f"{spec}: gives {name!r} no split, but others have one; give it one, too")
     if not set(parts) - {"", "train"}:
         seen: Counter[Any] = Counter()
-        rest, held = [], []
+        rest, tests = [], []
         for file, label in parts.get("", []) + parts.get("train", []):
             of = None if isinstance(label, tuple) else label
-            (rest if seen[of] % HELD_OUT else held).append((file, label))
+            (rest if seen[of] % HELD_OUT else tests).append((file, label))
             seen[of] += 1
-        parts = {"train": rest, "test": held}
+        parts = {"train": rest, "test": tests}
     if "test" not in parts:
         parts["test"] = parts.pop("validation", [])
     for split in ("train", "test"):
@@ -147,7 +147,7 @@ def _read(spec: str, path: Place) -> tuple[list[Row], bool]:
     try:
         columns, rows = _csv(path) if suffix == ".csv" else _parquet(path)
     except (OSError, ValueError, csv.Error) as error:
-        reason = str(error).partition("\n")[0]
+        reason = first_line(error)
         raise DataError(f"{spec}: {path} cannot be read as {suffix[1:]} ({reason})") from None
     labels = [name for name in ("label", "labels") if name in columns]
     if "path" not in columns or len(labels) != 1:
@@ -156,7 +156,7 @@ def _read(spec: str, path: Place) -> tuple[list[Row], bool]:
             ' "labels", if an image may have several)'
         )
     several = labels == ["labels"]
-    found = []
+    entries = []
     for number, row in enumerate(rows, start=1):
         where = f"{spec}, row {number}"
         name, label, split = row.get("path"), row.get(labels[0]), row.get("split") or ""
@@ -169,10 +169,10 @@ def _read(spec: str, path: Place) -> tuple[list[Row], bool]:
         except OSError as error:
             raise DataError(f"{where}: {error}; give paths relative to the table's folder") from None
         name = str(PurePosixPath(name))  # ./a.png is a.png
-        found.append((name, _label(where, label, several), SPLITS.get(split, "")))
-    if not found:
+        entries.append((name, _label(where, label, several), SPLITS.get(split, "")))
+    if not entries:
         raise DataError(f"{spec}: lists no images; give each a row")
-    return found, several
+    return entries, several
 
 
 def _label(where: str, label: Any, several: bool) -> Any:
@@ -215,8 +215,8 @@ def _parquet(path: Place) -> tuple[list[str], Iterable[dict[str, Any]]]:
         file = pq.ParquetFile(opened)
         columns = file.schema_arrow.names
         _check_columns(columns)
-        kept = [name for name in COLUMNS if name in columns]
-        for batch in file.iter_batches(batch_size=AT_ONCE, columns=kept):
+        names = [name for name in COLUMNS if name in columns]
+        for batch in file.iter_batches(batch_size=AT_ONCE, columns=names):
             # a column of nothing has any number of rows
             nbytes += max(batch.nbytes, LEAST * batch.num_rows)
             if nbytes > LONGEST:

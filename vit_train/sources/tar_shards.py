@@ -125,8 +125,8 @@ def open_tar(spec: str, path: Place) -> ImageDataset:
 def _split(path: PurePath) -> str | None:
     """Return the split of a file, by its name, or by the folder it lies in."""
     for part in reversed(path.parts):
-        if found := re.search(r"train|validation|val|test", part.lower()):
-            return found[0]
+        if match := re.search(r"train|validation|val|test", part.lower()):
+            return match[0]
     return None
 
 
@@ -159,10 +159,10 @@ def _samples(spec: str, shard: Place) -> dict[str, tuple[int, int, int]]:
             for member in tar:
                 tar.members = []  # pyright: ignore[reportAttributeAccessIssue] a kilobyte for each
                 name = member.name
-                found = KEY.fullmatch(name)
-                if member.isdir() or found is None or "__MACOSX" in name.split("/"):
+                match = KEY.fullmatch(name)
+                if member.isdir() or match is None or "__MACOSX" in name.split("/"):
                     continue
-                key, ending = found.groups()
+                key, ending = match.groups()
                 is_image = f".{ending.lower()}" in SUFFIXES
                 if not is_image and ending not in ("cls", "json"):
                     continue
@@ -178,8 +178,8 @@ def _samples(spec: str, shard: Place) -> dict[str, tuple[int, int, int]]:
                 if labels.setdefault(key, label) != label:
                     raise ValueError(f"says label {label}, the file beside it {labels[key]}")
     except (tarfile.TarError, EOFError, OSError, *UNREADABLE) as error:
-        said = str(error) or type(error).__name__
-        raise DataError(f"{spec}: {shard} is damaged ({said}); copy it again") from None
+        reason = str(error) or type(error).__name__
+        raise DataError(f"{spec}: {shard} is damaged ({reason}); copy it again") from None
     except ValueError as error:
         raise DataError(f"{spec}: {shard}, {name} {error}; correct the data set") from None
     if bare := [key for key in images if key not in labels]:
@@ -205,18 +205,18 @@ def _label(shard: IO[bytes], member: tarfile.TarInfo, *, of_json: bool) -> int:
         raise ValueError(f"has {member.size} bytes, which is no label")
     shard.seek(member.offset_data)
     try:
-        said = parse_json(shard.read(member.size), pairs=without_repeats)
+        value = parse_json(shard.read(member.size), pairs=without_repeats)
     except ValueError as error:
         raise ValueError(f"has no label ({error})") from None
     if of_json:
-        if not isinstance(said, dict) or "label" not in said:
+        if not isinstance(value, dict) or "label" not in value:
             raise ValueError('has no label (no entry "label")')
-        said = said["label"]
-    is_digits = isinstance(said, str) and re.fullmatch(r"-?[0-9]{1,10}", said)
-    is_whole = isinstance(said, float) and said.is_integer()
-    number = int(said) if is_digits or is_whole else said
+        value = value["label"]
+    is_digits = isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,10}", value)
+    is_whole = isinstance(value, float) and value.is_integer()
+    number = int(value) if is_digits or is_whole else value
     if type(number) is not int or abs(number) > LARGEST_LABEL:
-        raise ValueError(f"has label {str(said)[:80]}, expected a whole number up to {LARGEST_LABEL}")
+        raise ValueError(f"has label {str(value)[:80]}, expected a whole number up to {LARGEST_LABEL}")
     return number
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core import naming, read_only_builder
 
-from vit_config.errors import DataError, MissingFileError, about
+from vit_config.errors import DataError, MissingFileError, about, first_line
 from vit_config.files.foreign import check_ordinary
 from vit_train import digits
 from vit_train.dataset import ImageDataset, check_classes, named_classes, train_and_test
@@ -73,7 +73,7 @@ def _open_builder(spec: str, name: str, data_dir: Path) -> Any:
             f" `tfds build {name} --file_format=array_record --data_dir={data_dir}`"
         ) from None
     except Exception as error:  # tfds and protobuf have no common kind of error for damaged JSON
-        reason = str(error).partition("\n")[0]
+        reason = first_line(error)
         raise DataError(
             f"{spec}: the set in {data_dir} is damaged ({reason}); copy or prepare it again"
         ) from error
@@ -95,16 +95,16 @@ def _check_files(spec: str, folder: Path) -> None:
         except (OSError, ValueError) as error:
             raise DataError(f"{spec}: {about(file, error)}; copy or prepare the set again") from None
         while todo:
-            said = todo.pop()
-            if isinstance(said, dict):
-                named = [said.get(key) for key in ("pythonClassName", "python_class_name", "type")]
+            node = todo.pop()
+            if isinstance(node, dict):
+                named = [node.get(key) for key in ("pythonClassName", "python_class_name", "type")]
                 odd = [name for name in named if "." in str(name) and not str(name).startswith(OURS)]
                 if odd:
                     raise DataError(
                         f"{spec}: {file} asks for {odd[0]}, which is not of tensorflow-datasets and is"
                         " not imported; prepare the set with features of its own"
                     )
-            todo += said.values() if isinstance(said, dict) else said if isinstance(said, list) else ()
+            todo += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
 
 
 def _prepared_in(data_dir: Path) -> list[Path]:
@@ -222,10 +222,10 @@ def _tfrecords(where: str, paths: list[Path], counts: Sequence[int]) -> TFRecord
         records = TFRecords(paths)
     except OSError as error:
         raise DataError(f"{where}: {error}; copy or prepare the set again") from None
-    for path, found, declared in zip(paths, records.counts, counts, strict=True):
-        if found != declared:
+    for path, count, declared in zip(paths, records.counts, counts, strict=True):
+        if count != declared:
             raise DataError(
-                f"{where}: {path} has {found} records, dataset_info.json says {declared}; copy or"
+                f"{where}: {path} has {count} records, dataset_info.json says {declared}; copy or"
                 " prepare the set again"
             )
     return records

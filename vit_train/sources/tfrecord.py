@@ -68,9 +68,9 @@ class TFRecords(Sequence[bytes]):
 
 
 def _index(paths: Sequence[Path]) -> Index:
-    found = [record_offsets(path) for path in paths]
-    offsets = np.concatenate([np.zeros(0, np.int64), *found])
-    return {"counts": np.array([len(each) for each in found], np.int64), "offsets": offsets}
+    parts = [record_offsets(path) for path in paths]
+    offsets = np.concatenate([np.zeros(0, np.int64), *parts])
+    return {"counts": np.array([len(each) for each in parts], np.int64), "offsets": offsets}
 
 
 def record_offsets(path: Path) -> np.ndarray:

@@ -45,21 +45,21 @@ def here(text: str) -> str:
         return text
     there: list[str] = []
 
-    def named(found: re.Match[str]) -> str:
-        flag = found[0].split(" ", 1)[0]
+    def named(match: re.Match[str]) -> str:
+        flag = match[0].split(" ", 1)[0]
         if flag in typed or _is_among(flag, offered):
-            return found[0]
+            return match[0]
         there.append(flag)
-        return f"`parity convert {found[0]}`" if _is_among(flag, _of_convert()) else found[0]
+        return f"`parity convert {match[0]}`" if _is_among(flag, _of_convert()) else match[0]
 
     parts = _ELSEWHERE.split(text)
-    said = "".join(part if odd % 2 else _FLAG.sub(named, part) for odd, part in enumerate(parts))
+    sentence = "".join(part if odd % 2 else _FLAG.sub(named, part) for odd, part in enumerate(parts))
     if not there:
         return text
-    lost = [flag for flag in dict.fromkeys(there) if not _is_among(flag, _of_convert())]
-    if lost:
-        return f"{said}; this command has no {', '.join(lost)}"
-    return f"{said}; what it writes says so itself, and is read here"
+    missing = [flag for flag in dict.fromkeys(there) if not _is_among(flag, _of_convert())]
+    if missing:
+        return f"{sentence}; this command has no {', '.join(missing)}"
+    return f"{sentence}; what it writes says so itself, and is read here"
 
 
 def _is_among(flag: str, flags: Collection[str]) -> bool:

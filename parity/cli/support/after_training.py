@@ -51,8 +51,8 @@ def say_stopped(request: Request, trained: Trained, console: Console, command: l
     enough = status(request, trained) == 0
     prog, *argv = command
     again = shlex.join(_without_stop(argv) if enough else argv)
-    asked = ", as asked" if enough else ""
-    say(console, f"stopped after step {trained.step}{asked}; to continue: {prog} {again}".rstrip())
+    note = ", as asked" if enough else ""
+    say(console, f"stopped after step {trained.step}{note}; to continue: {prog} {again}".rstrip())
     return 0 if enough else 130
 
 
@@ -158,10 +158,10 @@ def score_table(scores: dict[str, Score]) -> Table:
 def _without_stop(argv: list[str]) -> list[str]:
     """Return a valid command line without its --stop-after."""
     words = iter(argv)
-    kept = []
+    rest = []
     for word in words:
         if word.replace("_", "-") == "--stop-after":
             next(words)
         elif not word.replace("_", "-").startswith("--stop-after="):
-            kept.append(word)
-    return kept
+            rest.append(word)
+    return rest

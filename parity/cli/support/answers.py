@@ -36,7 +36,7 @@ class Answers:
         self._prog, self._rows, self._width = prog, 0, 0
         self._open, self._k = ExitStack(), k
         self._paths = as_json, as_csv, features
-        self._began = self._told = time.monotonic()
+        self._began = self._last = time.monotonic()
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -64,11 +64,11 @@ class Answers:
             named = ", ".join(f"{each.label} {each.probability:.4f}" for each in classes)
             say(f"{path}  {named}", flush=True)
         if self._json is not None:
-            told = [{"label": each.label, "probability": each.probability} for each in classes]
-            self._json.write(f"{json.dumps({'image': path, 'classes': told})}\n".encode())
+            entries = [{"label": each.label, "probability": each.probability} for each in classes]
+            self._json.write(f"{json.dumps({'image': path, 'classes': entries})}\n".encode())
         if self._csv is not None:
-            told = [part for each in classes for part in (each.label, f"{each.probability:.6g}")]
-            self._csv.write(_line([path, *told]))
+            entries = [part for each in classes for part in (each.label, f"{each.probability:.6g}")]
+            self._csv.write(_line([path, *entries]))
         if self._features is not None:
             self._width = pooled.size
             self._features.write(pooled.astype("<f4").tobytes())
@@ -77,14 +77,14 @@ class Answers:
     def tell(self, done: int, total: int | None) -> None:
         """Print the progress now and then, where answers do not scroll by."""
         now = time.monotonic()
-        if now - self._told < EVERY or done == total or (self._rows and sys.stdout.isatty()):
+        if now - self._last < EVERY or done == total or (self._rows and sys.stdout.isatty()):
             return
-        self._told = now
-        taken, of, left = now - self._began, "", ""
+        self._last = now
+        elapsed, of, left = now - self._began, "", ""
         if total:
             of = f" of {total}"
-            left = f", {timedelta(seconds=round(taken / done * (total - done)))} left"
-        complain(f"{self._prog}: {done}{of} images, {done / taken:.1f} a second{left}")
+            left = f", {timedelta(seconds=round(elapsed / done * (total - done)))} left"
+        complain(f"{self._prog}: {done}{of} images, {done / elapsed:.1f} a second{left}")
 
 
 def _line(values: Sequence[object]) -> bytes:
@@ -97,8 +97,8 @@ def _line(values: Sequence[object]) -> bytes:
 def _header(rows: int, width: int) -> bytes:
     """Return the header of an .npy file of float32 numbers (rows, width)."""
     file = io.BytesIO()
-    told = {"descr": "<f4", "fortran_order": False, "shape": (rows, width)}
-    np.lib.format.write_array_header_1_0(file, told)
+    header = {"descr": "<f4", "fortran_order": False, "shape": (rows, width)}
+    np.lib.format.write_array_header_1_0(file, header)
     assert file.tell() == _HEADER
     return file.getvalue()
 

@@ -58,14 +58,14 @@ def giving_way(
         if field.startswith("augment.")
     }
     try:
-        return _without_idle(recipe, given, RULES, warmup).replace(
-            augment=_without_idle(recipe.augment, augment, AUGMENT_GOES_WITH, {})
+        return _with_changes(recipe, given, RULES, warmup).replace(
+            augment=_with_changes(recipe.augment, augment, AUGMENT_GOES_WITH, {})
         )
     except ConfigError:  # of a change itself: said where it is made
         return recipe
 
 
-def _without_idle(schema: S, given: Mapping[str, Any], rules: Rules, changes: dict[str, Any]) -> S:
+def _with_changes(schema: S, given: Mapping[str, Any], rules: Rules, changes: dict[str, Any]) -> S:
     """Make some changes, and reset the fields that have no effect beside what is given."""
     usual = type(schema).model_fields
     for field, other, values in rules:

@@ -19,7 +19,6 @@ from parity.porting.provenance import Hop
 from parity.porting.text.read import has_text, read_text
 from vit_config import Preprocess, Schema, ViTConfig
 from vit_config.errors import USER_ERRORS
-from vit_config.images.preprocess import LATER
 
 MANY = 5
 """Number of class names that are shown."""
@@ -33,11 +32,11 @@ def facts_table() -> Table:
     return facts
 
 
-def add_checkpoint(facts: Table, checkpoint: Checkpoint, found: Sequence[str] | None) -> None:
+def add_checkpoint(facts: Table, checkpoint: Checkpoint, problems: Sequence[str] | None) -> None:
     """Add the facts of a file, and how they are known.
 
     Args:
-        found: anomalies; None where values were not looked at.
+        problems: anomalies; None where values were not looked at.
     """
     arrays = checkpoint.arrays.values()
     types = ", ".join(sorted({stored.dtype.name for stored in checkpoint.tensors.values()}))
@@ -52,10 +51,10 @@ def add_checkpoint(facts: Table, checkpoint: Checkpoint, found: Sequence[str] | 
     facts.add_row("classes", escape(classes(checkpoint.config, checkpoint.metadata)))
     for hop in checkpoint.hops:
         facts.add_row("came from", escape(_hop(hop)))
-    if found is None:
+    if problems is None:
         facts.add_row("anomalies", "not looked for")
     else:
-        facts.add_row("anomalies", "[bold red]" + escape("; ".join(found)) if found else "none")
+        facts.add_row("anomalies", "[bold red]" + escape("; ".join(problems)) if problems else "none")
 
 
 def text_tower(checkpoint: Checkpoint) -> str | None:
@@ -103,11 +102,11 @@ def flat_fields(schema: Schema, *, defaults: bool) -> Iterator[tuple[str, str]]:
 
 
 def preprocessing(preprocess: Preprocess) -> str:
-    """Return the preprocessing of pixels as one line: of `LATER` fields, those that say something."""
-    usual = [(name, type(preprocess).model_fields[name].default) for name in LATER]
-    said = ((name, getattr(preprocess, name)) for name in preprocess.fields())
+    """Return the preprocessing of pixels as one line: of `later` fields, those that say something."""
+    usual = [(name, type(preprocess).model_fields[name].default) for name in preprocess.later]
+    fields = ((name, getattr(preprocess, name)) for name in preprocess.fields())
     return ", ".join(
-        f"{name}={value}" for name, value in said if value is not None and (name, value) not in usual
+        f"{name}={value}" for name, value in fields if value is not None and (name, value) not in usual
     )
 
 
@@ -122,7 +121,7 @@ def classes(cfg: ViTConfig, metadata: Metadata) -> str:
     return f"{len(names)}: {', '.join(shown)}"
 
 
-def to_dict(checkpoint: Checkpoint, found: Sequence[str] | None) -> dict[str, Any]:
+def to_dict(checkpoint: Checkpoint, problems: Sequence[str] | None) -> dict[str, Any]:
     """Return the facts of a file as plain data."""
     return {
         "container": checkpoint.container.kind,
@@ -131,7 +130,7 @@ def to_dict(checkpoint: Checkpoint, found: Sequence[str] | None) -> dict[str, An
         "origins": checkpoint.origins,
         "preprocess_from": checkpoint.preprocess_origin,
         "notes": list(checkpoint.notes),
-        "anomalies": None if found is None else list(found),
+        "anomalies": None if problems is None else list(problems),
         "text_tower": text_tower(checkpoint),
         "provenance": [hop.to_dict() for hop in checkpoint.hops],
         "tensors": {
@@ -152,5 +151,5 @@ def _flat(fields: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _hop(hop: Hop) -> str:
-    said = f"{hop.source}, {hop.container}, {hop.dialect}, sha256 {hop.digest[:16]}"
-    return said + (f"; {'; '.join(hop.done)}" if hop.done else "")
+    text = f"{hop.source}, {hop.container}, {hop.dialect}, sha256 {hop.digest[:16]}"
+    return text + (f"; {'; '.join(hop.done)}" if hop.done else "")

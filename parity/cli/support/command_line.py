@@ -86,9 +86,9 @@ def _gathered(kind: type, argv: Sequence[str]) -> list[str]:
 
 def _filled(kind: type) -> str:
     """Return a command's description, indented: tyro joins the lines that begin with a letter."""
-    said = inspect.getdoc(kind) or ""
+    text = inspect.getdoc(kind) or ""
     width, edge = shutil.get_terminal_size().columns, "  "
-    parts = (" ".join(part.split()) for part in said.split("\n\n"))
+    parts = (" ".join(part.split()) for part in text.split("\n\n"))
     return "\n".join(
         textwrap.fill(each, width, initial_indent=edge, subsequent_indent=edge) for each in parts
     )
@@ -109,13 +109,13 @@ _KINDS = {
 
 def _plainly(message: str) -> str:
     """Return tyro's message about a value, without Python's words and the types that were tried."""
-    if found := _NO_TYPE.match(message):
-        kinds, words = found.groups()
+    if match := _NO_TYPE.match(message):
+        kinds, words = match.groups()
         bare = [kind.strip("{}") for kind in kinds.split("|")]
-        wanted = [_KINDS.get(kind, kind) for kind in bare]
-        return f"expected {' or '.join(sorted(wanted))}, got {' '.join(ast.literal_eval(words))!r}"
-    if found := _NO_NUMBER.match(message):
-        whole, got = found.groups()
+        names = [_KINDS.get(kind, kind) for kind in bare]
+        return f"expected {' or '.join(sorted(names))}, got {' '.join(ast.literal_eval(words))!r}"
+    if match := _NO_NUMBER.match(message):
+        whole, got = match.groups()
         return f"expected a {'whole ' if whole else ''}number, got {got}"
     return message.rstrip(".")
 
@@ -128,8 +128,8 @@ def flags_of(kind: type) -> list[str]:
 def _nearest(words: Sequence[str], kind: type) -> str | None:
     """Return the flag that was probably meant, or None."""
     flags = flags_of(kind)
-    found = (difflib.get_close_matches(word.partition("=")[0], flags, 1, 0.7) for word in words)
-    return next((near[0] for near in found if near), None)
+    matches = (difflib.get_close_matches(word.partition("=")[0], flags, 1, 0.7) for word in words)
+    return next((near[0] for near in matches if near), None)
 
 
 def _flags(kind: type, prefix: str) -> Iterator[tuple[str, Any]]:

@@ -36,23 +36,23 @@ def dry_run(
     task = rehearsal_task(tried, start, request.read_teacher())
     if examples is not None:  # schedules are told the true number of steps
         task = dataclasses.replace(task, steps_per_epoch=steps_per_epoch(examples, recipe.batch_size))
-    found = rehearse(task, make_trainer(task, **request.spread))
+    trial = rehearse(task, make_trainer(task, **request.spread))
     lines = [f"run folder {request.home}", *request.notes, *(start.account if start else ())]
-    lines.append(_model(request, found))
+    lines.append(_model(request, trial))
     lines.append(
-        f"memory  {found.state_bytes / MIB:,.1f} MiB of parameters, moments and averages{_peak()}"
+        f"memory  {trial.state_bytes / MIB:,.1f} MiB of parameters, moments and averages{_peak()}"
     )
     of = "" if batch == recipe.batch_size else f" of {batch} images"
-    speed = batch / found.step_seconds
-    rate = f"{found.step_seconds:.3g} s a step{of}, {speed:,.{0 if speed > 10 else 2}f} images/s"
+    speed = batch / trial.step_seconds
+    rate = f"{trial.step_seconds:.3g} s a step{of}, {speed:,.{0 if speed > 10 else 2}f} images/s"
     lines.append(
-        f"speed   {rate}, the data not counted; the first step took {found.first_seconds:.3g} s"
+        f"speed   {rate}, the data not counted; the first step took {trial.first_seconds:.3g} s"
     )
     if examples is None:
         lines.append(f"steps   unknown: {note}")
     else:
         total = recipe.epochs * task.steps_per_epoch
-        whole = timedelta(seconds=round(total * found.step_seconds * recipe.batch_size / batch))
+        whole = timedelta(seconds=round(total * trial.step_seconds * recipe.batch_size / batch))
         lines.append(
             f"steps   {total:,}: {recipe.epochs} epochs of {task.steps_per_epoch:,}, batches of"
             f" {recipe.batch_size}, {examples:,} examples{note}; {whole} in all"
@@ -75,14 +75,14 @@ def _examples(request: Request) -> tuple[int | None, str]:
     return len(dataset.train), ""
 
 
-def _model(request: Request, found: Rehearsal) -> str:
+def _model(request: Request, trial: Rehearsal) -> str:
     flops = "unknown without PyTorch, which counts them"
     if find_spec("torch"):
         from parity.twins.anatomy import count_flops
 
         flops = f"{count_flops(request.job.model) / GIGA:.3g} G forward for an image"
-    trained = "" if found.trained == found.parameters else f", {found.trained:,} of them trained"
-    return f"model   {found.parameters:,} parameters{trained}; FLOPs {flops}"
+    trained = "" if trial.trained == trial.parameters else f", {trial.trained:,} of them trained"
+    return f"model   {trial.parameters:,} parameters{trained}; FLOPs {flops}"
 
 
 def _peak() -> str:

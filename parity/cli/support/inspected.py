@@ -55,19 +55,19 @@ def read_subject(name: str, reading: Reading, *, values: bool) -> Subject:
         tag = (name.partition(".")[2] or tags[0]) if tags else None
         return Subject(name, cfg, Metadata.of(preset_preprocess(name) if tags else None), tag)
     checkpoint = read_checkpoint(name, **reading.options())
-    found = _anomalies(name, checkpoint) if values else None
-    return Subject(name, checkpoint.config, checkpoint.metadata, None, checkpoint, found)
+    problems = _anomalies(name, checkpoint) if values else None
+    return Subject(name, checkpoint.config, checkpoint.metadata, None, checkpoint, problems)
 
 
 def _anomalies(name: str, checkpoint: Checkpoint) -> tuple[str, ...]:
     """Look for anomalies of a checkpoint's values, and show at the terminal how far that is."""
-    total, seen = sum(each.nbytes for each in checkpoint.arrays.values()), 0
+    total, done = sum(each.nbytes for each in checkpoint.arrays.values()), 0
     with Waiting(f"looking at the values of {name}", total) as waiting:
 
         def progress(count: int) -> None:
-            nonlocal seen
-            seen += count
-            waiting.reach(min(seen / total, 1.0))
+            nonlocal done
+            done += count
+            waiting.note_share(min(done / total, 1.0))
 
         return tuple(anomalies(checkpoint.arrays, progress))
 

@@ -47,10 +47,10 @@ class JobFile(Schema, frozen=True):
     @property
     def start(self) -> dict[str, Any]:
         """Fields of a job that state its initial parameters."""
-        found = self.init if isinstance(self.init, dict) else {"name": self.init}
-        new_head = bool(found.get("new_head"))
-        start = {"init": found.get("name"), "init_part": found.get("part"), "new_head": new_head}
-        return {**start, "init_adapter": found.get("adapter")}
+        source = self.init if isinstance(self.init, dict) else {"name": self.init}
+        new_head = bool(source.get("new_head"))
+        start = {"init": source.get("name"), "init_part": source.get("part"), "new_head": new_head}
+        return {**start, "init_adapter": source.get("adapter")}
 
 
 def base_job(

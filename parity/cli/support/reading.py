@@ -73,26 +73,26 @@ def parse_fields(texts: Sequence[str], flag: str = "--set") -> dict[str, Any]:
     Raises:
         ConfigError: not of that form, no such field, or one given twice.
     """
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
             raise ConfigError(f"{flag} {text}: expected FIELD=VALUE, such as num_heads=12")
-        if name in found:
+        if name in fields:
             raise ConfigError(f"{flag} {text}: {name} is given twice; keep one")
         try:
-            found[name] = parse_json(value)
+            fields[name] = parse_json(value)
         except ValueError:
-            found[name] = parse_size(value, f"{flag} {name}") if _is_size(value) else value
+            fields[name] = parse_size(value, f"{flag} {name}") if _is_size(value) else value
     from vit_config import TextConfig, ViTConfig
 
-    for name, value in found.items():
+    for name, value in fields.items():
         of, dot, field = name.rpartition(".")
         schema = TextConfig if of + dot == "text." else ViTConfig
         field = field if schema is TextConfig else name
         if field not in schema.fields():
             schema(**{field: value})  # its error suggests the field
-    return found
+    return fields
 
 
 def _is_size(text: str) -> bool:

@@ -17,7 +17,7 @@ from parity.cli.support.run_names import first_name, run_name
 from parity.cli.support.train_data import about_images, data_folder
 from parity.cli.support.train_flags import Options, Source, lora_flags, read_lora
 from vit_config import ConfigError, Recipe
-from vit_config.fine_tuning import fine_tuning, told
+from vit_config.fine_tuning import fine_tuning, summary
 from vit_config.job import Job
 from vit_config.processes import check_mapped
 from vit_config.recipe import ONLY_JAX
@@ -131,15 +131,15 @@ class Request(typing.NamedTuple):
         with ExitStack() as last:  # sends the last files after all else is closed
             if self.framework != "jax":
                 if mirror:
-                    last.enter_context(mirror.kept())
+                    last.enter_context(mirror.synchronised())
                 yield True
                 return
-            from vit_jax.compiling import kept
+            from vit_jax.compiling import compilation_cache
             from vit_jax.train.hosts import joined, see_same
 
-            with kept(self.compiled), joined(self.coordinator, self.process) as leads:
+            with compilation_cache(self.compiled), joined(self.coordinator, self.process) as leads:
                 if mirror and leads:
-                    last.enter_context(mirror.kept())
+                    last.enter_context(mirror.synchronised())
                 if mirror:
                     see_same(mirror.folder)
                 yield leads
@@ -206,7 +206,7 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         teacher=options.teacher,
     )
     if images:
-        notes += told(recipe, images, given)
+        notes += summary(recipe, images, given)
     name = first_name(source.preset, source.config, source.init)
     name += "" if options.framework == "jax" else f"-{options.framework}"
     mirror = _mirror(options)

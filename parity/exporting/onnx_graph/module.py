@@ -28,7 +28,7 @@ OPSET = 13
 """Oldest version of the standard whose operators are evaluated; a graph of an older one is converted."""
 
 LITERALS = {name: getattr(np, name) for name in ("array", "inf", "nan", "float16", "float32", "int32")}
-"""What stands in attributes as numpy and Python print them."""
+"""Names in attributes as numpy and Python print them."""
 
 
 def graph_module(path: str | Path) -> Graph:
@@ -63,16 +63,16 @@ def _newer(model: Any, opset: int, path: Path) -> Any:
     """Return a graph by the rules of a newer version, in which some operators mean something else."""
     from onnx.version_converter import convert_version
 
-    told = list(model.metadata_props)
+    metadata = list(model.metadata_props)
     try:
         model = convert_version(model, OPSET)
     except Exception as error:
-        said = " ".join(str(error).split())
+        reason = " ".join(str(error).split())
         raise ConfigError(
-            f"{path}: is of opset {opset}, of which onnx makes no opset {OPSET} ({said}); export it"
+            f"{path}: is of opset {opset}, of which onnx makes no opset {OPSET} ({reason}); export it"
             f" again with opset_version={OPSET} or higher"
         ) from None
-    model.metadata_props.extend(told[len(model.metadata_props) :])
+    model.metadata_props.extend(metadata[len(model.metadata_props) :])
     return model
 
 
@@ -87,8 +87,8 @@ class Graph(torch.nn.Module):
         graph = model.graph
         self.inputs = [each for each in graph.input if each.name not in _initialised(graph)]
         """The graph's inputs, as ONNX describes them."""
-        self.told = {each.key: each.value for each in model.metadata_props}
-        """What the file says of itself."""
+        self.metadata = {each.key: each.value for each in model.metadata_props}
+        """The file's entries about itself."""
         self._paths: dict[str, str] = {}
         self._held: dict[str, np.ndarray] = {}
         for name, array in _constants(graph, path):
@@ -198,9 +198,9 @@ def _lines(graph: Any, inputs: list[str], path: Path) -> Iterator[str]:
             )
         given = [names.of(each) if each else "None" for each in node.input]
         given += [f"{name}={value!r}" for name, value in attributes.items()]
-        made = ", ".join(names.of(each) if each else "_" for each in results)
-        made += "," if node.op_type == "Split" and len(results) == 1 else ""
-        yield f"    {made} = {node.op_type}({', '.join(given)})"
+        targets = ", ".join(names.of(each) if each else "_" for each in results)
+        targets += "," if node.op_type == "Split" and len(results) == 1 else ""
+        yield f"    {targets} = {node.op_type}({', '.join(given)})"
     returned = ", ".join(f"{each.name!r}: {names.of(each.name)}" for each in graph.output)
     yield f"    return {{{returned}}}"
 

@@ -19,8 +19,8 @@ def known(run: Callable[..., Any]) -> Callable[..., Any]:
         if any(isinstance(each, torch.Tensor) for each in operands):
             return run(*operands, **attributes)
         with torch._C._DisableTorchDispatch():
-            found = run(*operands, **attributes)
-        return tuple(map(_array, found)) if isinstance(found, tuple) else _array(found)
+            result = run(*operands, **attributes)
+        return tuple(map(_array, result)) if isinstance(result, tuple) else _array(result)
 
     return evaluated
 

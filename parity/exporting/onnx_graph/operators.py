@@ -111,9 +111,9 @@ def _gather(x: Any, indices: Any, *, axis: int = 0) -> Any:
     if not indices.ndim and not isinstance(x, torch.nn.Parameter):
         return x.select(axis, int(indices))
     whole = torch.where(indices < 0, indices + x.shape[axis], indices)
-    found = x.index_select(axis, whole.reshape(-1))
+    rows = x.index_select(axis, whole.reshape(-1))
     axis %= x.ndim
-    return found.reshape([*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]])
+    return rows.reshape([*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]])
 
 
 def _gather_elements(x: Any, indices: Any, *, axis: int = 0) -> Any:

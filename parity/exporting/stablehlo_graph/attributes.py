@@ -27,7 +27,7 @@ _CHOSEN = ["compare", "compare", "and", "or", "select", "select", "return"]
 PLACES = (_CHOSEN, ["compare", "compare", "or", *_CHOSEN])
 """What JAX's reductions to a place consist of: of whole numbers, and of others, which may be NaN."""
 
-Told = tuple[str, list[Any], dict[str, Any]]
+Invocation = tuple[str, list[Any], dict[str, Any]]
 """An operator's name, its operands, and its attributes, some of which are values of the program."""
 
 
@@ -50,22 +50,22 @@ def array_of(value: Any) -> np.ndarray:
     """Return a constant."""
     name, shape = TYPES[str(value.type.element_type)], tuple(value.type.shape)
     if name == "bfloat16":  # which MLIR gives as text alone: the bits in hexadecimal, or few decimals
-        told = str(value).partition("dense<")[2].rpartition("> :")[0]
-        if told.startswith('"0x'):
-            return np.frombuffer(bytes.fromhex(told[3:-1]), ml_dtypes.bfloat16).reshape(shape)
-        numbers = [_number(each) for each in re.findall(r"[^\[\], ]+", told)]
+        text = str(value).partition("dense<")[2].rpartition("> :")[0]
+        if text.startswith('"0x'):
+            return np.frombuffer(bytes.fromhex(text[3:-1]), ml_dtypes.bfloat16).reshape(shape)
+        numbers = [_number(each) for each in re.findall(r"[^\[\], ]+", text)]
         return np.resize(np.array(numbers, ml_dtypes.bfloat16), shape)  # one number may fill it
     return np.array(value).astype(name, copy=False).reshape(shape)
 
 
-def _number(told: str) -> Any:
+def _number(text: str) -> Any:
     """Read a number of MLIR's text: a decimal, or the bits of one that has none."""
-    if not told.startswith("0x"):
-        return float(told)
-    return np.frombuffer(bytes.fromhex(told[2:])[::-1], ml_dtypes.bfloat16)[0]
+    if not text.startswith("0x"):
+        return float(text)
+    return np.frombuffer(bytes.fromhex(text[2:])[::-1], ml_dtypes.bfloat16)[0]
 
 
-def attributes_of(name: str, op: Any) -> Told | None:
+def attributes_of(name: str, op: Any) -> Invocation | None:
     """Return what an operation does; None if it is not evaluated here."""
     given = [*op.operands]
     if name in PLAIN:
@@ -82,20 +82,20 @@ def _shape(op: Any) -> tuple[int, ...]:
     return shape_of(op.results[0])
 
 
-def _compare(op: Any, given: list[Any]) -> Told:
+def _compare(op: Any, given: list[Any]) -> Invocation:
     direction = str(op.attributes["comparison_direction"]).split()[-1].strip(">")
     return "compare", given, {"direction": direction}
 
 
-def _reduce(op: Any, given: list[Any]) -> Told | None:
+def _reduce(op: Any, given: list[Any]) -> Invocation | None:
     body = [each.operation for each in op.regions[0].blocks[0].operations]
     if len(given) == 4:
         return _place(op, given, body)
-    made = _maker(given[1])
-    if (len(given), len(body)) != (2, 2) or made is None or made.name != "stablehlo.constant":
+    maker = _maker(given[1])
+    if (len(given), len(body)) != (2, 2) or maker is None or maker.name != "stablehlo.constant":
         return None
     by = body[0].name.removeprefix("stablehlo.")
-    neutral = array_of(made.attributes["value"]) == NEUTRAL.get(by)
+    neutral = array_of(maker.attributes["value"]) == NEUTRAL.get(by)
     return ("reduce", given, {"by": by, "dimensions": _ints(op, "dimensions")}) if neutral else None
 
 
@@ -104,7 +104,7 @@ def _maker(value: Any) -> Any:
     return value.owner if hasattr(value.owner, "attributes") else None
 
 
-def _place(op: Any, given: list[Any], body: list[Any]) -> Told | None:
+def _place(op: Any, given: list[Any], body: list[Any]) -> Invocation | None:
     """Return a reduction to the place of the largest or the smallest value, as JAX writes it."""
     names = [each.name.removeprefix("stablehlo.") for each in body]
     axes, places = _ints(op, "dimensions"), _maker(given[1])
@@ -116,7 +116,7 @@ def _place(op: Any, given: list[Any], body: list[Any]) -> Told | None:
     return (by, given[:1], {"axis": axes[0], "of": type_of(op.results[1])}) if by else None
 
 
-def _dot_general(op: Any, given: list[Any]) -> Told:
+def _dot_general(op: Any, given: list[Any]) -> Invocation:
     from jax.extend.mlir.dialects import stablehlo
 
     of = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
@@ -125,7 +125,7 @@ def _dot_general(op: Any, given: list[Any]) -> Told:
     return "dot_general", given, {"contracting": over, "batching": batch, "of": type_of(op.results[0])}
 
 
-def _convolution(op: Any, given: list[Any]) -> Told:
+def _convolution(op: Any, given: list[Any]) -> Invocation:
     from jax.extend.mlir.dialects import stablehlo
 
     of, rank = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"]), len(_shape(op)) - 2
@@ -137,20 +137,20 @@ def _convolution(op: Any, given: list[Any]) -> Told:
         (of.output_batch_dimension, of.output_feature_dimension, *of.output_spatial_dimensions),
     )  # fmt: skip
     ones = (1,) * rank
-    found = {
+    windows = {
         key: _ints(op, name) if name in held else ones
         for key, name in (("strides", "window_strides"), ("lhs_dilation", "lhs_dilation"),
                           ("rhs_dilation", "rhs_dilation"))
     }  # fmt: skip
     flat = np.array(held["padding"]).reshape(-1, 2).tolist() if "padding" in held else [(0, 0)] * rank
     return "convolution", given, {
-        **found, "padding": tuple(map(tuple, flat)), "dims": dims,
+        **windows, "padding": tuple(map(tuple, flat)), "dims": dims,
         "groups": held["feature_group_count"].value, "batch_groups": held["batch_group_count"].value,
         "of": type_of(op.results[0]),
     }  # fmt: skip
 
 
-def _gather(op: Any, given: list[Any]) -> Told:
+def _gather(op: Any, given: list[Any]) -> Invocation:
     from jax.extend.mlir.dialects import stablehlo
 
     of = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
@@ -163,18 +163,18 @@ def _gather(op: Any, given: list[Any]) -> Told:
     }  # fmt: skip
 
 
-def _slice(op: Any, given: list[Any]) -> Told:
-    told = {"start": "start_indices", "limit": "limit_indices", "strides": "strides"}
-    return "slice", given, {key: _ints(op, name) for key, name in told.items()}
+def _slice(op: Any, given: list[Any]) -> Invocation:
+    names = {"start": "start_indices", "limit": "limit_indices", "strides": "strides"}
+    return "slice", given, {key: _ints(op, name) for key, name in names.items()}
 
 
-def _iota(op: Any, given: list[Any]) -> Told:
+def _iota(op: Any, given: list[Any]) -> Invocation:
     shape = given[0] if given else _shape(op)
     dimension = op.attributes["iota_dimension"].value
     return "iota", [], {"shape": shape, "dimension": dimension, "of": type_of(op.results[0])}
 
 
-def _pad(op: Any, given: list[Any]) -> Told:
+def _pad(op: Any, given: list[Any]) -> Invocation:
     names = {"low": "edge_padding_low", "high": "edge_padding_high", "interior": "interior_padding"}
     return "pad", given, {key: _ints(op, name) for key, name in names.items()}
 

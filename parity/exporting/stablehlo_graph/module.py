@@ -42,8 +42,8 @@ class Graph:
     forward_only = "a StableHLO program runs forward only"
     """Why its gradients are compared with nobody's."""
 
-    def __init__(self, held: dict[str, Any], run: Any, types: Any, exported: Any) -> None:
-        self._held, self._run, self._types, self._exported = held, run, types, exported
+    def __init__(self, constants: dict[str, Any], run: Any, types: Any, exported: Any) -> None:
+        self._constants, self._run, self._types, self._exported = constants, run, types, exported
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Run the program on its inputs, in its own number types.
@@ -52,34 +52,34 @@ class Graph:
             InputError: they are other inputs than it takes.
         """
         exported = self._exported
-        held = {name: each.astype(self._types[name]) for name, each in self._held.items()}
-        given, wanted = jax.tree.leaves((inputs, named)), exported.in_avals
-        if not _fit(given, wanted):
+        constants = {name: each.astype(self._types[name]) for name, each in self._constants.items()}
+        given, avals = jax.tree.leaves((inputs, named)), exported.in_avals
+        if not _fit(given, avals):
             raise InputError(
-                f"{self._run.__code__.co_filename}: takes {_shapes(wanted)}, and its inputs are"
+                f"{self._run.__code__.co_filename}: takes {_shapes(avals)}, and its inputs are"
                 f" {_shapes(given)}"
             )
-        given = [given[i].astype(wanted[i].dtype) for i in exported.module_kept_var_idx]
+        given = [given[i].astype(avals[i].dtype) for i in exported.module_kept_var_idx]
         with np.errstate(all="ignore"):  # of constants
-            results = [array(each) for each in self._run(held, *given)]
+            results = [array(each) for each in self._run(constants, *given)]
         return jax.tree.unflatten(exported.out_tree, results)
 
     def tree_flatten(self) -> tuple[tuple[dict[str, Any]], tuple[Any, Any, Any]]:
-        """Return what is held, and the rest."""
-        return (self._held,), (self._run, self._types, self._exported)
+        """Return the constants, and the rest."""
+        return (self._constants,), (self._run, self._types, self._exported)
 
     @classmethod
-    def tree_unflatten(cls, rest: tuple[Any, Any, Any], held: tuple[dict[str, Any]]) -> Graph:
+    def tree_unflatten(cls, rest: tuple[Any, Any, Any], constants: tuple[dict[str, Any]]) -> Graph:
         """Return a program that holds other arrays."""
-        return cls(held[0], *rest)
+        return cls(constants[0], *rest)
 
 
-def _fit(given: list[Any], wanted: Any) -> bool:
+def _fit(given: list[Any], aval: Any) -> bool:
     """Return whether shapes are those that a program takes, where these are numbers."""
-    return len(given) == len(wanted) and all(
+    return len(given) == len(aval) and all(
         len(x.shape) == len(of.shape)
         and all(n == m or not isinstance(m, int) for n, m in zip(x.shape, of.shape, strict=True))
-        for x, of in zip(given, wanted, strict=True)
+        for x, of in zip(given, aval, strict=True)
     )
 
 
@@ -118,8 +118,8 @@ def graph_of(path: str | Path) -> tuple[Graph, list[int]]:
     linecache.cache[str(path)] = (sum(map(len, text)), None, text, str(path))
     scope: dict[str, Any] = {f"{name}_": run for name, run in OPERATORS.items()} | written.small
     exec(compile("".join(text), str(path), "exec"), scope)
-    types = {name: each.dtype for name, each in written.held.items()}
-    graph = Graph(written.held, scope["graph"], types, exported)
+    types = {name: each.dtype for name, each in written.constants.items()}
+    graph = Graph(written.constants, scope["graph"], types, exported)
     avals = exported.in_avals
     if len(avals) != 1 or np.dtype(avals[0].dtype).kind != "f":
         return graph, []
@@ -136,7 +136,7 @@ class _Written:
     """The lines of a program, and what they name."""
 
     def __init__(self, module: Any, path: Path, platform: int) -> None:
-        self.held: dict[str, np.ndarray] = {}
+        self.constants: dict[str, np.ndarray] = {}
         self.small: dict[str, np.ndarray] = {}
         self.lines: list[str] = []
         self._path, self._functions = path, {each.name.value: each for each in module.body.operations}
@@ -149,8 +149,8 @@ class _Written:
         main = self._functions["main"]
         given = ["w"]
         of_arguments = main.attributes["arg_attrs"] if main.arguments else ()
-        for argument, told in zip(main.arguments, of_arguments, strict=True):
-            if "jax.global_constant" in told and PLATFORM in str(told["jax.global_constant"]):
+        for argument, own in zip(main.arguments, of_arguments, strict=True):
+            if "jax.global_constant" in own and PLATFORM in str(own["jax.global_constant"]):
                 self._whole[argument] = platform
             else:
                 given.append(self._new(argument))
@@ -244,16 +244,16 @@ class _Written:
         """Write one operation, under another name if one is given."""
         name = (name or op.name).removeprefix("stablehlo.").removeprefix("chlo.")
         for value in (*op.operands, *op.results):
-            if (told := mlir_type(value)) not in TYPES:
-                raise self._refused(op, f" of {told}, which is not")
+            if (mlir := mlir_type(value)) not in TYPES:
+                raise self._refused(op, f" of {mlir}, which is not")
         if name == "constant":
             return self._constant(op)
         if name == "custom_call" and op.attributes["call_target_name"].value in SKIPPED:
             return None
-        told = attributes_of(name, op)
-        if told is None or (len(op.results) != 1 and told[0] not in ONE_OF_TWO):
+        invocation = attributes_of(name, op)
+        if invocation is None or (len(op.results) != 1 and invocation[0] not in ONE_OF_TWO):
             raise self._refused(op, ", which is not")
-        kind, operands, attributes = told
+        kind, operands, attributes = invocation
         given = [*map(self._name, operands)]
         given += [
             f"{key}={self._name(value) if hasattr(value, 'owner') else repr(value)}"
@@ -267,8 +267,8 @@ class _Written:
         value, result = array_of(op.attributes["value"]), op.results[0]
         self._fixed.add(result)
         if value.size > 1 and value.dtype.kind not in "iub":
-            key = f"constant{len(self.held)}"
-            self.held[key] = value
+            key = f"constant{len(self.constants)}"
+            self.constants[key] = value
             self._names[result] = f"w[{key!r}]"
             return
         self._names.pop(result, None)

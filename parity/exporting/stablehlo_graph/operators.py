@@ -36,9 +36,9 @@ def each_number(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         def acting(*values: Any, **attributes: Any) -> Any:
-            found = function(*(v.number if isinstance(v, Filled) else v for v in values), **attributes)
+            result = function(*(v.number if isinstance(v, Filled) else v for v in values), **attributes)
             whole = max((each.shape for each in values), key=len)
-            return found if found.shape == whole else Filled(found, whole)
+            return result if result.shape == whole else Filled(result, whole)
 
         OPERATORS[name] = acting
         return acting

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from parity.measure.site import Stage, Where
 from parity.measure.traces.pool import Pooled
-from parity.measure.traces.stream import Kept
+from parity.measure.traces.stream import FileTensor
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Traced:
     """Where the value is seen, each with its place in the order of tracing."""
     replayed: bool = False
     """Whether the backward pass computes the value again, as it was not kept."""
-    arrived: list[tuple[int, Kept | Pooled]] = field(default_factory=list)
+    arrived: list[tuple[int, FileTensor | Pooled]] = field(default_factory=list)
     """When the value arrived in the running step, and what arrived."""
 
 
@@ -57,21 +57,21 @@ class Arrivals:
         self._clock = 0
         self._plan: _Plan | None = None
 
-    def add(self, source: Traced, kept: Kept | Pooled) -> None:
+    def add(self, source: Traced, value: FileTensor | Pooled) -> None:
         """Note that a value was computed."""
         with self._lock:
             if not source.arrived:
                 self._sources.append(source)
-            source.arrived.append((self._clock, kept))
+            source.arrived.append((self._clock, value))
             self._clock += 1
 
-    def settle(self) -> Iterator[tuple[Stage, Where, Kept | Pooled]]:
+    def settle(self) -> Iterator[tuple[Stage, Where, FileTensor | Pooled]]:
         """Yield and forget what arrived, each stage in the order of the forward pass, calls numbered."""
         with self._lock:
             sources, self._sources, self._clock = self._sources, [], 0
         if self._plan is None or not self._plan.fits(sources):
             self._plan = _Plan(sources)
-        known = {clock: kept for source in sources for clock, kept in source.arrived}
+        known = {clock: value for source in sources for clock, value in source.arrived}
         for stage, where, source, clock in self._plan.rows:
             yield stage, where, source.arrived[0][1] if self._plan.once else known[clock]
         for source in sources:
@@ -157,7 +157,7 @@ def _in_order(
 def _find_loops(
     run: int,
     members: list[Traced],
-    arrived: list[list[tuple[int, Kept | Pooled]]],
+    arrived: list[list[tuple[int, FileTensor | Pooled]]],
     loops: dict[tuple[int, int], int],
 ) -> None:
     """Note where the loop of each place begins: neighbours that arrived equally often share a loop."""
@@ -169,7 +169,7 @@ def _find_loops(
             loops[run, order] = start
 
 
-def _without_replays(source: Traced, members: list[Traced]) -> list[tuple[int, Kept | Pooled]]:
+def _without_replays(source: Traced, members: list[Traced]) -> list[tuple[int, FileTensor | Pooled]]:
     """Return only what arrived in the forward pass: the first half of each execution."""
     values = source.arrived
     if not source.replayed:

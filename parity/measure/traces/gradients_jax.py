@@ -33,8 +33,8 @@ def is_differentiated(x: jax.Array) -> bool:
 
     JAX has no public API for this; if its private one changed, the answer would be no for every value.
     """
-    alike = not getattr(jax.typeof(x), "vma", ())  # the same on all devices of a mesh
-    return hasattr(x, "tangent") and alike and jnp.issubdtype(x.dtype, jnp.floating)
+    same = not getattr(jax.typeof(x), "vma", ())  # the same on all devices of a mesh
+    return hasattr(x, "tangent") and same and jnp.issubdtype(x.dtype, jnp.floating)
 
 
 def link_gradients(

@@ -34,7 +34,7 @@ class Pooled(NamedTuple):
     """Spacing of the sample, as in `parity.measure.traces.sample.Sample`."""
 
 
-class KeptNumbers:
+class FixedPool:
     """Numbers that arrived together, never to be overwritten."""
 
     def __init__(self, numbers: np.ndarray) -> None:

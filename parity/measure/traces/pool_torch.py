@@ -50,12 +50,12 @@ class _Plan(NamedTuple):
 def _planned(shape: torch.Size, strides: tuple[int, ...], keep: int | None) -> _Plan:
     whole = keep is None or math.prod(shape) <= keep
     steps = (1,) * len(shape) if whole else spacing(tuple(shape), keep)
-    kept = sampled_shape(tuple(shape), steps)
+    counts = sampled_shape(tuple(shape), steps)
     return _Plan(
-        math.prod(kept),
-        kept,
+        math.prod(counts),
+        counts,
         tuple(stride * step for stride, step in zip(strides, steps, strict=True)),
-        tuple(math.prod(kept[i + 1 :]) for i in range(len(kept))),
+        tuple(math.prod(counts[i + 1 :]) for i in range(len(counts))),
         None if whole else steps,
     )
 

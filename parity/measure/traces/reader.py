@@ -73,12 +73,12 @@ class Trace:
         Raises:
             WeightsError: its bytes are damaged.
         """
-        found = self._sites[event] if isinstance(event, Site) else event
-        array = self._load(found.file, found.tensor)
-        if found.begin is None:
+        event = self._sites[event] if isinstance(event, Site) else event
+        array = self._load(event.file, event.tensor)
+        if event.begin is None:
             return array
-        shape = found.kept_shape
-        return array[found.begin : found.begin + math.prod(shape)].reshape(shape)
+        shape = event.kept_shape
+        return array[event.begin : event.begin + math.prod(shape)].reshape(shape)
 
     def _read(self, file: str, tensor: str) -> np.ndarray:
         array = self._tensors(file)[tensor].load()
@@ -98,10 +98,10 @@ class Trace:
     def _check(self, event: Event) -> None:
         stored = self._tensors(event.file).get(event.tensor)
         if stored is None or stored.dtype.name != event.dtype or not _fits(stored.shape, event):
-            found = "not there" if stored is None else f"{stored.dtype} of shape {stored.shape}"
+            actual = "not there" if stored is None else f"{stored.dtype} of shape {stored.shape}"
             raise WeightsError(
                 f"{self.path}: the index announces {event.dtype} of shape {event.shape} for"
-                f" {event.site} in {event.file}, but it is {found}; record it again"
+                f" {event.site} in {event.file}, but it is {actual}; record it again"
             )
 
 

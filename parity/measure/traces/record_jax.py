@@ -17,7 +17,7 @@ from jax.core import Tracer
 from parity.measure.precision import jax_precision
 from parity.measure.site import Stage, Where
 from parity.measure.traces.common_jax import common_parameter
-from parity.measure.traces.pool import SMALL, KeptNumbers, Pooled
+from parity.measure.traces.pool import SMALL, FixedPool, Pooled
 from parity.measure.traces.record_arrays import Arrays
 from parity.measure.traces.recorder import OPTIMIZER, Recorder
 from parity.measure.traces.sample import Sample, sample
@@ -92,7 +92,7 @@ class Jax(Arrays):
         self, kind: type[nnx.Optimizer], recorder: Recorder, tap: RecordingTap
     ) -> Iterator[None]:
         """Wrap ``update`` of the optimiser's class: a compiled function has another instance."""
-        kept, original = vars(kind).get("update"), kind.update
+        replaced, original = vars(kind).get("update"), kind.update
 
         def update(optimizer: nnx.Optimizer, model: Any, gradients: Any, **kwargs: Any) -> Any:
             tap.begin_run()
@@ -109,10 +109,10 @@ class Jax(Arrays):
         try:
             yield
         finally:
-            if kept is None:
+            if replaced is None:
                 del kind.update
             else:
-                kind.update = kept  # type: ignore[method-assign]
+                kind.update = replaced  # type: ignore[method-assign]
 
     def begin_step(self, recorder: Recorder) -> None:
         """Record the parameters that the step starts from, if there is an optimiser."""
@@ -135,14 +135,14 @@ class Jax(Arrays):
     def _parameters(self) -> Any:
         """Return the parameters by name, each once. `nnx.state` takes ten times as long, but finds
         parameters that no tree leads to."""
-        found: dict[int, tuple[str, nnx.Variable]] = {}
+        variables: dict[int, tuple[str, nnx.Variable]] = {}
         is_variable = lambda node: isinstance(node, nnx.Variable)  # noqa: E731
         for keys, leaf in jax.tree_util.tree_flatten_with_path(self._model, is_leaf=is_variable)[0]:
             if isinstance(leaf, nnx.Param):
-                found.setdefault(id(leaf), (".".join(map(_name, keys)), leaf))
+                variables.setdefault(id(leaf), (".".join(map(_name, keys)), leaf))
         if self._is_tree is None:
-            self._is_tree = len(found) == len(nnx.to_flat_state(nnx.state(self._model, nnx.Param)))
-        return dict(found.values()) if self._is_tree else nnx.state(self._model, nnx.Param)
+            self._is_tree = len(variables) == len(nnx.to_flat_state(nnx.state(self._model, nnx.Param)))
+        return dict(variables.values()) if self._is_tree else nnx.state(self._model, nnx.Param)
 
     def _settle(self) -> None:
         jax.effects_barrier()
@@ -198,10 +198,10 @@ class Jax(Arrays):
             yield name, port, array
 
     def _is_small(self, leaf: jax.Array) -> bool:
-        kept = leaf.size if self._keep is None else min(leaf.size, self._keep)
+        count = leaf.size if self._keep is None else min(leaf.size, self._keep)
         # JAX would cut types wider than it has enabled; and other hosts may not take part
         same = leaf.dtype == jax.dtypes.canonicalize_dtype(leaf.dtype)
-        return kept <= SMALL and same and leaf.is_fully_addressable
+        return count <= SMALL and same and leaf.is_fully_addressable
 
     def _sampled(
         self, paths: tuple[tuple[str, ...], ...], leaves: list[jax.Array]
@@ -210,16 +210,16 @@ class Jax(Arrays):
         key = paths, tuple((leaf.shape, leaf.dtype, leaf.sharding) for leaf in leaves)
         if key not in self._programs:
             self._programs[key] = self._program(paths, leaves)
-        program, names, kept = self._programs[key]
-        flats = [KeptNumbers(np.asarray(numbers)) for numbers in program(leaves)]
+        program, names, places = self._programs[key]
+        flats = [FixedPool(np.asarray(numbers)) for numbers in program(leaves)]
         return [
             (name, Pooled(flats[which], begin, shape, spacing))
-            for name, (which, begin, shape, spacing) in zip(names, kept, strict=True)
+            for name, (which, begin, shape, spacing) in zip(names, places, strict=True)
         ]
 
     def _program(self, paths: tuple[tuple[str, ...], ...], leaves: list[jax.Array]) -> _Program:
         names: list[str] = []
-        kept: dict[int, _Place] = {}
+        by_leaf: dict[int, _Place] = {}
 
         def gather(leaves: list[jax.Array]) -> list[jax.Array]:
             common = [self._common(list(path), leaf) for path, leaf in zip(paths, leaves, strict=True)]
@@ -228,12 +228,12 @@ class Jax(Arrays):
             flats = []
             for places, begins, numbers in side_by_side([each.values for each in samples]):
                 for i, begin in zip(places, begins, strict=True):
-                    kept[i] = len(flats), begin, samples[i].shape, samples[i].spacing
+                    by_leaf[i] = len(flats), begin, samples[i].shape, samples[i].spacing
                 flats.append(numbers)
             return flats
 
         program = jax.jit(gather).lower(leaves).compile()
-        return program, names, [kept[i] for i in range(len(leaves))]
+        return program, names, [by_leaf[i] for i in range(len(leaves))]
 
     def _common(self, path: list[str], array: Any) -> tuple[str, Any]:
         name = ".".join(path)

@@ -18,7 +18,7 @@ from parity.measure.traces.pool_torch import TensorRooms
 from parity.measure.traces.record_arrays import Arrays
 from parity.measure.traces.recorder import OPTIMIZER, Recorder
 from parity.measure.traces.sample import Sample
-from parity.measure.traces.stream import Kept
+from parity.measure.traces.stream import FileTensor
 from parity.measure.traces.watch_torch import is_array, watch, watch_gradient
 from parity.measure.traces.watching import kind_of
 from vit_config import ConfigError
@@ -79,8 +79,8 @@ class Torch(Arrays):
         if isinstance(value, torch.Tensor):
             yield "", "", self._rooms.take(value)
         elif isinstance(value, Mapping) and all(isinstance(x, torch.Tensor) for x in value.values()):
-            for name, kept in self._rooms.take_all(stage, value).items():
-                yield str(name), "", kept
+            for name, part in self._rooms.take_all(stage, value).items():
+                yield str(name), "", part
         else:
             yield from super().named(stage, value)
 
@@ -152,8 +152,8 @@ class Torch(Arrays):
         """Keep the gradients of a backward pass that ended; of several, the last has the whole sums."""
         arrived, self._arrived = self._arrived, {}
         grads = {name: p.grad for name, p in arrived.items() if p.grad is not None}
-        for name, kept in self._rooms.take_all("gradients", grads).items():
-            self._gradients[name] = kept if isinstance(kept, Pooled) else kept.copied()
+        for name, gradient in self._rooms.take_all("gradients", grads).items():
+            self._gradients[name] = gradient if isinstance(gradient, Pooled) else gradient.copied()
 
     def _all_gradients(self) -> dict[str, Sample | Pooled]:
         """Return all gradients, zeros (as in JAX) where the loss does not reach; before backward,
@@ -208,7 +208,7 @@ class RecordingTap:
     def __init__(self, recorder: Recorder, rooms: TensorRooms) -> None:
         self._recorder = recorder
         self._forward, self._backward = _Taking(recorder, rooms), _Taking(recorder, rooms)
-        self._seen: dict[Stage, list[tuple[Where, Kept | Pooled, int]]] = {
+        self._seen: dict[Stage, list[tuple[Where, FileTensor | Pooled, int]]] = {
             "forward": [],
             "backward": [],
         }
@@ -240,8 +240,8 @@ class RecordingTap:
     def settle(self) -> None:
         """Record the tensors seen in this step, and release them."""
         for stage, seen in self._seen.items():
-            for where, kept, order in seen:
-                self._recorder.seen(stage, where, kept, order if stage == "backward" else None)
+            for where, value, order in seen:
+                self._recorder.seen(stage, where, value, order if stage == "backward" else None)
             seen.clear()
         self._forward.passed_on(None)
         self._backward.passed_on(None)
@@ -254,15 +254,15 @@ class _Taking:
         self._recorder, self._rooms = recorder, rooms
         self._last: torch.Tensor | None = None
         self._version = 0
-        self._kept: Kept | Pooled | None = None
+        self._stored: FileTensor | Pooled | None = None
 
-    def take(self, x: torch.Tensor) -> Kept | Pooled:
-        """Keep a tensor; return where it is kept."""
-        if x is not self._last or self._kept is None or x._version != self._version:
+    def take(self, x: torch.Tensor) -> FileTensor | Pooled:
+        """Store a tensor; return where it is."""
+        if x is not self._last or self._stored is None or x._version != self._version:
             taken = self._rooms.take(x)
-            self._kept = taken if isinstance(taken, Pooled) else self._recorder.store(taken)
+            self._stored = taken if isinstance(taken, Pooled) else self._recorder.store(taken)
             self.passed_on(x)
-        return self._kept
+        return self._stored
 
     def passed_on(self, x: torch.Tensor | None) -> None:
         """Set the stand-in for the tensor taken last; it counts until it is changed in place."""

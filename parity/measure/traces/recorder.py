@@ -24,7 +24,7 @@ from parity.measure.site import STAGES, Site, Stage, Where
 from parity.measure.traces.framework import Framework
 from parity.measure.traces.pool import Pooled
 from parity.measure.traces.sample import Sample, sample
-from parity.measure.traces.stream import Kept
+from parity.measure.traces.stream import FileTensor
 from parity.measure.traces.watching import facts_of, kind_of
 from parity.measure.traces.writer import Writer
 from vit_config import ConfigError
@@ -143,7 +143,7 @@ class Recorder:
         """Return the elements of a tensor to keep, before they are copied."""
         return sample(value, self._writer.keep)
 
-    def store(self, array: np.ndarray | Sample) -> Kept | Pooled:
+    def store(self, array: np.ndarray | Sample) -> FileTensor | Pooled:
         """Keep an array, copied if need be; its site is given to `seen` later."""
         return self._writer.store(array)
 
@@ -160,7 +160,7 @@ class Recorder:
         self,
         stage: Stage,
         where: Where,
-        array: np.ndarray | Sample | Kept | Pooled,
+        array: np.ndarray | Sample | FileTensor | Pooled,
         order: int | None = None,
     ) -> None:
         """Record a tensor at the edge of a module, if a step is running; copied if need be.

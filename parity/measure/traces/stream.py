@@ -30,8 +30,8 @@ _TYPES = frozenset(TYPES.values())
 
 
 @dataclass
-class Kept:
-    """The place of a tensor that lies in a trace by itself."""
+class FileTensor:
+    """A tensor, or its sample, that lies in a file of a trace by itself."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -51,7 +51,7 @@ class Stream:
         """
         self.keep = keep
         self._folder = folder
-        self._known: dict[tuple[object, ...], Kept] = {}
+        self._known: dict[tuple[object, ...], FileTensor] = {}
         self._lock = threading.Lock()
         self._rooms = Rooms()
         self._tensors: dict[str, np.ndarray] = {}
@@ -61,25 +61,25 @@ class Stream:
         """One write for each file, in order."""
         self._thread = ThreadPoolExecutor(1, "trace")
 
-    def store(self, value: np.ndarray | Sample) -> Kept | Pooled:
+    def store(self, value: np.ndarray | Sample) -> FileTensor | Pooled:
         """Copy the kept elements of a tensor, and have them written; of equal large ones only one.
 
         Raises:
             ConfigError: a type that the files cannot hold.
         """
-        kept_of = value if isinstance(value, Sample) else sample(np.asarray(value), self.keep)
-        array = np.asarray(kept_of.values)
+        part = value if isinstance(value, Sample) else sample(np.asarray(value), self.keep)
+        array = np.asarray(part.values)
         if not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="))
         _check(array.dtype)
         if array.size <= SMALL:
-            return Pooled(*self._rooms.put(array), kept_of.shape, kept_of.spacing)
+            return Pooled(*self._rooms.put(array), part.shape, part.spacing)
         # one module's output is the next one's input, and so are their gradients
-        known = (array.dtype, kept_of.shape, kept_of.spacing, xxh3_128_digest(array_bytes(array)))
+        known = (array.dtype, part.shape, part.spacing, xxh3_128_digest(array_bytes(array)))
         with self._lock:
             if known not in self._known:
                 name = f"t{len(self._tensors)}"
-                self._known[known] = self._put(name, array, kept_of.shape, kept_of.spacing)
+                self._known[known] = self._put(name, array, part.shape, part.spacing)
             return self._known[known]
 
     def end_step(self) -> None:
@@ -87,7 +87,7 @@ class Stream:
         self._rooms.empty()
         self.check()
 
-    def pooled(self, name: str, pool: Pool) -> Kept:
+    def pooled(self, name: str, pool: Pool) -> FileTensor:
         """Copy the numbers in a pool, and have them written under a name that no other has.
 
         Raises:
@@ -99,9 +99,9 @@ class Stream:
 
     def _put(
         self, name: str, array: np.ndarray, shape: tuple[int, ...], spacing: tuple[int, ...] | None
-    ) -> Kept:
+    ) -> FileTensor:
         _check(array.dtype)
-        kept = Kept(shape, type_name(array.dtype), self._file, name, spacing)
+        place = FileTensor(shape, type_name(array.dtype), self._file, name, spacing)
         copied = memory(array.size, array.dtype).reshape(array.shape)
         copied[...] = array
         self._tensors[name] = copied
@@ -109,7 +109,7 @@ class Stream:
         if self._bytes >= FILE_BYTES:
             self._write()
             wait(self._writing[:-WAITING_FILES])
-        return kept
+        return place
 
     def check(self) -> None:
         """Raise the error of the writing thread, if there was one."""

@@ -14,7 +14,7 @@ from jax.extend.core import get_opaque_trace_state
 from parity.measure.site import Stage, Where
 from parity.measure.traces.arrivals import Arrivals, Traced
 from parity.measure.traces.gradients_jax import is_differentiated, link_gradients, watch_gradient
-from parity.measure.traces.pool import SMALL, KeptNumbers, Pooled
+from parity.measure.traces.pool import SMALL, FixedPool, Pooled
 from parity.measure.traces.recorder import Recorder
 from parity.measure.traces.sample import Sample
 from parity.measure.traces.watch_jax import report, side_by_side
@@ -33,18 +33,20 @@ class _Waiting:
         self._arrived = arrived
         self._values: list[tuple[Traced, Sample]] = []
 
-    def add(self, source: Traced, kept: Sample) -> None:
+    def add(self, source: Traced, sample: Sample) -> None:
         """Queue a value, to be handed over with others."""
-        self._values.append((source, kept))
+        self._values.append((source, sample))
         if len(self._values) >= TOGETHER:
             self.hand_over()
 
     def hand_over(self) -> None:
         """Hand over all queued values, in one callback for each type."""
         values, self._values = self._values, []
-        for places, begins, numbers in side_by_side([kept.values for _, kept in values]):
+        for places, begins, numbers in side_by_side([sample.values for _, sample in values]):
             # a compiled program must not keep traced values
-            known = [(source, kept.shape, kept.spacing) for source, kept in (values[i] for i in places)]
+            known = [
+                (source, sample.shape, sample.spacing) for source, sample in (values[i] for i in places)
+            ]
             report(numbers, partial(self._seen, known, begins))
 
     def _seen(
@@ -53,7 +55,7 @@ class _Waiting:
         begins: list[int],
         numbers: np.ndarray,
     ) -> None:
-        flat = KeptNumbers(numbers.copy())
+        flat = FixedPool(numbers.copy())
         for (source, shape, spacing), begin in zip(known, begins, strict=True):
             self._arrived(source, Pooled(flat, begin, shape, spacing))
 
@@ -94,15 +96,15 @@ class RecordingTap:
         if LOOP_ON_TRIAL in purposes(value):
             return value
         order = self._recorder.next_order()
-        kept = self._recorder.sample(value)
+        sample = self._recorder.sample(value)
         if self._last is not None and self._last[0] is value:
             source = self._last[1]  # one module's output is the next one's input: sent once
             source.spots.append((where, order))
         else:
             source = self.source("forward", where, order, value)
-            self.report(source, kept, waits=True)
+            self.report(source, sample, waits=True)
         gradient = self.source("backward", where, order, value)
-        if self._waits(kept) and is_differentiated(value):
+        if self._waits(sample) and is_differentiated(value):
             waiting = self._gradients
             seen = lambda g: waiting.add(gradient, self._recorder.sample(g))  # noqa: E731
             link = jnp.zeros(()) if self._link is None else self._link
@@ -122,20 +124,20 @@ class RecordingTap:
         self._values.hand_over()
         self._state = None
 
-    def _waits(self, kept: Sample) -> bool:
-        return kept.values.size <= SMALL and get_opaque_trace_state(convention="flax") == self._state
+    def _waits(self, sample: Sample) -> bool:
+        return sample.values.size <= SMALL and get_opaque_trace_state(convention="flax") == self._state
 
-    def report(self, source: Traced, kept: Sample, *, waits: bool = False) -> None:
+    def report(self, source: Traced, sample: Sample, *, waits: bool = False) -> None:
         """Hand over the kept elements of a value when it is computed.
 
         Args:
             waits: a small value may wait until the run ends, or until there are enough of them.
         """
-        if waits and self._waits(kept):
-            self._values.add(source, kept)
+        if waits and self._waits(sample):
+            self._values.add(source, sample)
         else:
-            known = kept._replace(values=None)  # a compiled program must not keep traced values
-            report(kept.values, lambda x: self.arrived(source, known._replace(values=x)))
+            known = sample._replace(values=None)  # a compiled program must not keep traced values
+            report(sample.values, lambda x: self.arrived(source, known._replace(values=x)))
 
     def source(self, stage: Stage, where: Where, order: int, value: jax.Array) -> Traced:
         """Return the source of a value that is about to be reported."""
@@ -146,8 +148,8 @@ class RecordingTap:
         if not self._recorder.running or self._error is not None:
             return
         try:
-            kept = value if isinstance(value, Pooled) else self._recorder.store(value)
-            self._arrivals.add(source, kept)
+            stored = value if isinstance(value, Pooled) else self._recorder.store(value)
+            self._arrivals.add(source, stored)
         except Exception as error:
             self._error = error
 
@@ -158,9 +160,9 @@ class RecordingTap:
             ConfigError: a type that a trace cannot hold.
         """
         by_hand = {"gradients"} if self._recorder.logged("gradients") else set()
-        for stage, where, kept in self._arrivals.settle():
+        for stage, where, value in self._arrivals.settle():
             if stage not in by_hand:
-                self._recorder.seen(stage, where, kept)
+                self._recorder.seen(stage, where, value)
         error, self._error = self._error, None
         if error is not None:
             raise error

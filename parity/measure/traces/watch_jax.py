@@ -95,13 +95,13 @@ def _wrapped_nnx(model: nnx.Module, around: _Around) -> Iterator[None]:
     own = {id(module): _dotted(path) for path, module in nnx.iter_modules(model)}
     names: dict[int, str] = {}
     classes = {type(module) for _, module in nnx.iter_modules(model) if callable(module)}
-    kept = {kind: vars(kind).get("__call__") for kind in classes}
+    own_calls = {kind: vars(kind).get("__call__") for kind in classes}
 
     def wrap(kind: type) -> Callable[..., Any]:
         original: Any = kind.__call__  # found through the bases, before any of them is wrapped
 
         def call(self: nnx.Module, *args: Any, **kwargs: Any) -> Any:
-            if kind is not next(base for base in type(self).__mro__ if base in kept):
+            if kind is not next(base for base in type(self).__mro__ if base in own_calls):
                 return original(self, *args, **kwargs)  # a base's method, called by its subclass
             root = type(self) is type(model) and id(self) not in names
             if root:
@@ -124,7 +124,7 @@ def _wrapped_nnx(model: nnx.Module, around: _Around) -> Iterator[None]:
     try:
         yield
     finally:
-        for kind, original in kept.items():
+        for kind, original in own_calls.items():
             if original is None:
                 del kind.__call__
             else:

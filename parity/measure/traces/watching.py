@@ -39,8 +39,8 @@ def kind_of(module: Any) -> str:
 
 def facts_of(attributes: dict[str, Any]) -> dict[str, Any]:
     """Return the attributes that JSON can hold: numbers, texts, truth values, lists, function names."""
-    found = {name: _plain(value) for name, value in attributes.items() if not name.startswith("_")}
-    return {name: value for name, value in found.items() if value is not None}
+    facts = {name: _plain(value) for name, value in attributes.items() if not name.startswith("_")}
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def _plain(value: Any) -> Any:

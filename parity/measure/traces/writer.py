@@ -15,7 +15,7 @@ from parity.measure.site import STAGES, Site
 from parity.measure.traces.format import FORMAT, INDEX, VERSION, Event, Index, ModuleFacts
 from parity.measure.traces.pool import Pool, Pooled
 from parity.measure.traces.sample import Sample
-from parity.measure.traces.stream import Kept, Stream
+from parity.measure.traces.stream import FileTensor, Stream
 from vit_config import ConfigError
 from vit_config.files.atomic import atomic_folder
 
@@ -84,7 +84,7 @@ class Writer:
         """Largest number of elements kept of one tensor; None keeps everything."""
         return self._stream.keep
 
-    def store(self, array: np.ndarray | Sample) -> Kept | Pooled:
+    def store(self, array: np.ndarray | Sample) -> FileTensor | Pooled:
         """Keep a tensor, copied if need be, whose site is not known yet.
 
         Raises:
@@ -93,7 +93,7 @@ class Writer:
         return self._stream.store(array)
 
     def add(
-        self, site: Site, value: np.ndarray | Sample | Kept | Pooled, order: int | None = None
+        self, site: Site, value: np.ndarray | Sample | FileTensor | Pooled, order: int | None = None
     ) -> None:
         """Add a tensor, copied if need be, at its site.
 
@@ -105,10 +105,10 @@ class Writer:
         Raises:
             ConfigError: a type that the files cannot hold.
         """
-        kept = value if isinstance(value, (Kept, Pooled)) else self._stream.store(value)
+        stored = value if isinstance(value, (FileTensor, Pooled)) else self._stream.store(value)
         place = site[1:]
         with self._lock:
-            self._added += (site.step, self._places.setdefault(place, place), order, kept)
+            self._added += (site.step, self._places.setdefault(place, place), order, stored)
 
     def end_step(self) -> None:
         """Write the tensors added since the last step; none of a step that is over may follow.
@@ -119,7 +119,7 @@ class Writer:
         """
         with self._lock:
             added, self._added = self._added, []
-        pools = dict.fromkeys(kept.pool for kept in added[3::4] if isinstance(kept, Pooled))
+        pools = dict.fromkeys(each.pool for each in added[3::4] if isinstance(each, Pooled))
         lying = {
             pool: self._stream.pooled(f"p{self._written + i}", pool) for i, pool in enumerate(pools)
         }
@@ -163,21 +163,21 @@ class _Events(NamedTuple):
 
     first: int
     """The step of the first event."""
-    wholes: list[Kept]
+    wholes: list[FileTensor]
     """The stored tensor that holds each event's."""
     about: _About
 
     @classmethod
-    def of(cls, added: list[Any], lying: Mapping[Pool, Kept]) -> _Events:
-        first, kept = added[0] if added else 0, added[3::4]
-        wholes = [lying[each.pool] if isinstance(each, Pooled) else each for each in kept]
+    def of(cls, added: list[Any], lying: Mapping[Pool, FileTensor]) -> _Events:
+        first, stored = added[0] if added else 0, added[3::4]
+        wholes = [lying[each.pool] if isinstance(each, Pooled) else each for each in stored]
         about = _About(
             [step - first for step in added[0::4]],
             added[1::4],
             added[2::4],
-            [each.begin if isinstance(each, Pooled) else None for each in kept],
-            [each.shape for each in kept],
-            [each.spacing for each in kept],
+            [each.begin if isinstance(each, Pooled) else None for each in stored],
+            [each.shape for each in stored],
+            [each.spacing for each in stored],
             [whole.dtype for whole in wholes],
         )
         return cls(first, wholes, about)

@@ -46,8 +46,8 @@ class Seen:
 
 def numbers(version: str) -> tuple[int, ...]:
     """Return a version's numbers, (0, 12, 0, 1) for "0.12.0.1"; a candidate counts as its release."""
-    found = re.match(r"\d+(\.\d+)*", version)
-    parts = [int(each) for each in found[0].split(".")] if found else []
+    release = re.match(r"\d+(\.\d+)*", version)
+    parts = [int(each) for each in release[0].split(".")] if release else []
     while parts and not parts[-1]:  # 0.12 is 0.12.0
         parts.pop()
     return tuple(parts)

@@ -33,19 +33,19 @@ def dialects() -> tuple[Dialect, ...]:
     Raises:
         ConfigError: an entry point is no dialect, or two dialects have the same name.
     """
-    found: list[Dialect] = []
+    every: list[Dialect] = []
     for entry in entry_points(group="parity.dialects"):
         loaded = entry.load()
         for each in loaded if isinstance(loaded, tuple) else (loaded,):
             if not isinstance(each, Dialect):
                 raise ConfigError(f"entry point {entry.value} is a {type(each).__name__}, not a Dialect")
-            found.append(each)
+            every.append(each)
     for module in MODULES:
-        found += importlib.import_module(f"parity.porting.dialects.{module}").DIALECTS
-    names = [each.name for each in found]
+        every += importlib.import_module(f"parity.porting.dialects.{module}").DIALECTS
+    names = [each.name for each in every]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(f"several dialects are called {', '.join(twice)}")
-    return tuple(found)
+    return tuple(every)
 
 
 def called(name: str) -> tuple[Dialect, ...]:
@@ -56,11 +56,11 @@ def called(name: str) -> tuple[Dialect, ...]:
     """
     name = OWN_NAMES.get(name, name)
     by_name = tuple(each for each in dialects() if each.name == name)
-    found = by_name or tuple(each for each in dialects() if each.family == name)
-    if not found:
+    matches = by_name or tuple(each for each in dialects() if each.family == name)
+    if not matches:
         families = sorted({each.family for each in dialects()})
         raise ConfigError(
             f"unknown dialect {name!r}; there are {', '.join(families)}, and parity list --dialects"
             " shows what is in each"
         )
-    return found
+    return matches

@@ -31,7 +31,7 @@ OPEN_CLIP = "open_clip_model.safetensors"
 """File name that OpenCLIP alone writes, from PyTorch and without a format."""
 
 
-def one_frame(found: Model, bound: list[Bound], origins: Origins) -> tuple[Model, tuple[str, ...]]:
+def one_frame(model: Model, bound: list[Bound], origins: Origins) -> tuple[Model, tuple[str, ...]]:
     """Take the axis of time out of a patch projection (D, C, 1, h, w): it is a convolution of images.
 
     Returns:
@@ -41,10 +41,10 @@ def one_frame(found: Model, bound: list[Bound], origins: Origins) -> tuple[Model
         OtherModelError: the position table has rows for several frames.
     """
     name = next((one.theirs[0] for one in bound if PATCHES in one.ours and not one.row.layout), "")
-    shape = found.tensors[name].shape if name else ()
+    shape = model.tensors[name].shape if name else ()
     if len(shape) != 5 or shape[2] != 1:
-        return found, ()
-    table = next((found.tensors[one.theirs[0]] for one in bound if "pos_embed" in one.ours), None)
+        return model, ()
+    table = next((model.tensors[one.theirs[0]] for one in bound if "pos_embed" in one.ours), None)
     for where, stated in _stated(origins):
         size = comparable("image_size", stated.get("image_size"))
         if table is None or size is None:
@@ -59,13 +59,13 @@ def one_frame(found: Model, bound: list[Bound], origins: Origins) -> tuple[Model
                 f" --dialect timm-vit --set image_size={frames * size[0]}x{size[1]}"
             )
     flat = (*shape[:2], *shape[3:])
-    stored = changed(found.tensors[name], lambda array: array.reshape(flat), flat)
+    stored = changed(model.tensors[name], lambda array: array.reshape(flat), flat)
     note = f"read {name} {shape}, of one frame, as a convolution of images"
-    return found._replace(tensors={**found.tensors, name: stored}), (note,)
+    return model._replace(tensors={**model.tensors, name: stored}), (note,)
 
 
 def channels_first(
-    found: Model, bound: list[Bound], container: Container, origins: Origins
+    model: Model, bound: list[Bound], container: Container, origins: Origins
 ) -> tuple[Model, tuple[str, ...], OpenAxes | None]:
     """Move the channels of a model's patch projection to the second axis if they are last.
 
@@ -79,19 +79,19 @@ def channels_first(
     """
     rows = [one for one in bound if PATCHES in one.ours and not one.row.layout]
     name = rows[0].theirs[0] if rows else ""
-    shape = found.tensors[name].shape if name else ()
-    if len(shape) != 4 or found.dialect.header == {}:  # the project's own file
-        return found, (), None
+    shape = model.tensors[name].shape if name else ()
+    if len(shape) != 4 or model.dialect.header == {}:  # the project's own file
+        return model, (), None
     D, height, width, channels = shape
     turned = (D, channels, height, width)
-    said = _says_last(shape, container, origins, found.asked)
-    if said is None:
-        return found, (), OpenAxes(_question(shape), (shape, turned))
-    if not said:
-        return found, (), None
-    stored = changed(found.tensors[name], lambda array: np.moveaxis(array, -1, 1), turned)
-    note = f"read {name} {shape} with its channels last, as {said}"
-    return found._replace(tensors={**found.tensors, name: stored}), (note,), None
+    source = _says_last(shape, container, origins, model.asked)
+    if source is None:
+        return model, (), OpenAxes(_question(shape), (shape, turned))
+    if not source:
+        return model, (), None
+    stored = changed(model.tensors[name], lambda array: np.moveaxis(array, -1, 1), turned)
+    note = f"read {name} {shape} with its channels last, as {source}"
+    return model._replace(tensors={**model.tensors, name: stored}), (note,), None
 
 
 def _says_last(
@@ -99,10 +99,10 @@ def _says_last(
 ) -> str | None:
     """Return the source that says that channels are last, in words; empty if they are second, None if
     that is open."""
-    told = container.metadata.get("format", "")
-    if told == MLX:
+    header_format = container.metadata.get("format", "")
+    if header_format == MLX:
         return f"format = {MLX} in its header says"
-    if told in CHANNELS_FIRST or container.kind.lower().startswith(CHANNELS_FIRST):
+    if header_format in CHANNELS_FIRST or container.kind.lower().startswith(CHANNELS_FIRST):
         return ""
     if all(file.name == OPEN_CLIP for file in container.files) and container.files:
         return ""
@@ -121,17 +121,17 @@ def _question(shape: tuple[int, ...]) -> Question:
     """Ask for whatever tells the two readings apart."""
     _, first, second, last = shape
     if first == second == last:
-        said = (
+        text = (
             f"patch projection {shape}: its channels may be second, as in PyTorch, or last, as MLX saves"
             " them; give --dialect NAME if the library of these names wrote the file, or save it as"
             f' safetensors with metadata={{"format": "{MLX}"}}'
         )
-        return Question(said=(said,))
-    said = (
+        return Question(said=(text,))
+    text = (
         f"patch projection {shape}: {first} channels in patches of {second}x{last}, or with channels"
         f" last, as MLX saves them, {last} channels in patches of {first}x{second}"
     )
-    return Question(("patch_size" if first == last else "in_channels",), (said,))
+    return Question(("patch_size" if first == last else "in_channels",), (text,))
 
 
 def _stated(origins: Origins) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -7,13 +7,13 @@ Positions are added before the class token is prepended, so that token has no ro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from parity.porting.dialects.dialect import ANY, Dialect, Fixed, by_code
-from parity.porting.dialects.google import HEADS, LINEN, PATCH, PRE_LINEN, encoder
+from parity.porting.dialects.google import HEADS, LINEN, PATCH, PRE_LINEN, encoder, pooled_by_token
 from parity.porting.dialects.table import Table, dense, flax_norm, respelled, row
-from vit_config import Preprocess, ViTConfig
+from vit_config import Preprocess
 
 MAP, KERNEL = "MAPHead_0", "i g e -> (g e) i"
 ATTENTION = f"{MAP}/MultiHeadDotProductAttention_0"
@@ -51,11 +51,6 @@ OLDER = tuple(
 )
 
 
-def _limits(cfg: ViTConfig) -> Iterator[str]:
-    if cfg.class_token != (cfg.pool == "class"):
-        yield f"its model has a class token if that is pooled, and none if not; here pool = {cfg.pool}"
-
-
 def _follows(fields: Mapping[str, Any]) -> dict[str, Fixed]:
     """Return sines and cosines as the positions if there is no position table."""
     return {} if "pos_embed" in fields else by_code(f"{CODE}: get_posemb", pos_embed="sincos2d_simple")
@@ -77,7 +72,7 @@ def _dialect(name: str, title: str, tables: tuple[Table, ...], block: str) -> Di
             "pos_embed_prefix": ("none",),
         },
         older={"pos_embed_prefix": ("auto",)},
-        limits=_limits,
+        limits=pooled_by_token,
         fixed={
             **by_code(f"{CODE}: nn.gelu, which approximates", act="gelu_tanh"),
             **by_code("flax.linen.LayerNorm: epsilon = 1e-6", norm_eps=1e-6),

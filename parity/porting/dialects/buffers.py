@@ -18,10 +18,10 @@ ROUNDING = float(ml_dtypes.finfo(ml_dtypes.bfloat16).eps) / 2
 
 def make_buffers(dialect: Dialect, cfg: ViTConfig, dtype: np.dtype) -> dict[str, Stored]:
     """Build a model's buffers by the dialect's names; floating-point ones have type `dtype`."""
-    found = {}
-    for name, made in _made(dialect, cfg):
-        found[name] = Stored.of(made.astype(dtype) if made.dtype.kind == "f" else made)
-    return found
+    buffers = {}
+    for name, values in _made(dialect, cfg):
+        buffers[name] = Stored.of(values.astype(dtype) if values.dtype.kind == "f" else values)
+    return buffers
 
 
 def compare_buffers(dialect: Dialect, cfg: ViTConfig, tensors: Mapping[str, Stored]) -> list[str]:
@@ -34,31 +34,31 @@ def compare_buffers(dialect: Dialect, cfg: ViTConfig, tensors: Mapping[str, Stor
         WeightsError: a buffer contradicts the schema.
     """
     rounded = []
-    for name, made in _made(dialect, cfg):
+    for name, values in _made(dialect, cfg):
         if name not in tensors or any(fnmatchcase(name, pattern) for pattern in dialect.ignored):
             continue
         stored = tensors[name].load()
-        if stored.shape != made.shape or not _near(stored, made, ROUNDING):
+        if stored.shape != values.shape or not _near(stored, values, ROUNDING):
             raise WeightsError(
                 f"{name} is not what {dialect.title} computes for a model of this schema; the schema is"
                 " another one, or the file is damaged"
             )
-        if not _near(stored, made, 1e-6):
+        if not _near(stored, values, 1e-6):
             rounded.append(name)
     if not rounded:
         return []
     return [f"{', '.join(rounded)}: rounded in the file; computed anew, without that rounding"]
 
 
-def _near(stored: np.ndarray, made: np.ndarray, tolerance: float) -> bool:
-    if made.dtype.kind != "f":
-        return np.array_equal(stored, made)
-    return np.allclose(stored.astype(np.float64), made.astype(np.float64), rtol=tolerance, atol=0)
+def _near(stored: np.ndarray, values: np.ndarray, tolerance: float) -> bool:
+    if values.dtype.kind != "f":
+        return np.array_equal(stored, values)
+    return np.allclose(stored.astype(np.float64), values.astype(np.float64), rtol=tolerance, atol=0)
 
 
 def _made(dialect: Dialect, cfg: ViTConfig) -> Iterator[tuple[str, np.ndarray]]:
     for template, make in dialect.buffers.items():
-        if (made := make(cfg)) is None:
+        if (values := make(cfg)) is None:
             continue
         for i in range(cfg.depth if "{i}" in template else 1):
-            yield template.replace("{i}", str(i)), made
+            yield template.replace("{i}", str(i)), values

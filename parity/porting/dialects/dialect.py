@@ -120,7 +120,7 @@ class Dialect:
     marks: tuple[str, ...]
     """Tensors by which the dialect is recognised: each must be there. A mark that starts with ``!`` must
     not; one that ends with ``:2`` must have two axes; of several joined by ``|`` one is enough."""
-    told: tuple[str, ...] = ()
+    config_marks: tuple[str, ...] = ()
     """Weaker marks that are enough if a config file names this dialect; empty means `marks`."""
     can: Mapping[str, Any] = field(default_factory=dict)
     """Values of each field that the library can compute, `ANY` for all; a field that is neither here nor
@@ -205,16 +205,16 @@ class Dialect:
 
         Sentences of `limits` are under the key "".
         """
-        found = {}
+        problems = {}
         for name in cfg.fields():
             allowed = self.allowed(name, cfg)
             value = getattr(cfg, name)
             if allowed is not ANY and not any(each in allowed for each in _spellings(cfg, name)):
-                said = " or ".join(_word(each) for each in allowed)
-                found[name] = f"{name} = {_word(value)} ({self.name} has {said})"
-        if not found and (said := "; ".join(self.limits(cfg))):
-            found[""] = said
-        return found
+                text = " or ".join(_word(each) for each in allowed)
+                problems[name] = f"{name} = {_word(value)} ({self.name} has {text})"
+        if not problems and (text := "; ".join(self.limits(cfg))):
+            problems[""] = text
+        return problems
 
     def allowed(self, name: str, cfg: ViTConfig) -> Any:
         """Return the values of a field that this dialect can express, given a schema's other fields."""

@@ -55,7 +55,8 @@ TRAINING = ("mask_token", "dino_head.*", "ibot_head.*")
 V2_CODE, V3_CODE = "dinov2/models/vision_transformer.py", "dinov3/models/vision_transformer.py"
 
 
-def _rope(theta: float) -> Rope:
+def dino_rope(theta: float) -> Rope:
+    """Return the rotary positions of DINOv3."""
     return Rope(kind="centered", theta=theta, pairs="half")
 
 
@@ -140,14 +141,16 @@ def _v3(name: str, qkv_bias: Table, *, mark: str, can: Mapping[str, Any], buffer
             "norm_eps": (1e-5,),
             "mlp": ("mlp", "swiglu"),
             "pos_embed": ("none",),
-            "rope": lambda cfg: (_rope(cfg.rope.theta if cfg.rope else 100.0),),
+            "rope": lambda cfg: (dino_rope(cfg.rope.theta if cfg.rope else 100.0),),
             **can,
         },
         older={"norm_eps": (1e-6,)},  # where the training's config asks for `layernorm`
         code=V3_CODE,
         fixed={
             **by_code("dinov3/hub/backbones.py: norm_layer = layernormbf16", norm_eps=1e-5),
-            **by_code(f"{V3_CODE}: no position table; rope_embed", pos_embed="none", rope=_rope(100.0)),
+            **by_code(
+                f"{V3_CODE}: no position table; rope_embed", pos_embed="none", rope=dino_rope(100.0)
+            ),
             # positions are relative to the image's own size
             **by_code(f"{V3_CODE}: img_size = 224, which nothing depends on", image_size=224),
         },

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 from parity.porting.dialects.dialect import ANY, Dialect
-from parity.porting.dialects.dino import PACKED, SPLIT, periods
+from parity.porting.dialects.dino import PACKED, SPLIT, dino_rope, periods
+from parity.porting.dialects.hf.clip import square
 from parity.porting.dialects.hf.keys import Key, among
-from parity.porting.dialects.hf.siglip import square
 from parity.porting.dialects.table import layer, only_when, row
 from parity.porting.formats.equinox import DEFAULTS, METADATA, VERSION, WEIGHTS
 from parity.porting.metadata import Metadata
@@ -101,20 +101,20 @@ class EquimoSettings:
 
     def fields(self, sidecars: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields that the file states. ConfigError: no schema has its values."""
-        told, found = {**DEFAULTS, **sidecars[METADATA]["model_config"]}, dict[str, Any]()
+        config, fields = {**DEFAULTS, **sidecars[METADATA]["model_config"]}, dict[str, Any]()
         for name, only in ONLY.items():
-            if str(value := _one(name, told.get(name, only))).lower() != only:
+            if str(value := _one(name, config.get(name, only))).lower() != only:
                 raise ConfigError(f"{METADATA}: {name} = {value!r}, only {only} is read")
-        told["num_heads"] = _one("num_heads", told["num_heads"])
+        config["num_heads"] = _one("num_heads", config["num_heads"])
         for entry in ENTRIES:
-            found |= entry.into_fields(told)
-        if found["mlp"] != "mlp":
-            found["act"] = "silu"
-        rows = told.get("global_pos_embed_cls", True), told.get("global_pos_embed_reg", False)
-        found["pos_embed"] = "learned" if told["use_global_pos_embed"] else "none"
-        found["pos_embed_prefix"] = _prefix(found, *rows)
-        found["rope"] = _rope(told) if told["use_local_pos_embed"] else None
-        return found
+            fields |= entry.into_fields(config)
+        if fields["mlp"] != "mlp":
+            fields["act"] = "silu"
+        rows = config.get("global_pos_embed_cls", True), config.get("global_pos_embed_reg", False)
+        fields["pos_embed"] = "learned" if config["use_global_pos_embed"] else "none"
+        fields["pos_embed_prefix"] = _prefix(fields, *rows)
+        fields["rope"] = _rope(config) if config["use_local_pos_embed"] else None
+        return fields
 
     def metadata(self, sidecars: Mapping[str, Any], fields: Mapping[str, Any]) -> Metadata:
         """Return nothing: how pixels are prepared is in no file that is read."""
@@ -122,19 +122,18 @@ class EquimoSettings:
 
     def files(self, cfg: ViTConfig, metadata: Metadata) -> dict[str, dict[str, Any]]:
         """Return ``metadata.json``."""
-        told: dict[str, Any] = {}
+        config: dict[str, Any] = {}
         for entry in ENTRIES:
-            told |= entry.into_entry(cfg)
-        told["mlp_ratio"] = _ratio(cfg)
-        told["use_global_pos_embed"] = cfg.pos_embed == "learned"
-        told["global_pos_embed_cls"] = bool(cfg.num_prefix_rows)
-        told["global_pos_embed_reg"] = cfg.num_prefix_rows > int(cfg.class_token)
-        told["use_local_pos_embed"] = cfg.rope is not None
+            config |= entry.into_entry(cfg)
+        config["mlp_ratio"] = _ratio(cfg)
+        config["use_global_pos_embed"] = cfg.pos_embed == "learned"
+        config["global_pos_embed_cls"] = bool(cfg.num_prefix_rows)
+        config["global_pos_embed_reg"] = cfg.num_prefix_rows > int(cfg.class_token)
+        config["use_local_pos_embed"] = cfg.rope is not None
         if cfg.rope is not None:
-            told["local_pos_embed_config_patch"] = {"strategy": "period", "base": cfg.rope.theta}
-        return {
-            METADATA: {"model_config": told, "torch_hub_cfg": {}, "timm": [], "equimo_version": VERSION}
-        }
+            config["local_pos_embed_config_patch"] = {"strategy": "period", "base": cfg.rope.theta}
+        beside = {"torch_hub_cfg": {}, "timm": [], "equimo_version": VERSION}
+        return {METADATA: {"model_config": config, **beside}}
 
 
 def _prefix(fields: Mapping[str, Any], class_row: bool, register_rows: bool) -> str:
@@ -147,20 +146,16 @@ def _prefix(fields: Mapping[str, Any], class_row: bool, register_rows: bool) -> 
     return "auto" if register_rows or not registers else "class"
 
 
-def _rope(told: Mapping[str, Any]) -> Rope:
-    config = told.get("local_pos_embed_config_patch", {})
+def _rope(config: Mapping[str, Any]) -> Rope:
+    rotary = config.get("local_pos_embed_config_patch", {})
     for name, only in TURNED.items():
-        if (value := config.get(name, only)) != only:
+        if (value := rotary.get(name, only)) != only:
             raise ConfigError(f"{METADATA}: {name} = {value!r} is not read, only {only}")
-    if told["local_pos_embed_reg"] and told["reg_tokens"]:
+    if config["local_pos_embed_reg"] and config["reg_tokens"]:
         raise ConfigError(
             f"{METADATA}: local_pos_embed_reg turns the registers too, which no schema has"
         )
-    return _turned(config.get("base", 100.0))
-
-
-def _turned(theta: float) -> Rope:
-    return Rope(kind="centered", theta=theta, pairs="half")
+    return dino_rope(rotary.get("base", 100.0))
 
 
 def _ratio(cfg: ViTConfig) -> float:
@@ -193,7 +188,7 @@ DIALECTS = (
             "pool": tuple(POOLS.values()),
             "pos_embed": ("learned", "none"),
             "pos_embed_prefix": ("auto", "class", "none"),
-            "rope": lambda cfg: (None, _turned(cfg.rope.theta if cfg.rope else 100.0)),
+            "rope": lambda cfg: (None, dino_rope(cfg.rope.theta if cfg.rope else 100.0)),
         },
         limits=_limits,
         settings=EquimoSettings(),

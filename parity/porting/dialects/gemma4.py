@@ -69,7 +69,7 @@ def shapes_say(prefix: str, attention: str, patches: str) -> Callable[..., dict[
         patches: the patch embedding's.
     """
 
-    def found(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    def fields(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
         names = [f"{prefix}{attention}.{name}.weight" for name in ("q_norm", "q_proj.linear")]
         names += [
             f"{prefix}{attention}.k_proj.linear.weight",
@@ -86,7 +86,7 @@ def shapes_say(prefix: str, attention: str, patches: str) -> Callable[..., dict[
             "pos_embed_grid": (table[1], table[1]),
         }
 
-    return found
+    return fields
 
 
 def limits(cfg: ViTConfig) -> Iterator[str]:

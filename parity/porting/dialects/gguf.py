@@ -66,22 +66,23 @@ class GgufSettings:
 
     def fields(self, sidecars: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields that the entries state. ConfigError: it is no plain tower."""
-        told, found = sidecars[KIND], {"num_classes": 0}
-        kind = told.get("clip.projector_type", told.get(f"{VISION}.projector_type", PROJECTORS[0]))
+        metadata, fields = sidecars[KIND], {"num_classes": 0}
+        kind = metadata.get(f"{VISION}.projector_type", PROJECTORS[0])
+        kind = metadata.get("clip.projector_type", kind)
         if kind not in PROJECTORS:
             raise ConfigError(
                 f"{HEADER}: projector_type = {kind}, whose tower is no plain CLIP or SigLIP;"
                 f" those of {', '.join(PROJECTORS)} are"
             )
         for entry in ENTRIES:
-            found |= entry.into_fields(told)
-        gelu, silu = (told.get(f"clip.use_{each}", False) for each in ("gelu", "silu"))
-        return {**found, "act": "gelu_tanh" if gelu else "silu" if silu else "quick_gelu"}
+            fields |= entry.into_fields(metadata)
+        gelu, silu = (metadata.get(f"clip.use_{each}", False) for each in ("gelu", "silu"))
+        return {**fields, "act": "gelu_tanh" if gelu else "silu" if silu else "quick_gelu"}
 
     def notes(self, sidecars: Mapping[str, Any], section: str) -> list[str]:
         """Return a note on the activation."""
-        said = "its library computes every GELU by tanh; --override act=gelu for a model that was"
-        return [f"{said} trained with the exact one"] * bool(sidecars[KIND].get("clip.use_gelu"))
+        note = "its library computes every GELU by tanh; --override act=gelu for a model that was"
+        return [f"{note} trained with the exact one"] * bool(sidecars[KIND].get("clip.use_gelu"))
 
     def metadata(self, sidecars: Mapping[str, Any], fields: Mapping[str, Any]) -> Metadata:
         """Return nothing: the header has a mean and a deviation, but not how images are resized."""

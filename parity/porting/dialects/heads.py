@@ -24,12 +24,12 @@ def classifiers(left: Mapping[str, tuple[int, ...]], branch: str, width: int) ->
         branch: prefix of the model in the file.
         width: width of a token.
     """
-    prefix = _keys(branch)
-    if OF_PRETRAINING & {*prefix, *(key for name in left for key in _keys(name))}:
+    prefix = levels(branch)
+    if OF_PRETRAINING & {*prefix, *(key for name in left for key in levels(name))}:
         return ()
     groups: dict[str, list[str]] = {}
     for name in left:
-        keys = _keys(name)
+        keys = levels(name)
         shared = next((i for i, key in enumerate(keys) if prefix[i : i + 1] != [key]), 0)
         if keys[shared] in WORDS:
             groups.setdefault(keys[shared], []).append(name)
@@ -41,5 +41,6 @@ def classifiers(left: Mapping[str, tuple[int, ...]], branch: str, width: int) ->
     )
 
 
-def _keys(name: str) -> list[str]:
+def levels(name: str) -> list[str]:
+    """Return the levels of a tensor's name."""
     return [key for key in name.replace("/", ".").split(".") if key]

@@ -77,10 +77,10 @@ def _rooted(dialect: Dialect) -> Dialect:
     )
 
 
-def _scaled_twice(told: Mapping[str, Any], fields: Mapping[str, Any]) -> Iterator[str]:
+def _scaled_twice(entries: Mapping[str, Any], fields: Mapping[str, Any]) -> Iterator[str]:
     """Yield a reason if ``FlaxDinov2LayerScale`` changed layer scales: it multiplied them twice by their
     initial value."""
-    value = told.get("layerscale_value", 1.0)
+    value = entries.get("layerscale_value", 1.0)
     if value != 1:
         yield f"layerscale_value = {value}, by whose square its Flax code multiplied its layer scales"
 

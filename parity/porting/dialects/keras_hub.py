@@ -94,19 +94,19 @@ class KerasSettings:
         """Return the fields that the file states. ConfigError: no schema has its values."""
         config = _config(sidecars)
         task = config["config"] if config["class_name"] == "ViTImageClassifier" else None
-        told = task["backbone"]["config"] if task else config["config"]
-        *size, channels = told["image_shape"]
-        found: dict[str, Any] = {"image_size": tuple(size), "in_channels": channels}
+        entries = task["backbone"]["config"] if task else config["config"]
+        *size, channels = entries["image_shape"]
+        fields: dict[str, Any] = {"image_size": tuple(size), "in_channels": channels}
         for key in BACKBONE:
-            found |= key.into_fields(told)
+            fields |= key.into_fields(entries)
         if task is None:
-            return {**found, "num_classes": 0}
+            return {**fields, "num_classes": 0}
         for key in CLASSIFIER:
-            found |= key.into_fields(task)
+            fields |= key.into_fields(task)
         activation = task.get("activation")
         if not isinstance(activation, str | None) or activation not in ACTIVATIONS:
             raise ConfigError(f"activation = {activation!r} of its classifier; expected none or softmax")
-        return {**found, "head_activation": ACTIVATIONS[activation]}
+        return {**fields, "head_activation": ACTIVATIONS[activation]}
 
     def metadata(self, sidecars: Mapping[str, Any], fields: Mapping[str, Any]) -> Metadata:
         """Return nothing: how pixels are prepared is in no file that is read."""
@@ -114,10 +114,10 @@ class KerasSettings:
 
     def files(self, cfg: ViTConfig, metadata: Metadata) -> dict[str, dict[str, Any]]:
         """Return ``config.json``."""
-        told: dict[str, Any] = {"image_shape": [*cfg.image_size, cfg.in_channels]}
+        entries: dict[str, Any] = {"image_shape": [*cfg.image_size, cfg.in_channels]}
         for key in BACKBONE:
-            told |= key.into_entry(cfg)
-        backbone = _object("vit_backbone", "ViTBackbone", told)
+            entries |= key.into_entry(cfg)
+        backbone = _object("vit_backbone", "ViTBackbone", entries)
         if not cfg.num_classes:
             return {CONFIG: backbone}
         task: dict[str, Any] = {"backbone": backbone, "preprocessor": None}

@@ -57,8 +57,8 @@ class Known:
                     f" file, give --override {name}={word(before)}"
                 )
             if origin == OVERRIDDEN:
-                said = f"{name} = {word(before)} by --override, where {where} says {word(value)}"
-                self.overridden.setdefault(name, said)
+                note = f"{name} = {word(before)} by --override, where {where} says {word(value)}"
+                self.overridden.setdefault(name, note)
             elif where == OVERRIDDEN:
                 raise WeightsError(
                     f"{name} = {word(before)} ({origin}), but {word(value)} (--override); tensors cannot"
@@ -79,8 +79,8 @@ class Known:
         if self.origins.get(name) not in (GIVEN, OVERRIDDEN):
             self.asked[name] = of_unsaid(name, value, where)
             return
-        said = f"{name} = {word(self.fields[name])} as stated, where {where} says {value.said}"
-        self.overridden.setdefault(name, said)
+        note = f"{name} = {word(self.fields[name])} as stated, where {where} says {value.said}"
+        self.overridden.setdefault(name, note)
 
     def fill(self, stated: Mapping[str, Any], where: str) -> None:
         """Add the fields that a source states and that are unknown so far."""
@@ -105,8 +105,8 @@ def _check_counts(name: str, value: Any, where: str) -> None:
         if not positive or isinstance(value, tuple) != (number > 1) or len(counts) != number:
             what = "a height and a width" if number > 1 else "a positive whole number"
             advice = f"; give --override {name}={'HxW' if number > 1 else 'N'}"
-            said = f"{name} = {json.dumps(value)} ({where}); expected {what}"
-            raise WeightsError(said + advice * (where not in (GIVEN, OVERRIDDEN, SHAPES)))
+            text = f"{name} = {json.dumps(value)} ({where}); expected {what}"
+            raise WeightsError(text + advice * (where not in (GIVEN, OVERRIDDEN, SHAPES)))
 
 
 def word(value: Any) -> str:

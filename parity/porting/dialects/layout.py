@@ -87,9 +87,9 @@ def _bind_axis(
     product = math.prod(sizes.values())
     unknown = [letter for letter in letters if letter not in sizes]
     if len(unknown) > 1 or size % product or (not unknown and size != product):
-        said = ", ".join(f"{letter} = {value}" for letter, value in sizes.items())
+        text = ", ".join(f"{letter} = {value}" for letter, value in sizes.items())
         raise WeightsError(
-            f"has shape {shape}, which {_text(axes)} with {said or 'nothing known'} is not"
+            f"has shape {shape}, which {_text(axes)} with {text or 'nothing known'} is not"
         )
     return {**sizes, **{letter: size // product for letter in unknown}}
 

@@ -47,21 +47,21 @@ def unknown(dialect: Dialect, tensors: Mapping[str, Stored]) -> list[str]:
     return [name for name in _bind(dialect, tensors)[1] if not _is_ignored(name, dialect)]
 
 
-def match(found: Model) -> Matched:
+def match(model: Model) -> Matched:
     """Match every tensor of a model with a row of its dialect's table.
 
     Raises:
         WeightsError: a tensor is unknown to this dialect, or only another kind of model has it.
     """
-    bound, left = _bind(found.dialect, found.tensors)
+    bound, left = _bind(model.dialect, model.tensors)
     for name in left:
-        for pattern, what in found.dialect.foreign.items():
+        for pattern, what in model.dialect.foreign.items():
             if fnmatch.fnmatchcase(name, pattern):
                 raise OtherModelError(f"{name} is of {what}; that is not converted")
-    ignored = [name for name in left if _is_ignored(name, found.dialect)]
+    ignored = [name for name in left if _is_ignored(name, model.dialect)]
     if others := [name for name in left if name not in ignored]:
-        raise WeightsError(f"{len(others)} tensors are unknown to {found.dialect.name}: {some(others)}")
-    tensors = {name: stored for name, stored in found.tensors.items() if name not in ignored}
+        raise WeightsError(f"{len(others)} tensors are unknown to {model.dialect.name}: {some(others)}")
+    tensors = {name: stored for name, stored in model.tensors.items() if name not in ignored}
     return Matched(bound, tensors, tuple(ignored))
 
 
@@ -76,16 +76,17 @@ def _bind(dialect: Dialect, tensors: Mapping[str, Stored]) -> tuple[list[Bound],
     bound, left = min(map(try_table, dialect.tables), key=lambda result: len(result[1]))
     # a table's last row may take every tensor, also those to ignore or refuse
     ignored = (*dialect.ignored, *dialect.foreign)
-    out = [one for one in bound if one.row.ours == REST.ours and _matches(one.theirs[0], ignored)]
+    out = [one for one in bound if one.row.ours == REST.ours and fits_any(one.theirs[0], ignored)]
     return [one for one in bound if one not in out], [*left, *(one.theirs[0] for one in out)]
 
 
 def _is_ignored(name: str, dialect: Dialect) -> bool:
     buffers = [re.sub(r"\{[ij]\}", "*", buffer) for buffer in dialect.buffers]
-    return _matches(name, (*dialect.ignored, *buffers))
+    return fits_any(name, (*dialect.ignored, *buffers))
 
 
-def _matches(name: str, patterns: Sequence[str]) -> bool:
+def fits_any(name: str, patterns: Sequence[str]) -> bool:
+    """Return whether a name fits one of some patterns."""
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 

@@ -60,12 +60,12 @@ LEAVES = {
 
 
 def _table() -> Table:
-    found: dict[tuple[str, str], None] = {}
+    names: dict[tuple[str, str], None] = {}
     for cfg in SCHEMAS:
         for name, each in parameters(cfg).items():
             numbered = re.sub(r"\b(attns|ffns)\.\d+", r"\1.{j}", name.replace("blocks.0", "blocks.{i}"))
-            found[numbered, each.kind] = None
-    return tuple(_row(name, kind) for name, kind in sorted(found))
+            names[numbered, each.kind] = None
+    return tuple(_row(name, kind) for name, kind in sorted(names))
 
 
 def _row(name: str, kind: str) -> Row:

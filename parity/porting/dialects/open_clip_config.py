@@ -64,15 +64,15 @@ class OpenClipSettings:
 
     def metadata(self, sidecars: Mapping[str, Any], fields: Mapping[str, Any]) -> Metadata:
         """Return the preprocessing, if a `Preprocess` can express it; a tower has no classes."""
-        told = sidecars[FILE].get("preprocess_cfg") or {}
-        mode = MODES.get(told.get("resize_mode", "shortest"))
-        name = told.get("interpolation", "bicubic")
+        entries = sidecars[FILE].get("preprocess_cfg") or {}
+        mode = MODES.get(entries.get("resize_mode", "shortest"))
+        name = entries.get("interpolation", "bicubic")
         if mode is None or name not in FILTERS:
             return Metadata()
         size = model_of(sidecars)["vision_cfg"].get("image_size")
         if mode == "center" and isinstance(size, list) and len(set(size)) > 1:
             name = "bicubic"  # open_clip ignores the entry then
-        mean, std = tuple(told.get("mean", MEAN)), tuple(told.get("std", STD))
+        mean, std = tuple(entries.get("mean", MEAN)), tuple(entries.get("std", STD))
         return Metadata(pixels=Preprocess(mean=mean, std=std, interpolation=name, crop_mode=mode))
 
     def files(self, cfg: ViTConfig, metadata: Metadata) -> dict[str, dict[str, Any]]:
@@ -147,12 +147,12 @@ def _entries(pixels: Preprocess) -> dict[str, Any]:
     open_clip resizes to the model's size, never crops a squashed image, and has two filters.
     """
     modes = {ours: theirs for theirs, ours in MODES.items()}
-    found: dict[str, Any] = {"mean": list(pixels.mean), "std": list(pixels.std)}
+    entries: dict[str, Any] = {"mean": list(pixels.mean), "std": list(pixels.std)}
     if pixels.interpolation in FILTERS:
-        found["interpolation"] = pixels.interpolation
+        entries["interpolation"] = pixels.interpolation
     if pixels.crop_mode in modes:
-        found["resize_mode"] = modes[pixels.crop_mode]
-    return {"preprocess_cfg": found}
+        entries["resize_mode"] = modes[pixels.crop_mode]
+    return {"preprocess_cfg": entries}
 
 
 def ratio_of(cfg: ViTConfig) -> float:

@@ -20,12 +20,12 @@ class Scheme(NamedTuple):
 
     name: str
     scale: str
-    """What stands in the name of the scale where a weight's name has ``weight``."""
+    """Word in the name of the scale where a weight's name has ``weight``."""
     types: tuple[str, ...]
     factor: float
     """Number by which the scale is multiplied."""
     source: str
-    """Where its arithmetic is."""
+    """The code that multiplies it out."""
 
 
 FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
@@ -39,7 +39,7 @@ SCHEMES = (
     Scheme("float8 with scales", "scale_weight", FLOAT8, 1.0, "ComfyUI: scaled_fp8_ops"),
 )  # fmt: skip
 BESIDE = ("weight_format", "input_scale", "scale_input")
-"""What stands in the names of tensors that the product with unrounded numbers does not need."""
+"""Words in the names of tensors that the product with unrounded numbers does not need."""
 BLOCK = 128
 """Side of the blocks of ``weight_scale_inv``."""
 
@@ -50,19 +50,19 @@ def dequantised(tensors: Mapping[str, Stored]) -> tuple[dict[str, Stored], tuple
     Raises:
         WeightsError: a scale has not the shape of one of its matrix.
     """
-    found, counts = dict(tensors), dict[str, int]()
+    result, counts = dict(tensors), dict[str, int]()
     for name, stored in tensors.items():
         stem = name.removesuffix("weight")
         scheme = _scheme(stem, stored, tensors) if stem != name else None
         if scheme is None:
             continue
         scale = tensors[f"{stem}{scheme.scale}"]
-        found[name] = _wide(name, stored, scale, scheme)
+        result[name] = _wide(name, stored, scale, scheme)
         for each in (scheme.scale, *BESIDE):
-            found.pop(f"{stem}{each}", None)
+            result.pop(f"{stem}{each}", None)
         counts[scheme.name] = counts.get(scheme.name, 0) + 1
-    said = (f"{count} matrices of {name} multiplied out to float32" for name, count in counts.items())
-    return found, tuple(said)
+    notes = (f"{count} matrices of {name} multiplied out to float32" for name, count in counts.items())
+    return result, tuple(notes)
 
 
 def _scheme(stem: str, stored: Stored, tensors: Mapping[str, Stored]) -> Scheme | None:

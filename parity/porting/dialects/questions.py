@@ -53,7 +53,7 @@ def unstated(dialect: Dialect, fields: Mapping[str, Any]) -> list[str]:
 
 
 class Question(NamedTuple):
-    """What a file leaves open."""
+    """A question that a file leaves open."""
 
     fields: tuple[str, ...] = ()
     """Fields of the schema that would state it; if there are none, `said` names the flag."""
@@ -70,14 +70,14 @@ def ask(questions: Sequence[Question], like: Mapping[str, Any] | None = None) ->
         like: the fields that shapes show, for the choice of presets to suggest.
     """
     names = tuple(dict.fromkeys(name for each in questions for name in each.fields))
-    said = [text for each in questions for text in each.said]
+    texts = [text for each in questions for text in each.said]
     if names:
         flags = " ".join(f"{name}={HOLDERS[name]}" for name in names)
         fits = {name: value for name, value in (like or {}).items() if name not in names}
         or_preset = all(each.by_preset for each in questions if each.fields)
         preset = f", or --like PRESET{_presets(fits)}" if or_preset else ""
-        said.insert(0, f"cannot infer {', '.join(names)}; give --set {flags}{preset}")
-    return UnstatedError("; ".join(said), names)
+        texts.insert(0, f"cannot infer {', '.join(names)}; give --set {flags}{preset}")
+    return UnstatedError("; ".join(texts), names)
 
 
 def of_unstated(dialect: Dialect, fields: Mapping[str, Any], shapes: Shapes) -> Question:
@@ -101,16 +101,16 @@ def of_half_a_rope(stated: Mapping[str, Any]) -> Question | None:
     left = [name for name in ROPE if name not in rope] if isinstance(rope, dict) else []
     if not left:
         return None
-    said = f"rope = {json.dumps(rope)} leaves {', '.join(left)} open"
-    return Question(("rope",), (said, f"rope: JSON with {', '.join(ROPE)}"), by_preset=False)
+    text = f"rope = {json.dumps(rope)} leaves {', '.join(left)} open"
+    return Question(("rope",), (text, f"rope: JSON with {', '.join(ROPE)}"), by_preset=False)
 
 
 def of_look_alike(dialect: Dialect, fields: Mapping[str, Any]) -> Question | None:
     """Return the question for the dialect, if another one has the same names and shapes but computes
     another function."""
     other = dialect.mistaken_for(fields)
-    said = f"its tensors are named as those of {dialect.name} and of {other}, which compute otherwise"
-    return Question(said=(f"{said}; give --dialect with one of the two",)) if other else None
+    text = f"its tensors are named as those of {dialect.name} and of {other}, which compute otherwise"
+    return Question(said=(f"{text}; give --dialect with one of the two",)) if other else None
 
 
 def _values(dialect: Dialect, name: str) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from parity.porting.dialects.dialect import Dialect
+from parity.porting.dialects.heads import levels
 from parity.porting.dialects.matching import some, unknown
 from parity.porting.dialects.quantised import dequantised
 from parity.porting.dialects.strangers import stranger
@@ -75,25 +76,25 @@ def find(
     respelled = (*respelled, *widened)
     every = _models(tensors, opened, dialects, asked)
     if not every and (joined := _joined_otherwise(tensors)):
-        others, said = joined
+        others, text = joined
         if every := _models(others, opened, dialects, asked):
-            tensors, respelled = others, (*respelled, said)
-    found = every if part is None else [each for each in every if _is_under(each.branch, part)]
-    if part is not None and not found:
+            tensors, respelled = others, (*respelled, text)
+    models = every if part is None else [each for each in every if _is_under(each.branch, part)]
+    if part is not None and not models:
         within = {name: each for name, each in tensors.items() if _is_under(name, part)}
-        found = list(_outermost(_marked(within, opened, dialects)))
-    if not found:
+        models = list(_outermost(_marked(within, opened, dialects)))
+    if not models:
         other = part is None and opened.container.tensors
         refused = OtherModelError if other else WeightsError
         raise refused(f"{opened.path}: {_refusal(opened, dialects, part, every, asked)}")
-    if len(found) > 1:
+    if len(models) > 1:
         raise UnstatedError(
-            f"{opened.path}: holds several models, {_listed(found)};"
-            f" choose by --part {sorted(each.branch for each in found)[0] or 'NAME'}"
+            f"{opened.path}: holds several models, {_listed(models)};"
+            f" choose by --part {sorted(each.branch for each in models)[0] or 'NAME'}"
         )
-    best = found[0]
-    if said := stranger(f"{best.branch}.{name}" for name in best.tensors) or unfit(best.tensors):
-        raise OtherModelError(f"{opened.path}: {said}")
+    best = models[0]
+    if text := stranger(f"{best.branch}.{name}" for name in best.tensors) or unfit(best.tensors):
+        raise OtherModelError(f"{opened.path}: {text}")
     return best._replace(respelled=respelled)
 
 
@@ -108,10 +109,10 @@ def _models(
 def _joined_otherwise(tensors: Mapping[str, Stored]) -> tuple[dict[str, Stored], str] | None:
     """Replace the separator in every name by the other one, and return a note on it; None if the names
     have both separators or neither."""
-    found = [each for each in SEPARATORS if any(each in name for name in tensors)]
-    if len(found) != 1:
+    separators = [each for each in SEPARATORS if any(each in name for name in tensors)]
+    if len(separators) != 1:
         return None
-    (here,) = found
+    (here,) = separators
     there = SEPARATORS[SEPARATORS.index(here) - 1]
     respelled = {name.replace(here, there): each for name, each in tensors.items()}
     return respelled, f"read {here!r} in the names as {there!r}"
@@ -122,20 +123,20 @@ def unwrapped(tensors: Mapping[str, Stored]) -> tuple[dict[str, Stored], tuple[s
 
     If that made two names equal, return the tensors unchanged.
     """
-    found = {BOXES.sub("", WRAPPERS.sub("", name)): each for name, each in tensors.items()}
-    if len(found) != len(tensors):
+    respelled = {BOXES.sub("", WRAPPERS.sub("", name)): each for name, each in tensors.items()}
+    if len(respelled) != len(tensors):
         return dict(tensors), ()
     every = (match for name in tensors for match in (*WRAPPERS.findall(name), *BOXES.findall(name)))
-    return found, tuple(f"took {each!r} out of the names" for each in dict.fromkeys(every))
+    return respelled, tuple(f"took {each!r} out of the names" for each in dict.fromkeys(every))
 
 
-def marked(dialect: Dialect, tensors: Mapping[str, Stored], *, told: bool = False) -> bool:
+def marked(dialect: Dialect, tensors: Mapping[str, Stored], *, by_config: bool = False) -> bool:
     """Return whether the tensors have the marks of a dialect.
 
     Args:
-        told: whether a config file names this dialect.
+        by_config: whether a config file names this dialect.
     """
-    marks = dialect.told if told and dialect.told else dialect.marks
+    marks = dialect.config_marks if by_config and dialect.config_marks else dialect.marks
     fits = (_is_there(mark.removeprefix("!"), tensors) != mark.startswith("!") for mark in marks)
     return bool(marks) and all(fits)
 
@@ -155,14 +156,14 @@ def _marked(
 
     Of several dialects, one that a config file names is preferred, then the first.
     """
-    told = [each for each in dialects if opened.sidecars.are_of(each)]
+    by_config = [each for each in dialects if opened.sidecars.are_of(each)]
     anchors = {each.name: [_names(each)[0]] for each in dialects if each.marks}
     for prefix, inside in _places(tensors, dialects, anchors):
-        for each in [*told, *(each for each in dialects if each not in told)]:
-            if not each.wrapper or _keys(prefix)[-1:] == [each.wrapper]:
+        for each in [*by_config, *(each for each in dialects if each not in by_config)]:
+            if not each.wrapper or levels(prefix)[-1:] == [each.wrapper]:
                 own = each.within_body(inside)
-                if marked(each, own, told=each in told):
-                    why = "its config file and " if each in told else ""
+                if marked(each, own, by_config=each in by_config):
+                    why = "its config file and " if each in by_config else ""
                     yield Model(
                         each, prefix[:-1], own, f"{why}the tensors {', '.join(_names(each)[:2])}"
                     )
@@ -225,23 +226,23 @@ def _places(
     }
     whole = [each for each in prefixes if not each or each.endswith(SEPARATORS)]
     models = [each for each in whole if not _is_of_optimizer(each, tensors)]
-    for prefix in sorted(models, key=lambda each: (len(_keys(each)), each))[:MOST_MODELS]:
+    for prefix in sorted(models, key=lambda each: (len(levels(each)), each))[:MOST_MODELS]:
         yield prefix, {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
 
 
 def _is_of_optimizer(prefix: str, names: Iterable[str]) -> bool:
     """Return whether the tensors under a prefix are an optimiser's moments of the parameters."""
-    keys = _keys(prefix)
+    keys = levels(prefix)
     beside = f"{prefix[:-2]}v_row/"  # Adafactor's
     return bool(OPTIMIZER & set(keys)) or (
         keys[-1:] == ["v"] and any(name.startswith(beside) for name in names)
     )
 
 
-def _outermost(found: Iterable[Model]) -> Iterator[Model]:
+def _outermost(models: Iterable[Model]) -> Iterator[Model]:
     """Yield the models that are not inside another."""
     taken: list[str] = []
-    for each in found:
+    for each in models:
         if not any(_is_under(each.branch, branch) for branch in taken):
             taken.append(each.branch)
             yield each
@@ -249,17 +250,13 @@ def _outermost(found: Iterable[Model]) -> Iterator[Model]:
 
 def _is_under(name: str, branch: str) -> bool:
     """Return whether a name begins with a branch, treating ``.`` and ``/`` alike."""
-    keys = _keys(WRAPPERS.sub("", f"{branch}."))
-    return _keys(name)[: len(keys)] == keys
-
-
-def _keys(name: str) -> list[str]:
-    return [key for key in name.replace("/", ".").split(".") if key]
+    keys = levels(WRAPPERS.sub("", f"{branch}."))
+    return levels(name)[: len(keys)] == keys
 
 
 def _tops(opened: Opened) -> list[str]:
     """Return the first levels of all names, at most eight."""
-    tops = list(dict.fromkeys(_keys(name)[0] for name in opened.container.tensors if _keys(name)))
+    tops = list(dict.fromkeys(levels(name)[0] for name in opened.container.tensors if levels(name)))
     return [*tops[:8], *(["..."] if len(tops) > 8 else [])]
 
 
@@ -285,15 +282,15 @@ def _nearest(tensors: Mapping[str, Stored], dialects: Sequence[Dialect]) -> str:
     if not near:
         return ""
     left, beside, nearest = min(near, key=lambda each: len(each[0]))
-    said = f"its tensors are named as those of {nearest.title}, but for"
+    text = f"its tensors are named as those of {nearest.title}, but for"
     if left:
-        return f"{said} {some(list(dict.fromkeys([*beside, *left])))}"
-    return f"{said} {', '.join(beside)}; give --dialect {nearest.name} if that is what it is"
+        return f"{text} {some(list(dict.fromkeys([*beside, *left])))}"
+    return f"{text} {', '.join(beside)}; give --dialect {nearest.name} if that is what it is"
 
 
-def _listed(found: Sequence[Model]) -> str:
-    said = [f"{each.branch or 'the names as they are'} ({each.dialect.name})" for each in found]
-    return ", ".join(sorted(said))
+def _listed(models: Sequence[Model]) -> str:
+    texts = [f"{each.branch or 'the names as they are'} ({each.dialect.name})" for each in models]
+    return ", ".join(sorted(texts))
 
 
 def _refusal(
@@ -317,14 +314,14 @@ def _refusal(
             f" there is {_listed(every)}"
         )
     tensors, _ = unwrapped(opened.container.tensors)
-    if said := stranger(tensors) or unfit(tensors):
-        return said
+    if reason := stranger(tensors) or unfit(tensors):
+        return reason
     for each in dialects:
         opened.sidecars.fields(each)  # raises a more precise error if a config file states another model
-    if part is None and (said := _nearest(opened.container.tensors, dialects)):
-        return said
+    if part is None and (reason := _nearest(opened.container.tensors, dialects)):
+        return reason
     where = f" under {part!r}" if part else ""
-    told = opened.sidecars.model_type
-    of = f" (config.json says model_type = {told})" if told else ""
+    model_type = opened.sidecars.model_type
+    of = f" (config.json says model_type = {model_type})" if model_type else ""
     kind = " or ".join(each.title for each in dialects) if asked else "a known dialect"
     return f"no Vision Transformer of {kind}{where}{of}; its tensors are {names} ..."

@@ -59,7 +59,7 @@ class Origins:
     """Fields that files and presets state, each with its source."""
     fallback: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     """Fields, each with its source, that are used only where no other source states them."""
-    dialect_is_told: bool = False
+    dialect_is_stated: bool = False
     """Whether the dialect is stated, not recognised by the tensors alone."""
 
 
@@ -79,7 +79,7 @@ def resolve(
     dialect: Dialect,
     shapes: Shapes,
     letters: Mapping[str, int],
-    told: Origins,
+    sources: Origins,
     axes: OpenAxes | None = None,
 ) -> Resolved:
     """Determine the schema of a checkpoint.
@@ -95,9 +95,9 @@ def resolve(
         UnstatedError: facts are unknown and must not be guessed; the message names the flags of all.
     """
     if axes is not None:
-        raise _ask_with(axes, dialect, shapes, letters, told)
-    known = _settled(dialect, shapes, letters, told)
-    if questions := _questions(known, dialect, shapes, told):
+        raise _ask_with(axes, dialect, shapes, letters, sources)
+    known = _settled(dialect, shapes, letters, sources)
+    if questions := _questions(known, dialect, shapes, sources):
         raise ask(questions, _shown(known))
     cfg = ViTConfig(**known.fields)
     _compare(cfg, shapes)
@@ -106,38 +106,38 @@ def resolve(
 
 
 def _ask_with(
-    axes: OpenAxes, dialect: Dialect, shapes: Shapes, letters: Mapping[str, int], told: Origins
+    axes: OpenAxes, dialect: Dialect, shapes: Shapes, letters: Mapping[str, int], sources: Origins
 ) -> UnstatedError:
     """Return the error that asks for the order of axes, and at once for all else that is open."""
     for patches in axes.shapes:
         read = {**shapes, PATCHES: patches}
         try:
-            known = _settled(dialect, read, letters, told)
+            known = _settled(dialect, read, letters, sources)
         except (ConfigError, WeightsError):
             continue  # contradicted in this order
         like = {name: each for name, each in _shown(known).items() if name not in OF_AXES}
-        return ask([axes.question, *_questions(known, dialect, read, told)], like)
+        return ask([axes.question, *_questions(known, dialect, read, sources)], like)
     return ask([axes.question])
 
 
-def _questions(known: Known, dialect: Dialect, shapes: Shapes, told: Origins) -> list[Question]:
+def _questions(known: Known, dialect: Dialect, shapes: Shapes, sources: Origins) -> list[Question]:
     """Return everything that has to be asked."""
     silent = of_unstated(dialect, {**dict.fromkeys(known.asked), **known.fields}, shapes)
-    twin = None if told.dialect_is_told else of_look_alike(dialect, known.fields)
+    twin = None if sources.dialect_is_stated else of_look_alike(dialect, known.fields)
     return [*known.asked.values(), *([silent] if silent.fields else []), *([twin] if twin else [])]
 
 
-def _settled(dialect: Dialect, shapes: Shapes, letters: Mapping[str, int], told: Origins) -> Known:
+def _settled(dialect: Dialect, shapes: Shapes, letters: Mapping[str, int], sources: Origins) -> Known:
     """Take what every source states, and compute what follows."""
     known = Known()
     shown = _from_shapes(shapes, letters)
     known.take({n: each for n, each in shown.items() if not _unshown(dialect, n, shown)}, SHAPES)
-    if half := of_half_a_rope({**told.given, **told.override}):
+    if half := of_half_a_rope({**sources.given, **sources.override}):
         known.asked["rope"] = half
-    known.take(_without(known.asked, told.override), OVERRIDDEN)
-    known.take(_without(known.asked, told.given), GIVEN)
-    for where, stated in told.stated:
-        known.take(_without_overruled(stated, told.override), where)
+    known.take(_without(known.asked, sources.override), OVERRIDDEN)
+    known.take(_without(known.asked, sources.given), GIVEN)
+    for where, stated in sources.stated:
+        known.take(_without_overruled(stated, sources.override), where)
     _settle_heads(known, shapes)
     _settle_scale(known, shapes)
     _settle_by_code(known, dialect, shapes)
@@ -145,7 +145,7 @@ def _settled(dialect: Dialect, shapes: Shapes, letters: Mapping[str, int], told:
     _settle_patch(known, shapes)
     if dialect.square:
         _settle_image(known, shapes)
-    for where, stated in told.fallback:
+    for where, stated in sources.fallback:
         if known.origins.get("image_size") == SQUARE:
             size = comparable("image_size", stated.get("image_size"))
             known.origins["image_size"] += f", as {where}" * (size == known.fields["image_size"])

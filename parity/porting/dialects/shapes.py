@@ -65,12 +65,12 @@ def _prefixes(rows: int, fields: Mapping[str, Any]) -> list[tuple[int, str]]:
     options = {tokens: "all", 0: "none"}
     if fields["class_token"] and tokens > 1:
         options[1] = "class"
-    found = []
+    grids = []
     for before, name in options.items():
         side = math.isqrt(max(rows - before, 0))
         if side and side * side == rows - before:
-            found.append((side, name))
-    return found
+            grids.append((side, name))
+    return grids
 
 
 def prefix_tokens(fields: Mapping[str, Any]) -> int:
@@ -96,8 +96,8 @@ def _check_ranks(shapes: Shapes) -> None:
     for name, shape in shapes.items():
         for pattern, ranks in RANKS.items():
             if re.fullmatch(pattern, name) and len(shape) not in ranks:
-                said = " or ".join(map(str, ranks))
-                raise WeightsError(f"{name}: has shape {tuple(shape)}, expected {said} axes")
+                words = " or ".join(map(str, ranks))
+                raise WeightsError(f"{name}: has shape {tuple(shape)}, expected {words} axes")
 
 
 def _patch(shapes: Shapes) -> dict[str, Any]:
@@ -126,8 +126,8 @@ def _tokens(shapes: Shapes) -> dict[str, Any]:
 
 def _positions(shapes: Shapes) -> dict[str, Any]:
     kinds = {"pos_embed": "learned", "pos_embed_y": "factorized"}
-    found = [kind for name, kind in kinds.items() if name in shapes]
-    learned = {"pos_embed": found[0]} if found else {}
+    tables = [kind for name, kind in kinds.items() if name in shapes]
+    learned = {"pos_embed": tables[0]} if tables else {}
     return {**learned, "rel_pos_bias": any(name.endswith("rel_pos_bias.table") for name in shapes)}
 
 
@@ -137,25 +137,25 @@ def _block(shapes: Shapes) -> dict[str, Any]:
         raise OtherModelError("no blocks; this is not a Vision Transformer")
     if (gap := next((i for i in range(len(numbers)) if i not in numbers), None)) is not None:
         raise WeightsError(f"block {gap} is missing: the last is {max(numbers)}")
-    found = {
+    block = {
         name.removeprefix("blocks.0."): shape
         for name, shape in shapes.items()
         if name.startswith("blocks.0.")
     }
     depth = {"depth": max(numbers) + 1}
-    if "in_proj.weight" in found:
-        return {**depth, **_parallel(found)}
-    attns = {int(name.split(".")[1]) for name in found if name.startswith("attns.")}
+    if "in_proj.weight" in block:
+        return {**depth, **_parallel(block)}
+    attns = {int(name.split(".")[1]) for name in block if name.startswith("attns.")}
     if attns:
-        found = {_plain(name): shape for name, shape in found.items() if _plain(name)}
+        block = {_plain(name): shape for name, shape in block.items() if _plain(name)}
     return {
         **depth,
         "num_parallel": len(attns) or 1,
-        **({"block": "sandwich"} if "norm4.weight" in found else {}),
-        "linear_bounds": "mlp.fc2.bounds" in found,
-        **_attention(found),
-        **_mlp(found),
-        **_scale(found, "ls1.gamma", "ls2.gamma"),
+        **({"block": "sandwich"} if "norm4.weight" in block else {}),
+        "linear_bounds": "mlp.fc2.bounds" in block,
+        **_attention(block),
+        **_mlp(block),
+        **_scale(block, "ls1.gamma", "ls2.gamma"),
     }
 
 

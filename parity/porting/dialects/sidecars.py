@@ -83,8 +83,8 @@ class Sidecars:
     def model_type(self) -> str:
         """The ``model_type`` in transformers' config.json; empty if there is none."""
         config = self.contents.get(CONFIG)
-        told = config.get("model_type") if isinstance(config, dict) else None
-        return told if isinstance(told, str) else ""
+        kind = config.get("model_type") if isinstance(config, dict) else None
+        return kind if isinstance(kind, str) else ""
 
     @property
     def quantiser(self) -> str:
@@ -96,11 +96,11 @@ class Sidecars:
 
     def contradiction(self, dialect: Dialect) -> str:
         """Say that config.json names another model type than the dialect's; empty if it does not."""
-        told, known = self.model_type, getattr(dialect.settings, "model_types", ())
-        if not told or not known or told in known:
+        model_type, known = self.model_type, getattr(dialect.settings, "model_types", ())
+        if not model_type or not known or model_type in known:
             return ""
         return (
-            f"config.json says model_type = {told}, but its tensors are named as those of"
+            f"config.json says model_type = {model_type}, but its tensors are named as those of"
             f" {dialect.title}"
         )
 
@@ -184,21 +184,21 @@ def unsaid(dialect: Dialect, cfg: ViTConfig, metadata: Metadata) -> str:
     if dialect.code(cfg, metadata):
         return ""  # the code expresses everything
     written = Sidecars(dialect.settings.files(cfg, metadata))
-    meant, told = metadata.pixels, written.metadata(dialect).pixels
-    if told is None:
+    pixels, stated = metadata.pixels, written.metadata(dialect).pixels
+    if stated is None:
         return f"no config file of {dialect.title} says how its pixels are prepared"
-    meant, told = (
+    pixels, stated = (
         each if each.max_patches else each.replace(image_size=each.image_size or cfg.image_size)
-        for each in (meant, told)
+        for each in (pixels, stated)
     )
-    size = meant.image_size or cfg.image_size
-    if told.resized(size) == meant.resized(size):  # a quotient may be written as two whole numbers
-        told = told.replace(crop_fraction=meant.crop_fraction)
-    different = [name for name in Preprocess.fields() if getattr(told, name) != getattr(meant, name)]
+    size = pixels.image_size or cfg.image_size
+    if stated.resized(size) == pixels.resized(size):  # a quotient may be written as two whole numbers
+        stated = stated.replace(crop_fraction=pixels.crop_fraction)
+    different = [name for name in Preprocess.fields() if getattr(stated, name) != getattr(pixels, name)]
     if not different:
         return ""
     ours, theirs = (
-        ", ".join(f"{name} = {getattr(each, name)}" for name in different) for each in (meant, told)
+        ", ".join(f"{name} = {getattr(each, name)}" for name in different) for each in (pixels, stated)
     )
     return f"no config file of {dialect.title} says {ours}; its library will take {theirs}"
 

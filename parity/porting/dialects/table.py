@@ -233,15 +233,15 @@ def _ranges(each: Row, cfg: ViTConfig) -> Iterator[dict[str, int]]:
 
 def _numbers(template: str, names: Iterable[str]) -> list[dict[str, int]]:
     """Return the numbers for which a template matches a name, in ascending order."""
-    found = (_pattern(template).fullmatch(name) for name in names)
-    numbers = [{key: int(value) for key, value in match.groupdict().items()} for match in found if match]
+    matches = (_pattern(template).fullmatch(name) for name in names)
+    numbers = [{key: int(value) for key, value in each.groupdict().items()} for each in matches if each]
     return sorted(numbers, key=lambda each: tuple(each.values()))
 
 
 def _last_block(names: Iterable[str]) -> int:
     """Return the highest number that is a level of a name: the last block's; -1 if there is none."""
-    found = (re.search(r"(?:^|[./])(\d{1,4})[./]", name) for name in names)
-    return max((int(number[1]) for number in found if number), default=-1)
+    matches = (re.search(r"(?:^|[./])(\d{1,4})[./]", name) for name in names)
+    return max((int(number[1]) for number in matches if number), default=-1)
 
 
 @cache

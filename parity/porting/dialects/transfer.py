@@ -22,13 +22,13 @@ def read(bound: Sequence[Bound], tensors: Mapping[str, Stored]) -> dict[str, Sto
     Raises:
         WeightsError: a tensor's shape or type does not fit its row.
     """
-    found: dict[str, Stored] = {}
+    arrays: dict[str, Stored] = {}
     for one in bound:
         made = _read_row(one, tensors)
-        if twice := sorted(made.keys() & found.keys()):
+        if twice := sorted(made.keys() & arrays.keys()):
             raise WeightsError(f"{one.theirs[0]}: {twice[0]} appears twice; the file is inconsistent")
-        found |= made
-    return found
+        arrays |= made
+    return arrays
 
 
 def write(bound: Sequence[Bound], arrays: Mapping[str, Stored], cfg: ViTConfig) -> dict[str, Stored]:
@@ -48,7 +48,7 @@ def letters(bound: Sequence[Bound], tensors: Mapping[str, Stored]) -> dict[str, 
     Raises:
         WeightsError: two tensors disagree.
     """
-    found: dict[str, tuple[int, str]] = {}
+    sizes: dict[str, tuple[int, str]] = {}
     for one in bound:
         layout = layout_of(one.row)
         if layout is None:
@@ -56,12 +56,12 @@ def letters(bound: Sequence[Bound], tensors: Mapping[str, Stored]) -> dict[str, 
         for name in one.theirs:
             shape = tensors[name].shape[one.row.stacked :]
             for letter, size in _named(name, partial(layout.bind, shape, {})).items():
-                first, where = found.setdefault(letter, (size, name))
+                first, where = sizes.setdefault(letter, (size, name))
                 if letter in "hdg" and first != size:
                     raise WeightsError(
                         f"{name}: {size} where {where} has {first}; the file is inconsistent"
                     )
-    return {letter: size for letter, (size, _) in found.items() if letter in "hdg"}
+    return {letter: size for letter, (size, _) in sizes.items() if letter in "hdg"}
 
 
 def sizes_of(cfg: ViTConfig) -> dict[str, int]:
@@ -169,8 +169,8 @@ def _joined_shapes(one: Bound, shapes: Sequence[Shape]) -> list[Shape]:
     """Return the shapes of one block's tensors after joining or splitting along the first axis."""
     if len(shapes) > 1:
         if len({shape[1:] for shape in shapes}) > 1:
-            said = ", ".join(f"{name} {shape}" for name, shape in zip(one.theirs, shapes, strict=True))
-            raise WeightsError(f"shapes that cannot be joined: {said}")
+            text = ", ".join(f"{name} {shape}" for name, shape in zip(one.theirs, shapes, strict=True))
+            raise WeightsError(f"shapes that cannot be joined: {text}")
         return [(sum(shape[0] for shape in shapes), *shapes[0][1:])]
     if len(one.row.ours) == 1:
         return list(shapes)
@@ -231,11 +231,11 @@ def _parts_in_file(parts: dict[str, Stored], whole: Stored) -> dict[str, Stored]
     """Give parts of one stored tensor, split along the first axis, their own extents in the file."""
     if not isinstance(whole.load, Extent):
         return parts
-    found, begin = {}, whole.load.begin
+    stored, begin = {}, whole.load.begin
     for name, part in parts.items():
-        found[name] = replace(part, load=replace(whole.load, begin=begin, load=part.load))
+        stored[name] = replace(part, load=replace(whole.load, begin=begin, load=part.load))
         begin += part.nbytes
-    return found
+    return stored
 
 
 def _whole_shape(ours: Sequence[str | None], shapes: Sequence[Shape]) -> Shape:

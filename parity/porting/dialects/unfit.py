@@ -67,9 +67,9 @@ def _emptied(tensors: Tensors) -> str:
 
 def _quantised(tensors: Tensors) -> str:
     for who, pattern in QUANTISERS.items():
-        if found := [name for name in tensors if pattern.search(name)]:
+        if names := [name for name in tensors if pattern.search(name)]:
             return (
-                f"is quantised by {who} ({len(found)} tensors of that kind, such as {found[0]}); save"
+                f"is quantised by {who} ({len(names)} tensors of that kind, such as {names[0]}); save"
                 " what model.dequantize() returns, or take the weights it was made of"
             )
     narrow = [name for name, each in tensors.items() if len(each.shape) > 1 and _bits(each) == 8]

@@ -63,27 +63,27 @@ def walk(root: Path) -> Walk:
     index are one; every other file with a checkpoint's suffix is one. Hidden files and folders are
     skipped. A link to a file inside of `root` counts; other links are not followed.
     """
-    found = Walk()
+    result = Walk()
 
     def unreadable(error: OSError) -> None:
-        found.places.append(CheckpointPath(Path(error.filename), f"cannot be read ({error.strerror})"))
+        result.places.append(CheckpointPath(Path(error.filename), f"cannot be read ({error.strerror})"))
 
     for name, folders, files in os.walk(root, onerror=unreadable):
         folder = Path(name)
         shown = [each for each in folders if not each.startswith(".")]
         folders[:] = [each for each in shown if not (folder / each).is_symlink()]
-        found.links += len(shown) - len(folders)
+        result.links += len(shown) - len(folders)
         if LEDGER in files:
-            found.outputs += 1
+            result.outputs += 1
             folders.clear()
         elif _is_orbax(folder, files) or is_tensorstore(folder):
-            found.places.append(CheckpointPath(folder))
+            result.places.append(CheckpointPath(folder))
             folders.clear()
         else:
             names = [each for each in sorted(files) if not each.startswith(".")]
-            _sort(folder, names, root.resolve(), found)
-    found.places.sort(key=lambda place: place.path.relative_to(root).parts)
-    return found
+            _sort(folder, names, root.resolve(), result)
+    result.places.sort(key=lambda place: place.path.relative_to(root).parts)
+    return result
 
 
 def _is_orbax(folder: Path, files: Sequence[str]) -> bool:
@@ -99,14 +99,14 @@ def _is_orbax(folder: Path, files: Sequence[str]) -> bool:
         return False
 
 
-def _sort(folder: Path, names: Sequence[str], root: Path, found: Walk) -> None:
+def _sort(folder: Path, names: Sequence[str], root: Path, result: Walk) -> None:
     """Add the checkpoints among the files of one folder."""
     left = dict.fromkeys(names)
 
     def take(path: Path, files: Iterable[str]) -> None:
         files = [name for name in files if left.pop(name, name) is None]
         out = [name for name in files if not _inside(folder / name, root)]
-        found.places.append(
+        result.places.append(
             CheckpointPath(path, f"{out[0]} is a link out of the folder" if out else None)
         )
 
@@ -122,18 +122,18 @@ def _sort(folder: Path, names: Sequence[str], root: Path, found: Walk) -> None:
     for name in left:
         path = folder / name
         if not name.endswith(SUFFIXES):
-            found.others += 1
-        elif path.is_symlink() and (not _inside(path, root) or _found_anyway(path, root)):
-            found.links += 1
+            result.others += 1
+        elif path.is_symlink() and (not _inside(path, root) or _is_walked(path, root)):
+            result.links += 1
         else:
-            found.places.append(CheckpointPath(path))
+            result.places.append(CheckpointPath(path))
 
 
 def _inside(path: Path, root: Path) -> bool:
     return path.resolve().is_relative_to(root)
 
 
-def _found_anyway(link: Path, root: Path) -> bool:
+def _is_walked(link: Path, root: Path) -> bool:
     """Return whether the target of a link is found under its own name."""
     parts = link.resolve().relative_to(root).parts
     return parts[-1].endswith(SUFFIXES) and not any(part.startswith(".") for part in parts)
@@ -143,10 +143,10 @@ def _shards(folder: Path, index: str, names: Sequence[str]) -> list[str]:
     """Return the files that an index lists, and those named like its shards, for a damaged index."""
     whole, suffix = index.removesuffix(".index.json").rsplit(".", 1)
     pattern = re.compile(rf"{re.escape(whole)}-\d+-of-\d+\.{suffix}")
-    alike = [name for name in names if pattern.fullmatch(name)]
+    by_name = [name for name in names if pattern.fullmatch(name)]
     try:
         content = parse_json(read_text(folder / index))
         listed = [name for name in content["weight_map"].values() if isinstance(name, str)]
     except (OSError, ValueError, RecursionError, TypeError, KeyError, AttributeError):
         listed = []
-    return list(dict.fromkeys([*alike, *listed]))
+    return list(dict.fromkeys([*by_name, *listed]))

@@ -24,7 +24,7 @@ Tell = Callable[[Any], None]
 """Sends a message from a task to the parent process; returns when the parent has handled it."""
 
 
-class Told(NamedTuple, Generic[Task]):
+class Message(NamedTuple, Generic[Task]):
     """A message from a task that is being worked on."""
 
     task: Task
@@ -43,7 +43,7 @@ class Ended(NamedTuple, Generic[Task]):
 
 def run_tasks(
     tasks: Sequence[Task], work: Callable[[Task, Tell], Any], processes: int
-) -> Generator[Told[Task] | Ended[Task]]:
+) -> Generator[Message[Task] | Ended[Task]]:
     """Run tasks in a few processes at once, and yield their messages and results.
 
     The processes share no state with this one, and they die with it. Closing the iterator kills them.
@@ -72,7 +72,7 @@ def run_tasks(
                 if kind == "end":
                     yield Ended(worker.take(), content, None)
                 else:
-                    yield Told(worker.task[0], content)
+                    yield Message(worker.task[0], content)
                     worker.go_on()
     finally:
         for worker in pool:
@@ -126,7 +126,7 @@ def _serve(pipe: Connection, work: Callable[[Any, Tell], Any]) -> None:
     threading.Thread(target=_die_with_parent, daemon=True).start()
 
     def tell(message: Any) -> None:
-        pipe.send(("told", message))
+        pipe.send(("message", message))
         pipe.recv()
 
     with suppress(EOFError, OSError):  # the parent has closed the pipe

@@ -14,7 +14,7 @@ from parity.porting.dialects import called
 from parity.porting.fleet.ledger import LEDGER, Entry, Ledger, open_ledger
 from parity.porting.fleet.manifest import Manifest
 from parity.porting.fleet.names import output_names, suffix_of, sweep
-from parity.porting.fleet.pool import Told, run_tasks
+from parity.porting.fleet.pool import Message, run_tasks
 from parity.porting.fleet.screen import Screen, print_summary
 from parity.porting.fleet.shard import Shard, shard_ledgers
 from parity.porting.fleet.work import STARTED, Conversion, Outcome, Result, convert_one
@@ -134,7 +134,7 @@ def _convert_all(
     with closing(run_tasks(tasks, convert_one, jobs)) as events:
         for event in events:
             task = event.task
-            if isinstance(event, Told):
+            if isinstance(event, Message):
                 if event.message == STARTED:
                     starts[task.row] = time.monotonic()
                     ledger.add(_entry(task, "started"))

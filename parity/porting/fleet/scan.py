@@ -30,13 +30,13 @@ def scan(
     folder: str | Path,
     *,
     manifest: str | Path | None = None,
-    told: Stage = nobody,
+    on_stage: Stage = nobody,
 ) -> Scan:
     """Open every checkpoint below a folder and list it in a manifest.
 
     Args:
         manifest: the path that the manifest will be written to, if any.
-        told: called with each checkpoint before it is opened.
+        on_stage: called with each checkpoint before it is opened.
 
     Raises:
         MissingFileError: there is no such folder.
@@ -48,11 +48,11 @@ def scan(
     if not folder.is_dir():
         raise MissingFileError(f"{folder}: no such folder; give one with checkpoints in it")
     name = folder_for(folder, None if manifest is None else Path(manifest))
-    seen, jobs = walk(folder), []
-    for number, place in enumerate(seen.places, 1):
-        told(f"opening {place.path.relative_to(folder)}", 1, len(seen.places) - number)
+    walked, jobs = walk(folder), []
+    for number, place in enumerate(walked.places, 1):
+        on_stage(f"opening {place.path.relative_to(folder)}", 1, len(walked.places) - number)
         jobs.append(_job(place, folder))
-    return Scan(Manifest(folder=name, checkpoints=tuple(jobs)), seen)
+    return Scan(Manifest(folder=name, checkpoints=tuple(jobs)), walked)
 
 
 def _job(place: CheckpointPath, folder: Path) -> Job:
@@ -65,10 +65,10 @@ def _job(place: CheckpointPath, folder: Path) -> Job:
     try:
         opened = open_checkpoint(place.path)
         try:
-            return Job(path=name, status="ready", found=_found(read_checkpoint(opened)))
+            return Job(path=name, status="ready", found=_facts(read_checkpoint(opened)))
         except UnstatedError as error:
-            said, fields = line_about(place.path, error), dict.fromkeys(error.fields)
-            return Job(path=name, status="ask", said=said, found=_guess(opened), set=fields)
+            text, fields = line_about(place.path, error), dict.fromkeys(error.fields)
+            return Job(path=name, status="ask", said=text, found=_guess(opened), set=fields)
         except OtherModelError as error:
             return Job(path=name, status="other", said=line_about(place.path, error), skip=True)
         except USER_ERRORS as error:
@@ -77,7 +77,7 @@ def _job(place: CheckpointPath, folder: Path) -> Job:
         return Job(path=name, status="broken", said=line_about(place.path, error))
 
 
-def _found(source: Checkpoint) -> CheckpointFacts:
+def _facts(source: Checkpoint) -> CheckpointFacts:
     return CheckpointFacts(
         container=source.container.kind,
         dialect=source.dialect.name,
@@ -96,8 +96,8 @@ def _guess(opened: Opened) -> CheckpointFacts:
     container = opened.container
     tensors, dialect, why = container.tensors, None, None
     try:
-        found = find(opened, dialects())
-        tensors, dialect, why = found.tensors, found.dialect.name, found.why
+        model = find(opened, dialects())
+        tensors, dialect, why = model.tensors, model.dialect.name, model.why
     except UnstatedError:
         pass  # several models: all tensors count
     return CheckpointFacts(

@@ -106,7 +106,7 @@ def print_summary(console: Console, results: Sequence[Result], *, seconds: float
             status = f"[{COLOURS[each.status]}]{each.status}"
             table.add_row(escape(each.row), status, escape(each.error or ""))
         show_table(table, console)
-    said = ", ".join(f"[{COLOURS[name]}]{counts[name]} {name}[/]" for name in COLOURS if counts[name])
+    text = ", ".join(f"[{COLOURS[name]}]{counts[name]} {name}[/]" for name in COLOURS if counts[name])
     console.print(
-        f"[bold]{len(results)} checkpoints[/]: {said or 'none'}; {seconds:.1f} s", highlight=False
+        f"[bold]{len(results)} checkpoints[/]: {text or 'none'}; {seconds:.1f} s", highlight=False
     )

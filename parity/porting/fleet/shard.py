@@ -35,10 +35,10 @@ def parse_shard(text: str) -> Shard:
     Raises:
         ConfigError: the text is not of this form.
     """
-    found = re.fullmatch(r"(\d+)/(\d+)", text)
-    if found is None or int(found[1]) >= int(found[2]):
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if match is None or int(match[1]) >= int(match[2]):
         raise ConfigError(f"--shard {text}: give its number, from 0, and how many there are, as 0/16")
-    return Shard(int(found[1]), int(found[2]))
+    return Shard(int(match[1]), int(match[2]))
 
 
 def shard_ledgers(folder: Path) -> list[Path]:

@@ -102,8 +102,8 @@ def convert_one(task: Conversion, tell: Tell) -> Outcome:
             done = convert_verified(source, to=task.to, out=task.out, **options, **_watched(tell))
             result, verification = done.converted, done.verification
             if not verification.passed:
-                said = f"not equal when verified: {verification.problem}; see {done.path.name}"
-                return ended("failed", error=said)
+                text = f"not equal when verified: {verification.problem}; see {done.path.name}"
+                return ended("failed", error=text)
         else:
             result = convert(source, to=task.to, out=task.out, **options, **_watched(tell))
         read = _with_sidecars(result.hops[-1].digest, source)

@@ -60,8 +60,8 @@ def open_container(path: str | Path) -> Container:
         if (last := find_last(path)) is not None:
             return replace(read_tensorstore(last), path=path)
         if path.is_dir():
-            found = _open_folder(path)
-            return replace(found, path=path, sidecars={**read_sidecars(path), **found.sidecars})
+            opened = _open_folder(path)
+            return replace(opened, path=path, sidecars={**read_sidecars(path), **opened.sidecars})
         if not path.is_file():
             raise MissingFileError(f"{path}: no such file or folder; give the path of a checkpoint")
         if index := path if path.name.endswith(".index.json") else index_of(path):
@@ -84,9 +84,9 @@ def _open_folder(folder: Path) -> Container:
     if is_tensorstore(folder):
         return read_tensorstore(folder)
     if newest := find_step(folder):
-        path, said = newest
+        path, note = newest
         container = read_file(path)
-        return replace(container, kind=f"{container.kind}{said}")
+        return replace(container, kind=f"{container.kind}{note}")
     weights = find_weights(folder)
     if index := weights if weights.suffix == ".json" else index_of(weights):
         return read_shards(index, read_file)

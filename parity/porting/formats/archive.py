@@ -104,13 +104,13 @@ class Archive:
 
     def head(self, name: str, count: int) -> bytes:
         """Read at most `count` bytes from the start of a member, without checking its CRC."""
-        found = b""
+        content = b""
         with guarded(self.path, self.kind), self.path.open("rb") as file:
             for chunk in self._chunks(file, self._member(name), min(count, _CHUNK)):
-                found += chunk
-                if len(found) >= count:
+                content += chunk
+                if len(content) >= count:
                     break
-        return found[:count]
+        return content[:count]
 
     def range(self, name: str, begin: int, end: int) -> np.ndarray:
         """Read bytes `begin` to `end` of a member into a new uint8 array.
@@ -124,18 +124,18 @@ class Archive:
         with guarded(self.path, self.kind), self.path.open("rb") as file:
             if not 0 <= begin <= end <= member.file_size:
                 raise ValueError(f"bytes {begin} to {end} of {name}, which has {member.file_size}")
-            found = np.empty(end - begin, np.uint8)
+            content = np.empty(end - begin, np.uint8)
             if name in self._verified and member.compress_type == zipfile.ZIP_STORED:
                 file.seek(self._start(file, member) + begin)
-                if file.readinto(found.data) != found.size:
+                if file.readinto(content.data) != content.size:
                     raise self._damaged(name, "it ends too early")
-                return found
-            self._read_checked(file, member, begin, end, found)
+                return content
+            self._read_checked(file, member, begin, end, content)
         self._verified.add(name)
-        return found
+        return content
 
     def _read_checked(
-        self, file: BinaryIO, member: zipfile.ZipInfo, begin: int, end: int, found: np.ndarray
+        self, file: BinaryIO, member: zipfile.ZipInfo, begin: int, end: int, content: np.ndarray
     ) -> None:
         position, crc = 0, 0
         for chunk in self._chunks(file, member, _CHUNK):
@@ -143,7 +143,7 @@ class Archive:
             first, last = max(begin, position), min(end, position + len(chunk))
             if first < last:
                 piece = np.frombuffer(chunk, np.uint8)[first - position : last - position]
-                found[first - begin : last - begin] = piece
+                content[first - begin : last - begin] = piece
             position += len(chunk)
         if position != member.file_size:
             raise self._damaged(member.filename, f"{position} bytes of {member.file_size}")

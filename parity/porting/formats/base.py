@@ -53,7 +53,7 @@ def lying_at(
     def load() -> np.ndarray:
         with guarded(where, "file"), opened() as file:
             file.seek(begin)
-            found = np.frombuffer(file.read(math.prod(shape) * dtype.itemsize), dtype)
-            return np.asarray(found.reshape(shape), dtype.newbyteorder("="))
+            values = np.frombuffer(file.read(math.prod(shape) * dtype.itemsize), dtype)
+            return np.asarray(values.reshape(shape), dtype.newbyteorder("="))
 
     return Stored(shape, dtype.newbyteorder("="), load)

@@ -136,9 +136,9 @@ def _from_type(function: Any, _: Any, args: Any, __: Any = None) -> Any:
 def _from_numpy(data: Any, dtype: Any, *_: Any) -> Any:
     if not isinstance(data, NumpyArray) or data.array is None:
         raise TypeError("a tensor that is not an array")
-    if (found := torch_dtype(dtype)) is None:
+    if (target := torch_dtype(dtype)) is None:
         return Refused(f"a tensor of {shown(dtype)}, which no array of numpy can hold")
-    return Stored(data.array.shape, found, partial(data.array.astype, found, order="C"))
+    return Stored(data.array.shape, target, partial(data.array.astype, target, order="C"))
 
 
 def _refuse(kind: str) -> Callable[..., Refused]:

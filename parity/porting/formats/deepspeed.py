@@ -96,22 +96,22 @@ def read_zero(folder: Path) -> Container:
     with guarded(folder, "checkpoint of DeepSpeed's ZeRO 3"):
         budget = folder_budget(folder)
         models, optimizers = (_by_process(folder, each) for each in (MODELS, OPTIMIZERS))
-        told = [read_root(path, budget) for _, path in sorted(models.items())]
+        roots = [read_root(path, budget) for _, path in sorted(models.items())]
         states = [_dict(read_root(path, budget), "optimizer_state_dict")
                   for _, path in sorted(optimizers.items())]  # fmt: skip
         count = states[0].get("partition_count") if states else len(models)
-        for which, found in (("model", models), ("optim", optimizers)):
-            saved = count if isinstance(count, int) else len(found)
-            if len(found) != saved or sorted(found) != list(range(len(found))):
+        for which, paths in (("model", models), ("optim", optimizers)):
+            saved = count if isinstance(count, int) else len(paths)
+            if len(paths) != saved or sorted(paths) != list(range(len(paths))):
                 raise MissingFileError(
-                    f"{folder}: has {which}_states of {len(found)} processes, but {count} saved pieces;"
+                    f"{folder}: has {which}_states of {len(paths)} processes, but {count} saved pieces;"
                     " copy those of the others, too"
                 )
-        tensors = {name: cut.stored(budget) for name, cut in _trained(told[0], states, budget)}
-        tensors |= {name: cut.stored(budget) for name, cut in _frozen(told, budget)}
-        for name in told[0].get("buffer_names") or ():
-            tensors[name] = _view(_dict(told[0], "module"), name).stored()
-        for name, same in (told[0].get("shared_params") or {}).items():
+        tensors = {name: cut.stored(budget) for name, cut in _trained(roots[0], states, budget)}
+        tensors |= {name: cut.stored(budget) for name, cut in _frozen(roots, budget)}
+        for name in roots[0].get("buffer_names") or ():
+            tensors[name] = _view(_dict(roots[0], "module"), name).stored()
+        for name, same in (roots[0].get("shared_params") or {}).items():
             tensors[name] = tensors[same]
         check_names(tensors)
     files = tuple(sorted((*models.values(), *optimizers.values())))
@@ -119,8 +119,8 @@ def read_zero(folder: Path) -> Container:
 
 
 def _by_process(folder: Path, pattern: re.Pattern[str]) -> dict[int, Path]:
-    found = folder.iterdir() if folder.is_dir() else ()
-    return {int(match[1]): each for each in found if (match := pattern.fullmatch(each.name))}
+    entries = folder.iterdir() if folder.is_dir() else ()
+    return {int(match[1]): each for each in entries if (match := pattern.fullmatch(each.name))}
 
 
 def read_root(path: Path, budget: Budget) -> Mapping[str, Any]:
@@ -134,21 +134,21 @@ def read_root(path: Path, budget: Budget) -> Mapping[str, Any]:
 
 
 def _dict(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
-    found = fields.get(name)
-    if not isinstance(found, dict):
+    value = fields.get(name)
+    if not isinstance(value, dict):
         raise ValueError(f"no {name} in it")
-    return found
+    return value
 
 
 def _view(fields: Mapping[str, Any], name: str) -> View:
-    found = fields.get(name)
-    if not isinstance(found, View):
+    value = fields.get(name)
+    if not isinstance(value, View):
         raise ValueError(f"no tensor {name} in it")
-    return found
+    return value
 
 
 def _trained(
-    told: Mapping[str, Any], states: Sequence[Mapping[str, Any]], budget: Budget
+    root: Mapping[str, Any], states: Sequence[Mapping[str, Any]], budget: Budget
 ) -> Iterator[tuple[str, Cut]]:
     """Yield the parameters that the optimiser trains, by name."""
     groups = [[flat_view(each) for each in state["fp32_flat_groups"]] for state in states]
@@ -157,9 +157,9 @@ def _trained(
         raise WeightsError(f"its processes have pieces of other lengths: {lengths!s:.200}")
     begins = [0, *accumulate(lengths[0])]
     at = 0
-    for shapes in told["param_shapes"]:
-        for name, said in shapes.items():
-            shape = checked_shape(said, groups[0][0].dtype.itemsize)
+    for shapes in root["param_shapes"]:
+        for name, sizes in shapes.items():
+            shape = checked_shape(sizes, groups[0][0].dtype.itemsize)
             length = -(-math.prod(shape) // len(groups))
             pieces = tuple(tuple(between(flat, begins, at, at + length, budget)) for flat in groups)
             yield name, Cut(shape, pieces)
@@ -192,12 +192,12 @@ def between(
             return
 
 
-def _frozen(told: Sequence[Mapping[str, Any]], budget: Budget) -> Iterator[tuple[str, Cut]]:
+def _frozen(roots: Sequence[Mapping[str, Any]], budget: Budget) -> Iterator[tuple[str, Cut]]:
     """Yield the parameters that are not trained, whose pieces are in the files of the models."""
-    for name, said in (told[0].get("frozen_param_shapes") or {}).items():
-        budget.objects(_PIECE * len(told))
-        pieces = tuple((flat_view(_dict(each, "frozen_param_fragments")[name]),) for each in told)
-        shape = checked_shape(said, pieces[0][0].dtype.itemsize)
-        if (held := sum(view.shape[0] for (view,) in pieces)) < math.prod(shape):
-            raise WeightsError(f"{name}: its pieces have {held} values, the tensor {math.prod(shape)}")
+    for name, sizes in (roots[0].get("frozen_param_shapes") or {}).items():
+        budget.objects(_PIECE * len(roots))
+        pieces = tuple((flat_view(_dict(each, "frozen_param_fragments")[name]),) for each in roots)
+        shape = checked_shape(sizes, pieces[0][0].dtype.itemsize)
+        if (count := sum(view.shape[0] for (view,) in pieces)) < math.prod(shape):
+            raise WeightsError(f"{name}: its pieces have {count} values, the tensor {math.prod(shape)}")
         yield name, Cut(shape, pieces)

@@ -80,15 +80,15 @@ def _state(value: Any) -> dict | None:
 
 
 def _dict(fields: Mapping[str, Any], name: str) -> dict:
-    found = fields.get(name)
-    if not isinstance(found, dict):
+    value = fields.get(name)
+    if not isinstance(value, dict):
         raise ValueError(f"no {name} in {METADATA}")
-    return found
+    return value
 
 
 def _places(folder: Path, index: Mapping[str, Any]) -> dict[str, dict[tuple[int, ...], FilePart]]:
     """Return where the pieces of each tensor are, by their offsets in the tensor."""
-    found: dict[str, dict[tuple[int, ...], FilePart]] = {}
+    places: dict[str, dict[tuple[int, ...], FilePart]] = {}
     for key, value in _dict(index, "storage_data").items():
         name, info = _state(key) or {}, _state(value) or {}
         if info.get("transform_descriptors"):
@@ -101,8 +101,8 @@ def _places(folder: Path, index: Mapping[str, Any]) -> dict[str, dict[tuple[int,
             raise WeightsError(
                 f"{path}: ends before byte {begin + length}, where a piece ends; copy it again"
             )
-        found.setdefault(name["fqn"], {})[counts(name["offset"])] = FilePart(path, begin, length)
-    return found
+        places.setdefault(name["fqn"], {})[counts(name["offset"])] = FilePart(path, begin, length)
+    return places
 
 
 def _shard(folder: Path, name: Any) -> Path:
@@ -162,9 +162,9 @@ def _load(piece: _Piece, dtype: np.dtype) -> np.ndarray:
         budget = Budget(piece.part.path, piece.part.stat().st_size)
         archive = Archive(piece.part, "piece of a shard", budget)
         prefix = prefix_of(archive)
-        found = [] if prefix is None else [*read_torch_zip(archive, prefix).tensors.values()]
-        if len(found) != 1 or (found[0].shape, found[0].dtype) != (piece.shape, dtype):
+        tensors = [] if prefix is None else [*read_torch_zip(archive, prefix).tensors.values()]
+        if len(tensors) != 1 or (tensors[0].shape, tensors[0].dtype) != (piece.shape, dtype):
             raise WeightsError(
                 f"{piece.part}: is no tensor of {dtype} of shape {piece.shape}; copy it again"
             )
-        return found[0].load()
+        return tensors[0].load()

@@ -57,13 +57,13 @@ class Leaf(NamedTuple):
     """Value of a number, which is no weight; None of an array."""
 
 
-def leaves(told: Mapping[str, Any]) -> Iterator[Leaf]:
+def leaves(arguments: Mapping[str, Any]) -> Iterator[Leaf]:
     """Yield the leaves of Equimo's VisionTransformer in the order of its tree, blocks numbered through.
 
     Args:
-        told: arguments of its constructor.
+        arguments: those of its constructor.
     """
-    told = {**DEFAULTS, **told}
+    arguments = {**DEFAULTS, **arguments}
 
     def layer(name: str, bias: bool = True) -> Iterator[Leaf]:
         yield Leaf(f"{name}.weight")
@@ -73,40 +73,42 @@ def leaves(told: Mapping[str, Any]) -> Iterator[Leaf]:
         yield from (Leaf(f"{name}.p", float(rate)), Leaf(f"{name}.inference", False))
 
     def tokens(*names: str) -> Iterator[Leaf]:
-        flags = (told["class_token"], told["reg_tokens"], told["use_mask_token"])
+        flags = (arguments["class_token"], arguments["reg_tokens"], arguments["use_mask_token"])
         yield from (Leaf(name) for name, flag in zip(names, flags, strict=True) if flag)
 
     def block(name: str, rate: float) -> Iterator[Leaf]:
         yield from (*layer(f"{name}.prenorm"), *layer(f"{name}.norm"))
-        yield from (Leaf(f"{name}.{scale}.gamma") for scale in ("ls1", "ls2") if told["init_values"])
-        yield from layer(f"{name}.attn.qkv", told["qkv_bias"])
-        yield from layer(f"{name}.attn.proj", told["proj_bias"])
-        for norm in ("q_norm", "k_norm") if told["qk_norm"] else ():
+        yield from (
+            Leaf(f"{name}.{scale}.gamma") for scale in ("ls1", "ls2") if arguments["init_values"]
+        )
+        yield from layer(f"{name}.attn.qkv", arguments["qkv_bias"])
+        yield from layer(f"{name}.attn.proj", arguments["proj_bias"])
+        for norm in ("q_norm", "k_norm") if arguments["qk_norm"] else ():
             yield from layer(f"{name}.attn.{norm}")
-        yield from drop(f"{name}.attn.attn_drop", told["attn_drop"])
-        yield from drop(f"{name}.attn.proj_drop", told["proj_drop"])
-        for each in LAYERS[told["ffn_layer"]]:
-            yield from layer(f"{name}.mlp.{each}", told["ffn_bias"])
+        yield from drop(f"{name}.attn.attn_drop", arguments["attn_drop"])
+        yield from drop(f"{name}.attn.proj_drop", arguments["proj_drop"])
+        for each in LAYERS[arguments["ffn_layer"]]:
+            yield from layer(f"{name}.mlp.{each}", arguments["ffn_bias"])
         for each in ("mlp.drop1", "mlp.drop2"):
-            yield from drop(f"{name}.{each}", told["proj_drop"])
+            yield from drop(f"{name}.{each}", arguments["proj_drop"])
         for each in ("drop_path1", "drop_path2"):
             yield from drop(f"{name}.{each}", rate)
 
     yield from layer("patch_embed.proj")
-    yield from [Leaf("global_pos_embed.weight")] * bool(told["use_global_pos_embed"])
-    yield from [Leaf("local_pos_embed.patch_rope.freqs")] * bool(told["use_local_pos_embed"])
-    if told["use_local_pos_embed"] and told["local_pos_embed_reg"] and told["reg_tokens"]:
+    yield from [Leaf("global_pos_embed.weight")] * bool(arguments["use_global_pos_embed"])
+    yield from [Leaf("local_pos_embed.patch_rope.freqs")] * bool(arguments["use_local_pos_embed"])
+    if arguments["use_local_pos_embed"] and arguments["local_pos_embed_reg"] and arguments["reg_tokens"]:
         yield Leaf("local_pos_embed.reg_rope.freqs")
     yield from tokens("cls_token", "reg_tokens", "mask_token")
-    depth, last = sum(told["depths"]), told["drop_path_rate"]
+    depth, last = sum(arguments["depths"]), arguments["drop_path_rate"]
     for i in range(depth):
-        share = 1.0 if told["drop_path_uniform"] else i / max(depth - 1, 1)
+        share = 1.0 if arguments["drop_path_uniform"] else i / max(depth - 1, 1)
         yield from block(f"blocks.{i}", last * share)
-    yield from drop("pos_drop", told["pos_drop_rate"])
+    yield from drop("pos_drop", arguments["pos_drop_rate"])
     yield from layer("norm")
-    if told["untie_global_and_local_cls_norm"]:
+    if arguments["untie_global_and_local_cls_norm"]:
         yield from layer("local_cls_norm")
-    if told["num_classes"]:
+    if arguments["num_classes"]:
         yield from layer("head")
 
 
@@ -116,11 +118,11 @@ def read_equinox(path: Path, budget: Budget) -> Container:
     Raises:
         WeightsError: nothing tells the structure, or the leaves are not those of it.
     """
-    told = path.parent / METADATA
-    if not told.is_file():
+    metadata = path.parent / METADATA
+    if not metadata.is_file():
         raise WeightsError(f"{path}: {NAMELESS}")
     with guarded(path, KIND):
-        return _named(path, lambda: path.open("rb"), path.stat().st_size, read_json(told), budget)
+        return _named(path, lambda: path.open("rb"), path.stat().st_size, read_json(metadata), budget)
 
 
 def read_equimo(path: Path, budget: Budget) -> Container:
@@ -128,17 +130,17 @@ def read_equimo(path: Path, budget: Budget) -> Container:
     with guarded(path, "archive of Equimo"):
         members = read_archive(path, budget)
         if not {WEIGHTS, METADATA} <= {*members}:
-            held = ", ".join(members)
-            raise WeightsError(f"holds {held:.200}, not {METADATA} and {WEIGHTS}; unpack it")
+            names = ", ".join(members)
+            raise WeightsError(f"holds {names:.200}, not {METADATA} and {WEIGHTS}; unpack it")
         weights, parsed = members[WEIGHTS], parse_json(members[METADATA].decode(), entries=MOST_ENTRIES)
         return _named(path, lambda: io.BytesIO(weights), len(weights), parsed, budget)
 
 
-def _named(path: Path, opened: Any, size: int, said: Any, budget: Budget) -> Container:
-    told = said.get("model_config") if isinstance(said, dict) else None
-    if not isinstance(told, dict) or not isinstance(told.get("depths"), list):
+def _named(path: Path, opened: Any, size: int, metadata: Any, budget: Budget) -> Container:
+    arguments = metadata.get("model_config") if isinstance(metadata, dict) else None
+    if not isinstance(arguments, dict) or not isinstance(arguments.get("depths"), list):
         raise WeightsError(f"its {METADATA} tells of no VisionTransformer of Equimo (no depths)")
-    version = str(said.get("equimo_version"))
+    version = str(metadata.get("equimo_version"))
     if version.split(".")[:2] != VERSION.split(".")[:2]:
         raise WeightsError(
             f"is of Equimo {version:.40}, whose leaves may have another order than those of {VERSION};"
@@ -146,7 +148,7 @@ def _named(path: Path, opened: Any, size: int, said: Any, budget: Budget) -> Con
         )
     with opened() as file:
         arrays = list(_arrays(path, file, opened, size, budget))
-    names = list(islice(leaves(told), len(arrays) + 1))
+    names = list(islice(leaves(arguments), len(arrays) + 1))
     if len(names) != len(arrays):
         more = "more" if len(names) > len(arrays) else len(names)
         raise WeightsError(
@@ -158,7 +160,7 @@ def _named(path: Path, opened: Any, size: int, said: Any, budget: Budget) -> Con
                 f"{leaf.name} has shape {array.shape}; it is no VisionTransformer of its {METADATA}"
             )
     tensors = {leaf.name: array for leaf, array in zip(names, arrays, strict=True) if array.shape}
-    return Container(path, (path,), KIND, tensors, sidecars={METADATA: said})
+    return Container(path, (path,), KIND, tensors, sidecars={METADATA: metadata})
 
 
 def _arrays(path: Path, file: BinaryIO, opened: Any, size: int, budget: Budget) -> Iterator[Stored]:
@@ -194,9 +196,9 @@ def write_equinox(
         MissingFileError: the folder to write in does not exist.
         WeightsError: a tensor cannot be read.
     """
-    told = json.loads(files[METADATA])["model_config"]
+    arguments = json.loads(files[METADATA])["model_config"]
     with atomic_file(path, force=force, check=check) as file:
-        for name, value in leaves(told):
+        for name, value in leaves(arguments):
             stored = tensors[name] if value is None else Stored.of(np.asarray(value))
             if name.endswith(".freqs"):  # of its constructor's type, whatever that of the weights is
                 stored = Stored.of(stored.load().astype(np.float32))

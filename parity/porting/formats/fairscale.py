@@ -46,10 +46,10 @@ def read_fairscale(container: Container) -> Container:
             " NAME-shard0.pt"
         )
     others = ((NAME.fullmatch(each.name), each) for each in path.parent.iterdir())
-    found = {int(m[2]): each for m, each in others if m and (m[1], m[3]) == (match[1], match[3])}
-    files = tuple(found[number] for number in sorted(found))
-    if sorted(found) != list(range(len(found))):
-        raise MissingFileError(f"{path}: beside it are shards {sorted(found)}; copy the others, too")
+    shards = {int(m[2]): each for m, each in others if m and (m[1], m[3]) == (match[1], match[3])}
+    files = tuple(shards[number] for number in sorted(shards))
+    if sorted(shards) != list(range(len(shards))):
+        raise MissingFileError(f"{path}: beside it are shards {sorted(shards)}; copy the others, too")
     with guarded(path, "shard of fairscale"):
         budget = budget_of(path, files)
         roots = [read_root(each, budget) for each in files]
@@ -68,7 +68,7 @@ def _joined(roots: Sequence[Mapping[str, Any]], budget: Budget) -> Iterator[tupl
         for flat, about in wrapped["params"].items():
             pieces = [_piece(root, number, within, flat) for root in roots]
             pieces = pieces[:1] if wrapped["no_broadcast_optim_state"] else pieces
-            shapes = [checked_shape(said, pieces[0].dtype.itemsize) for said in about["shapes"]]
+            shapes = [checked_shape(sizes, pieces[0].dtype.itemsize) for sizes in about["shapes"]]
             begins = [0, *accumulate(each.shape[0] for each in pieces)]
             ends = [0, *accumulate(map(math.prod, shapes))]
             if ends[-1] != begins[-1]:

@@ -40,11 +40,11 @@ def read_gguf(path: Path, budget: Budget) -> Container:
         version, count, entries = reader.numbers("4xIQQ")
         if version not in (2, 3):
             raise WeightsError(f"is of version {version} of GGUF; 2 and 3 are read, lowest byte first")
-        told = {reader.text(): reader.value(*reader.numbers("I")) for _ in range(entries)}
+        metadata = {reader.text(): reader.value(*reader.numbers("I")) for _ in range(entries)}
         tensors = [(reader.text(), *reader.tensor()) for _ in range(count)]
-        align = told.get("general.alignment", 32)
+        align = metadata.get("general.alignment", 32)
         begin = -(-file.tell() // align) * align
-        found = dict[str, Stored]()
+        arrays = dict[str, Stored]()
         for name, shape, kind, offset in tensors:
             if (dtype := FLOATS.get(kind)) is None:
                 raise WeightsError(
@@ -52,11 +52,11 @@ def read_gguf(path: Path, budget: Budget) -> Container:
                     " undone exactly; take the file of F32, F16 or BF16, or what it was made of"
                 )
             shape, start = checked_shape(shape, dtype.itemsize), begin + offset
-            if name in found or start + math.prod(shape) * dtype.itemsize > reader.size:
+            if name in arrays or start + math.prod(shape) * dtype.itemsize > reader.size:
                 raise WeightsError(f"{name[:80]} is there twice, or ends behind the end; copy it again")
-            found[name] = lying_at(lambda: path.open("rb"), start, shape, dtype, path)
-        check_names(found)
-        return Container(path, (path,), KIND, _straight(found), sidecars={KIND: told})
+            arrays[name] = lying_at(lambda: path.open("rb"), start, shape, dtype, path)
+        check_names(arrays)
+        return Container(path, (path,), KIND, _straight(arrays), sidecars={KIND: metadata})
 
 
 class _Reader:
@@ -75,8 +75,8 @@ class _Reader:
         if kind == _TEXT:
             return self.text()
         if kind != _LIST:
-            (found,) = self.numbers(_NUMBERS[kind])
-            return float(str(np.float32(found))) if kind == 6 else found
+            (number,) = self.numbers(_NUMBERS[kind])
+            return float(str(np.float32(number))) if kind == 6 else number
         kind, count = self.numbers("IQ")
         if kind == _TEXT:
             return [self.text() for _ in range(count)] if count <= _LONGEST else self._pass(count)

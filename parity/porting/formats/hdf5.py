@@ -188,7 +188,7 @@ def _dtype(data: bytes) -> np.dtype[Any] | None:
     order = ">" if bits & 1 else "<"
     if kind == 0 and size in (1, 2, 4, 8):
         return np.dtype(f"{order}{'i' if bits & 8 else 'u'}{size}")
-    if kind == 1 and len(data) >= 14 and (found := _FLOATS.get((size, data[13]))) is not None:
-        return np.dtype(found).newbyteorder(order)
+    if kind == 1 and len(data) >= 14 and (name := _FLOATS.get((size, data[13]))) is not None:
+        return np.dtype(name).newbyteorder(order)
     # numpy's bfloat16 has no name in HDF5
     return np.dtype(ml_dtypes.bfloat16) if kind == 5 and size == 2 else None

@@ -71,8 +71,8 @@ class Inert:
             state = {"": state["_content"]}
         if "_val" in state:
             state = {"": state["_val"]}
-        found = {**state, **self.items, **dict(enumerate(self.elements))}
-        return found or None
+        entries = {**state, **self.items, **dict(enumerate(self.elements))}
+        return entries or None
 
 
 def _merged(parts: Iterable[Any]) -> dict:

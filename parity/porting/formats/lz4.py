@@ -24,16 +24,16 @@ def read_archive(path: Path, budget: Budget) -> dict[str, bytes]:
         ModuleNotFoundError: the package lz4 is not installed.
     """
     unpacked = io.BytesIO(_unpacked(path.read_bytes(), budget))
-    found = {}
+    files = {}
     try:
         with tarfile.open(fileobj=unpacked, mode="r:") as archive:
             for member in archive:
                 budget.objects(_RECORD)
                 if member.isreg() and not member.issparse() and (file := archive.extractfile(member)):
-                    found[member.name] = file.read()
+                    files[member.name] = file.read()
     except tarfile.TarError as error:
         raise WeightsError(f"holds no whole tar archive ({error}); copy it again") from None
-    return found
+    return files
 
 
 def _unpacked(packed: bytes, budget: Budget) -> bytearray:

@@ -114,30 +114,30 @@ class _Parser:
         return [self.value(depth + 1, end) for _ in range(length)]
 
     def _map(self, length: int, depth: int, end: int) -> Any:
-        found: dict[str, Any] = {}
+        entries: dict[str, Any] = {}
         for _ in range(length):
             key = self.value(depth + 1, end)
-            if not isinstance(key, str | int) or str(key) in found:
+            if not isinstance(key, str | int) or str(key) in entries:
                 raise ValueError(
                     f"a map with the key {str(key)[:40]} that is not text or is there twice"
                 )
-            found[str(key)] = self.value(depth + 1, end)
-        return _joined(found) if CHUNKED in found else found
+            entries[str(key)] = self.value(depth + 1, end)
+        return _joined(entries) if CHUNKED in entries else entries
 
     def _ext(self, length: int, depth: int, end: int) -> Any:
         kind = self._bytes(1, end)[0]
         stop = self._file.tell() + length
         self._check(length, end)
         if kind == COMPLEX:
-            found = complex(*self.value(depth + 1, stop))
+            value = complex(*self.value(depth + 1, stop))
         elif kind in (ARRAY, SCALAR):
             stored = self._stored(stop)
-            found = stored.load()[()].item() if kind == SCALAR and stored.shape == () else stored
+            value = stored.load()[()].item() if kind == SCALAR and stored.shape == () else stored
         else:
             raise ValueError(f"an extension of type {kind}, which flax does not write")
         if self._file.tell() != stop:
             raise ValueError(f"an extension that ends at byte {self._file.tell()}, expected {stop}")
-        return found
+        return value
 
     def _stored(self, end: int) -> Stored:
         """Read an array (shape, name of the type, bytes), keeping only the offset of its bytes."""
@@ -177,10 +177,10 @@ def _load(path: Path, start: int, shape: tuple[int, ...], dtype: np.dtype) -> np
         return content.view(dtype).reshape(shape)
 
 
-def _joined(found: dict[str, Any]) -> Stored:
+def _joined(entries: dict[str, Any]) -> Stored:
     """Join the consecutive chunks of an array."""
-    chunks = _listed(found["chunks"])
-    lengths = _listed(found["shape"])
+    chunks = _listed(entries["chunks"])
+    lengths = _listed(entries["shape"])
     if not chunks or not all(isinstance(each, Stored) for each in chunks):
         raise ValueError("an array in chunks that are not arrays")
     dtype = chunks[0].dtype

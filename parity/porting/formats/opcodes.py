@@ -50,15 +50,15 @@ class Bounded:
 
     def read(self, count: int) -> bytes:
         """Read at most `count` bytes."""
-        found = self._file.read(max(0, min(count, self._left)))
-        self._left -= len(found)
-        return found
+        content = self._file.read(max(0, min(count, self._left)))
+        self._left -= len(content)
+        return content
 
     def readline(self) -> bytes:
         """Read one line, at most 64 KiB of it."""
-        found = self._file.readline(min(_LONGEST_LINE, self._left))
-        self._left -= len(found)
-        return found
+        line = self._file.readline(min(_LONGEST_LINE, self._left))
+        self._left -= len(line)
+        return line
 
 
 class Machine(Stack):

@@ -83,14 +83,14 @@ def read_orbax(checkpoint: Checkpoint) -> Container:
         small = {index for index, each in enumerate(leaves) if isinstance(each, described_as)}
 
         def restore(chosen: Collection[int]) -> list[Any]:
-            wanted = [leaf if at in chosen else ocp.PLACEHOLDER for at, leaf in enumerate(leaves)]
+            targets = [leaf if at in chosen else ocp.PLACEHOLDER for at, leaf in enumerate(leaves)]
             arguments = ocp.args.PyTreeRestore(
-                item=structure.unflatten(wanted),
+                item=structure.unflatten(targets),
                 restore_args=structure.unflatten([ocp.RestoreArgs(restore_type=each) for each in kinds]),
             )
             with guarded(checkpoint.item, "Orbax checkpoint"):
-                found = handler.restore(item, args=arguments)
-                return jax.tree_util.tree_flatten(found, is_leaf=_is_leaf)[0]
+                restored = handler.restore(item, args=arguments)
+                return jax.tree_util.tree_flatten(restored, is_leaf=_is_leaf)[0]
 
         numbers, read = iter(range(len(leaves))), restore(small) if small else []
 

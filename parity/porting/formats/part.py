@@ -46,10 +46,10 @@ class _Within(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         count = max(0, min(len(buffer), self._length - self._at))
         self._file.seek(self._begin + self._at)
-        found = self._file.read(count)
-        buffer[: len(found)] = found
-        self._at += len(found)
-        return len(found)
+        content = self._file.read(count)
+        buffer[: len(content)] = content
+        self._at += len(content)
+        return len(content)
 
     def close(self) -> None:
         self._file.close()

@@ -132,9 +132,9 @@ def _read_zip(path: Path, budget: Budget) -> Container:
 
         return _container(path, "npz", read_npz(archive), archive.metadata)
     if _KERAS_WEIGHTS in archive.names:
-        found = _container(path, KERAS, read_hdf5(archive.part(_KERAS_WEIGHTS), budget))
+        container = _container(path, KERAS, read_hdf5(archive.part(_KERAS_WEIGHTS), budget))
         config = parse_json(archive.read(CONFIG).decode(), entries=MOST_ENTRIES)
-        return replace(found, sidecars={CONFIG: config})
+        return replace(container, sidecars={CONFIG: config})
     raise WeightsError(
         f"{path}: a zip archive of {len(archive.names)} files, neither of torch.save (no data.pkl) nor"
         " of numpy.savez (.npy files alone); unpack it if the checkpoint is inside"

@@ -42,8 +42,8 @@ def find_last(path: Path) -> Path | None:
     if not pointers:
         return None
     if len(pointers) > 1:
-        said = ", ".join(each.name.removesuffix(LAST) for each in pointers)
-        raise MissingFileError(f"{path}: several checkpoints, {said}; give one of them")
+        names = ", ".join(each.name.removesuffix(LAST) for each in pointers)
+        raise MissingFileError(f"{path}: several checkpoints, {names}; give one of them")
     step = read_text(pointers[0], _LONGEST_STEP).strip()
     folder = pointers[0].with_name(f"{pointers[0].name.removesuffix(LAST)}-{step}")
     if "/" in step or not folder.is_dir():
@@ -94,8 +94,8 @@ def _load(place: Path, shape: tuple[int, ...], dtype: np.dtype, chunks: int) -> 
     if there < chunks:  # tensorstore would take a missing chunk for zeros
         raise WeightsError(f"{place}: {there} of {chunks} chunks are there; copy the checkpoint again")
     with guarded(place, "zarr array"):
-        kept = {"driver": "file", "path": str(place.absolute())}
-        array = np.asarray(store.open({"driver": "zarr", "kvstore": kept}).result().read().result())
+        kvstore = {"driver": "file", "path": str(place.absolute())}
+        array = np.asarray(store.open({"driver": "zarr", "kvstore": kvstore}).result().read().result())
     if array.shape != shape or array.dtype != dtype:
         raise WeightsError(f"{place}: is {array.dtype} of shape {array.shape}, not as it says of itself")
     return np.ascontiguousarray(array).reshape(shape)

@@ -129,11 +129,11 @@ class Storages:
         def read(begin: int, end: int) -> np.ndarray:
             with guarded(self._path, "torch file"), self._path.open("rb") as file:
                 file.seek(self._starts[name] + base + begin)
-                found = np.empty(end - begin, np.uint8)
-                if file.readinto(found.data) != found.size:
+                content = np.empty(end - begin, np.uint8)
+                if file.readinto(content.data) != content.size:
                     raise WeightsError(
                         f"{self._path}: storage {name} ends too early; copy the file again"
                     )
-                return found
+                return content
 
         return read

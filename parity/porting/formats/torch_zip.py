@@ -17,8 +17,8 @@ _LARGEST_PICKLE = 2**29
 
 def prefix_of(archive: Archive) -> str | None:
     """Return the folder in the archive that holds the pickle, with its slash; None if there is none."""
-    found = [name for name in archive.names if name == "data.pkl" or name.endswith("/data.pkl")]
-    shallow = [name for name in found if name.count("/") <= 1]
+    pickles = [name for name in archive.names if name == "data.pkl" or name.endswith("/data.pkl")]
+    shallow = [name for name in pickles if name.count("/") <= 1]
     return shallow[0].removesuffix("data.pkl") if len(shallow) == 1 else None
 
 

@@ -185,13 +185,13 @@ def read_sidecars(folder: Path) -> dict[str, Any]:
     Raises:
         WeightsError: a file is not JSON; the message names the line.
     """
-    found, left = {}, MOST_ENTRIES
+    contents, left = {}, MOST_ENTRIES
     for path in (folder / name for name in SIDECARS if (folder / name).is_file()):
         with guarded(path, "JSON file"):
             text = read_text(path)
-            found[path.name] = _parsed(path, text, left)
+            contents[path.name] = _parsed(path, text, left)
         left -= text.count(",")
-    return found
+    return contents
 
 
 def read_json(path: Path) -> Any:

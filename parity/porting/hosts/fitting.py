@@ -40,15 +40,15 @@ def fit(tower: Checkpoint, host: Checkpoint, *, num_classes: int | None = None) 
         ConfigError: the tower does not fit; the message names every difference, with both values.
     """
     target = plan(tower, host.dialect.name, num_classes=num_classes, inside=True)
-    made = target.dialect.within_body(target.tensors)
-    if said := list(_misfits(made, host)):
-        more = f"; and {len(said) - MOST_SAID} more" if len(said) > MOST_SAID else ""
+    tensors = target.dialect.within_body(target.tensors)
+    if problems := list(_misfits(tensors, host)):
+        more = f"; and {len(problems) - MOST_SAID} more" if len(problems) > MOST_SAID else ""
         raise ConfigError(
-            f"{tower.name} does not fit into {host.name}: {'; '.join(said[:MOST_SAID])}{more}"
+            f"{tower.name} does not fit into {host.name}: {'; '.join(problems[:MOST_SAID])}{more}"
         )
-    if said := list(_differences(target.state.config, host.config)):
+    if problems := list(_differences(target.state.config, host.config)):
         raise ConfigError(
-            f"{tower.name} has the shapes of {host.name}, and computes otherwise: {'; '.join(said)};"
+            f"{tower.name} has the shapes of {host.name}, and computes otherwise: {'; '.join(problems)};"
             " --override FIELD=VALUE states that the tower is what the host says"
         )
     names = {id(stored): name for name, stored in host.container.tensors.items()}
@@ -58,22 +58,22 @@ def fit(tower: Checkpoint, host: Checkpoint, *, num_classes: int | None = None) 
             raise ConfigError(
                 f"{host.name}: {name} lies there in another order of axes, and is not put back so"
             )
-        cast += made[name].dtype != stored.dtype
-        replaced[names[id(stored)]] = _as(made[name], stored.dtype, name)
+        cast += tensors[name].dtype != stored.dtype
+        replaced[names[id(stored)]] = _as(tensors[name], stored.dtype, name)
     types = " and ".join(sorted({stored.dtype.name for stored in host.tensors.values()}))
-    said = [f"{cast} tensors rounded to the host's {types}"] if cast else []
-    return Fitted(replaced, (*target.state.said, *said))
+    notes = [f"{cast} tensors rounded to the host's {types}"] if cast else []
+    return Fitted(replaced, (*target.state.said, *notes))
 
 
-def _misfits(made: Mapping[str, Stored], host: Checkpoint) -> Iterator[str]:
+def _misfits(tensors: Mapping[str, Stored], host: Checkpoint) -> Iterator[str]:
     """Yield a phrase for each name or shape that differs."""
     for name, stored in host.tensors.items():
-        if name not in made:
+        if name not in tensors:
             yield f"{name} is missing, in the host {stored.shape}"
-        elif made[name].shape != stored.shape:
-            yield f"{name} is {made[name].shape}, in the host {stored.shape}"
+        elif tensors[name].shape != stored.shape:
+            yield f"{name} is {tensors[name].shape}, in the host {stored.shape}"
     buffers = {each for each in host.dialect.buffers if "{" not in each}
-    for name, stored in made.items():
+    for name, stored in tensors.items():
         if name not in host.place.tensors and name not in buffers and "{" not in name:
             yield f"{name} {stored.shape} is not in the host"
 

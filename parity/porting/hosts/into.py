@@ -86,12 +86,12 @@ def put_into(
     check_license(tower, license_allow)
     opened, out = open_checkpoint(host), Path(out)
     check_kind(opened.container)
-    found, said = _read(opened, tower, host_part)
+    within, notes = _read(opened, tower, host_part)
     _check_out(opened.path, tower, out, force)
-    fitted = fit(tower, found, num_classes=num_classes)
-    changed = {name: change for name, change in _changes(found, fitted) if change}
+    fitted = fit(tower, within, num_classes=num_classes)
+    changed = {name: change for name, change in _changes(within, fitted) if change}
     files = [str(each) for each in touched(opened.container, [*changed])]
-    done = (*said, *fitted.said)
+    done = (*notes, *fitted.said)
     hops = (*tower.hops, tower.hop(digest_of(tower.container.files), done))
     report = {
         "tower": json.loads(to_json(hops)),
@@ -114,7 +114,7 @@ def put_into(
         _write_file(out, write)
     return Put(
         path=out,
-        dialect=found.dialect.name,
+        dialect=within.dialect.name,
         changed=changed,
         same=len(fitted.tensors) - len(changed),
         others=len(opened.container.tensors) - len(fitted.tensors),
@@ -131,8 +131,8 @@ def _read(opened: Opened, tower: Checkpoint, part: str | None) -> tuple[Checkpoi
         if not error.fields:
             raise ConfigError(str(error).replace("--part", "--into-part")) from None
         given = {name: getattr(tower.config, name) for name in error.fields}
-    said = ", ".join(f"{name} = {word(value)}" for name, value in given.items())
-    note = f"the host's file does not say {', '.join(given)}; the tower has {said}"
+    text = ", ".join(f"{name} = {word(value)}" for name, value in given.items())
+    note = f"the host's file does not say {', '.join(given)}; the tower has {text}"
     return read_checkpoint(opened, part=part, given=given), (note,)
 
 
@@ -164,8 +164,8 @@ def _check(copy: Path, out: Path, host: Opened, fitted: Fitted) -> None:
     if written.keys() != before.keys():
         raise WeightsError(f"{out}: what was written has not the tensors of the host; nothing is left")
     for name, stored in written.items():
-        meant = fitted.tensors.get(name, before[name])
-        if stored.dtype != meant.dtype or stored.load().tobytes() != meant.load().tobytes():
+        expected = fitted.tensors.get(name, before[name])
+        if stored.dtype != expected.dtype or stored.load().tobytes() != expected.load().tobytes():
             raise WeightsError(f"{out}: {name} was not written as it should be; nothing is left")
 
 

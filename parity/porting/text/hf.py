@@ -61,25 +61,25 @@ def _section(sidecars: Mapping[str, Any], model: str) -> Mapping[str, Any] | Non
     if not isinstance(config, dict) or config.get("model_type") != model:
         return None
     # what older files call it stands above the other, as in the library's code
-    told = config.get("text_config_dict") or config.get("text_config") or {}
-    return told if isinstance(told, dict) else None
+    section = config.get("text_config_dict") or config.get("text_config") or {}
+    return section if isinstance(section, dict) else None
 
 
 def _stated(sidecars: Mapping[str, Any], model: str) -> dict[str, Any]:
-    told = _section(sidecars, model)
-    if told is None:
+    entries = _section(sidecars, model)
+    if entries is None:
         return {}
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for key in KEYS[model]:
-        found |= {n: v for n, v in key.into_fields(told).items() if not isinstance(v, Unsaid)}
-    return found
+        fields |= {n: v for n, v in key.into_fields(entries).items() if not isinstance(v, Unsaid)}
+    return fields
 
 
 def _files(model: str) -> Callable[[Contents, TextConfig, ViTConfig], Contents]:
     """Return the function that makes the config file of both towers."""
 
     def files(files: Contents, cfg: TextConfig, image: ViTConfig) -> Contents:
-        told = {n: v for n, v in files[CONFIG].items() if n != "architectures"}
+        vision = {n: v for n, v in files[CONFIG].items() if n != "architectures"}
         text: dict[str, Any] = {"model_type": f"{model}_text_model"}
         for key in KEYS[model]:
             assert isinstance(key.fields, str)
@@ -91,7 +91,7 @@ def _files(model: str) -> Callable[[Contents, TextConfig, ViTConfig], Contents]:
             text |= {"projection_size": cfg.projection_dim}
         whole = {"architectures": [f"{CLASSES[model]}Model"], "model_type": model}
         width = {"projection_dim": cfg.projection_dim} if model == "clip" else {}
-        return {**files, CONFIG: {**whole, **width, "text_config": text, "vision_config": told}}
+        return {**files, CONFIG: {**whole, **width, "text_config": text, "vision_config": vision}}
 
     return files
 
@@ -113,11 +113,11 @@ def _siglip_limits(cfg: TextConfig) -> Iterator[str]:
 
 
 def _clip(sidecars: Mapping[str, Any]) -> dict[str, Any]:
-    found = _stated(sidecars, "clip")
-    end = (_section(sidecars, "clip") or {}).get("eos_token_id", 49407) if found else None
+    fields = _stated(sidecars, "clip")
+    end = (_section(sidecars, "clip") or {}).get("eos_token_id", 49407) if fields else None
     if end == OLD_END:
-        return {**found, "pool": "largest", "eos_id": None}
-    return {**found, "pool": "eos", "eos_id": end} if isinstance(end, int) else found
+        return {**fields, "pool": "largest", "eos_id": None}
+    return {**fields, "pool": "eos", "eos_id": end} if isinstance(end, int) else fields
 
 
 def _clip_code(fields: Mapping[str, Any]) -> dict[str, Fixed]:

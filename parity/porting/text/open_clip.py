@@ -54,26 +54,26 @@ def _stated(sidecars: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     if other := [name for name in OTHERS if text.get(name)]:
         raise ConfigError(f"{FILE}: text_cfg has {', '.join(other)}, which is not read")
-    told = {**TEXT, **text}
-    if told["pool_type"] not in POOLS:
+    entries = {**TEXT, **text}
+    if entries["pool_type"] not in POOLS:
         raise ConfigError(
-            f"{FILE}: text_cfg has pool_type = {told['pool_type']!r}, expected {', '.join(POOLS)}"
+            f"{FILE}: text_cfg has pool_type = {entries['pool_type']!r}, expected {', '.join(POOLS)}"
         )
     try:
-        quick, options = bool(model.get("quick_gelu", False)), told.get("act_kwargs") or {}
+        quick, options = bool(model.get("quick_gelu", False)), entries.get("act_kwargs") or {}
         act = {None: "gelu", "none": "gelu", "tanh": "gelu_tanh"}[options.get("approximate")]
         return {
-            "context_length": told["context_length"],
-            "vocab_size": told["vocab_size"],
-            "hidden_size": told["width"],
-            "depth": told["layers"],
-            "num_heads": told["heads"],
-            "mlp_dim": int(told["width"] * told["mlp_ratio"]),
+            "context_length": entries["context_length"],
+            "vocab_size": entries["vocab_size"],
+            "hidden_size": entries["width"],
+            "depth": entries["layers"],
+            "num_heads": entries["heads"],
+            "mlp_dim": int(entries["width"] * entries["mlp_ratio"]),
             "act": "quick_gelu" if quick else act,
-            "norm_eps": float((told.get("norm_kwargs") or {}).get("eps", 1e-5)),
-            "causal": not told["no_causal_mask"],
-            "pool": POOLS[told["pool_type"]],
-            "eos_id": told["eos_id"] if told["pool_type"] == "eos" else None,
+            "norm_eps": float((entries.get("norm_kwargs") or {}).get("eps", 1e-5)),
+            "causal": not entries["no_causal_mask"],
+            "pool": POOLS[entries["pool_type"]],
+            "eos_id": entries["eos_id"] if entries["pool_type"] == "eos" else None,
         }
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{FILE}: not a config of open_clip ({error})") from None
@@ -81,18 +81,18 @@ def _stated(sidecars: Mapping[str, Any]) -> dict[str, Any]:
 
 def _modules(model: Any) -> dict[str, Any]:
     """Return what a model's modules state, as far as they are of open_clip's own tower."""
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     with suppress(AttributeError, IndexError, KeyError, TypeError):  # another class: it is asked for
         tower = getattr(model, "text", model)
         blocks = tower.transformer.resblocks
-        found["num_heads"], found["norm_eps"] = first(blocks, "num_heads"), first(blocks, "eps")
-        found["act"] = act_of(blocks[0].mlp.gelu)
-        found["causal"] = tower.attn_mask is not None
+        facts["num_heads"], facts["norm_eps"] = first(blocks, "num_heads"), first(blocks, "eps")
+        facts["act"] = act_of(blocks[0].mlp.gelu)
+        facts["causal"] = tower.attn_mask is not None
         alone = tower is not model
         pool = POOLS[tower.pool_type if alone else model.text_pool_type]
         ends = tower.eos_id if alone else model.text_eos_id
-        found |= {"pool": pool, "eos_id": ends if pool == "eos" else None}
-    return {name: value for name, value in found.items() if value is not None or name == "eos_id"}
+        facts |= {"pool": pool, "eos_id": ends if pool == "eos" else None}
+    return {name: value for name, value in facts.items() if value is not None or name == "eos_id"}
 
 
 def _cleans(sidecars: Mapping[str, Any]) -> str:
@@ -132,8 +132,8 @@ def _files(files: Contents, cfg: TextConfig, image: ViTConfig) -> Contents:
     text |= {"norm_kwargs": {"eps": cfg.norm_eps}} if cfg.norm_eps != 1e-5 else {}
     text |= {"act_kwargs": {"approximate": "tanh"}} if cfg.act == "gelu_tanh" else {}
     both = {"text_cfg": text, **({"init_logit_bias": 0.0} if cfg.logit_bias else {})}
-    told = files[FILE]
-    return {**files, FILE: {**told, "model_cfg": {**told["model_cfg"], **both}}}
+    content = files[FILE]
+    return {**files, FILE: {**content, "model_cfg": {**content["model_cfg"], **both}}}
 
 
 def _limits(cfg: TextConfig) -> Iterator[str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
 from parity.porting.checkpoint import TEXT, Checkpoint, of_one_type
 from parity.porting.dialects.known import GIVEN, OVERRIDDEN, SHAPES, word
-from parity.porting.dialects.matching import some
+from parity.porting.dialects.matching import fits_any, some
 from parity.porting.dialects.table import Bound, bind_theirs
 from parity.porting.dialects.transfer import letters, read
 from parity.porting.formats.base import Stored
@@ -86,7 +85,9 @@ def read_text(checkpoint: Checkpoint, *, fill: Mapping[str, Any] | None = None) 
 
 def _bound(dialect: TextDialect, place: Mapping[str, Stored]) -> tuple[list[Bound], dict[str, Stored]]:
     """Match the tower's tensors with the table that leaves the fewest over."""
-    own = {n: t for n, t in place.items() if _like(n, dialect.tower) and not _like(n, dialect.buffers)}
+    own = {
+        n: t for n, t in place.items() if fits_any(n, dialect.tower) and not fits_any(n, dialect.buffers)
+    }
     shapes = {name: stored.shape for name, stored in own.items()}
     bound, left = min(
         (bind_theirs(table, shapes) for table in dialect.tables), key=lambda result: len(result[1])
@@ -96,16 +97,12 @@ def _bound(dialect: TextDialect, place: Mapping[str, Stored]) -> tuple[list[Boun
     return bound, own
 
 
-def _like(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
-
-
 def _of_shapes(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     """Return the fields that follow from the parameters' shapes."""
     numbers = {int(name.split(".")[1]) for name in shapes if name.startswith("blocks.")}
     needed = ("token_embed", "pos_embed", "blocks.0.mlp.fc1.weight")
-    if lost := [name for name in needed if len(shapes.get(name, ())) != 2]:
-        raise WeightsError(f"the text tower has no matrix for {', '.join(lost)}")
+    if missing := [name for name in needed if len(shapes.get(name, ())) != 2]:
+        raise WeightsError(f"the text tower has no matrix for {', '.join(missing)}")
     head = shapes.get("head.weight")
     return {
         "vocab_size": shapes["token_embed"][0],
@@ -120,8 +117,8 @@ def _of_shapes(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     }
 
 
-def _heads(found: Mapping[str, int]) -> dict[str, int]:
-    return {"num_heads": found["h"]} if "h" in found else {}
+def _heads(sizes: Mapping[str, int]) -> dict[str, int]:
+    return {"num_heads": sizes["h"]} if "h" in sizes else {}
 
 
 def _known(
@@ -147,9 +144,9 @@ def _known(
             if name not in known:
                 known[name], origins[name] = value, where
             elif known[name] != value and origins[name] != OVERRIDDEN:
-                said = f"{word(known[name])} ({origins[name]}), but {word(value)} ({where})"
+                text = f"{word(known[name])} ({origins[name]}), but {word(value)} ({where})"
                 kind = ConfigError if GIVEN in (where, origins[name]) else WeightsError
-                raise kind(f"{TEXT}{name} = {said}")
+                raise kind(f"{TEXT}{name} = {text}")
     if known.get("pool", "eos") != "eos":
         known.setdefault("eos_id", None)
     for name, fixed in dialect.follows(known).items():
@@ -165,8 +162,8 @@ def _ask(known: Mapping[str, Any]) -> None:
         open_ = [name for name in open_ if name != "eos_id"]
     if open_:
         flags = " ".join(f"{TEXT}{name}={HOLDERS[name]}" for name in open_)
-        said = [f"cannot infer {', '.join(TEXT + name for name in open_)}; give --set {flags}"]
-        raise UnstatedError("; ".join([*said, *_choices(open_)]), tuple(TEXT + n for n in open_))
+        texts = [f"cannot infer {', '.join(TEXT + name for name in open_)}; give --set {flags}"]
+        raise UnstatedError("; ".join([*texts, *_choices(open_)]), tuple(TEXT + n for n in open_))
 
 
 def _choices(names: list[str]) -> Iterator[str]:

@@ -25,7 +25,7 @@ BATCH = 32
 
 
 class ZeroShot(NamedTuple):
-    """How like each image is to each text."""
+    """The likeness of each image to each text."""
 
     logits: np.ndarray
     """(B, T), float32, or float64 of a float64 model: transformers' ``logits_per_image``."""
@@ -47,7 +47,7 @@ class Texts:
     path: Path
     """The file or folder that it was read from; its tokenizer is beside it."""
     cleaned: str = ""
-    """What the library's code does to texts before its tokenizer; empty if it does nothing."""
+    """Changes to texts by the library's code before its tokenizer; empty if there are none."""
 
     @cached_property
     def tokens(self) -> Tokens:
@@ -152,8 +152,8 @@ def _run_jax(model: Any, function: Callable[..., Any]) -> Callable[..., np.ndarr
 
     def run(*inputs: np.ndarray) -> np.ndarray:
         with jax.enable_x64(dtype == np.float64):
-            found = np.asarray(compiled(state, *map(jax.numpy.asarray, inputs)))
-        return found.astype(np.float64 if dtype == np.float64 else np.float32)
+            values = np.asarray(compiled(state, *map(jax.numpy.asarray, inputs)))
+        return values.astype(np.float64 if dtype == np.float64 else np.float32)
 
     return run
 
@@ -164,8 +164,8 @@ def _run_torch(model: Any, function: Callable[..., Any]) -> Callable[..., np.nda
     def run(*inputs: np.ndarray) -> np.ndarray:
         place = model.token_embed
         with torch.no_grad():
-            found = function(model, *(torch.from_numpy(each).to(place.device) for each in inputs))
+            values = function(model, *(torch.from_numpy(each).to(place.device) for each in inputs))
         wide = torch.float64 if place.dtype == torch.float64 else torch.float32
-        return found.to(wide).cpu().numpy()
+        return values.to(wide).cpu().numpy()
 
     return run

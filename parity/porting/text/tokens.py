@@ -12,6 +12,7 @@ import numpy as np
 
 from parity.porting.formats.weights_folder import TOKENIZER, read_json
 from vit_config import InputError, TextConfig, WeightsError
+from vit_config.errors import first_line
 from vit_config.files.foreign import read_text
 from vit_config.files.stored import guarded
 
@@ -36,11 +37,11 @@ class Tokens:
 
     def ids(self, texts: Sequence[str]) -> np.ndarray:
         """Return the ids (T, length) of texts, which the tokenizer normalises by its own rules."""
-        found = np.full((len(texts), self.length), self.pad, np.int64)
-        for row, each in zip(found, self.tokenizer.encode_batch(list(texts)), strict=True):
+        ids = np.full((len(texts), self.length), self.pad, np.int64)
+        for row, each in zip(ids, self.tokenizer.encode_batch(list(texts)), strict=True):
             begin = self.length - len(each.ids) if self.left else 0
             row[begin : begin + len(each.ids)] = each.ids
-        return found
+        return ids
 
 
 def read_tokens(path: Path, cfg: TextConfig) -> Tokens:
@@ -102,8 +103,8 @@ def _opened(file: Path) -> Tokenizer:
     try:
         return Tokenizer.from_str(text)
     except Exception as error:  # the library raises its base class
-        said = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise WeightsError(f"{file}: no tokenizer that the library tokenizers reads ({said})") from None
+        why = first_line(error)
+        raise WeightsError(f"{file}: no tokenizer that the library tokenizers reads ({why})") from None
 
 
 def _entries(file: Path) -> Mapping[str, Any]:
@@ -114,5 +115,5 @@ def _entries(file: Path) -> Mapping[str, Any]:
 def _pad(tokenizer: Tokenizer, token: Any, own: Mapping[str, Any]) -> int | None:
     """Return the id that fills up texts: by the settings' token, else by the tokenizer's own padding."""
     token = token.get("content") if isinstance(token, dict) else token
-    found = tokenizer.token_to_id(token) if isinstance(token, str) else None
-    return own.get("pad_id") if found is None else found
+    token_id = tokenizer.token_to_id(token) if isinstance(token, str) else None
+    return own.get("pad_id") if token_id is None else token_id

@@ -46,13 +46,13 @@ class TextTarget:
     def compare(self, checkpoint: Checkpoint) -> None:
         """Refuse a checkpoint that does not read back as this tower. WeightsError: it does not."""
         stated = {name: getattr(self.config, name) for name in self.config.fields()}
-        found = read_text(checkpoint, fill=stated)
+        tower = read_text(checkpoint, fill=stated)
         for name, value in stated.items():
-            if (read := getattr(found.config, name)) != value:
-                origin = found.origins[name]
+            if (read := getattr(tower.config, name)) != value:
+                origin = tower.origins[name]
                 raise WeightsError(f"text.{name} = {read} ({origin}), but {value} was written")
         for name, stored in self.arrays.items():
-            other = found.arrays[name]
+            other = tower.arrays[name]
             if (other.shape, other.dtype) != (stored.shape, stored.dtype):
                 raise WeightsError(
                     f"text.{name} has shape {other.shape}, but {stored.shape} was written"
@@ -112,11 +112,11 @@ def _target(read: TextCheckpoint, image: ViTConfig, dialect: Dialect) -> TextDia
 
 
 def _problems(dialect: TextDialect, cfg: TextConfig, image: ViTConfig) -> list[str]:
-    found = list(dialect.limits(cfg))
+    problems = list(dialect.limits(cfg))
     quick = "quick_gelu"
     if dialect.name.startswith("open-clip") and (cfg.act == quick) != (image.act == quick):
-        found.append(f"act = {quick} is of both towers or of none ({cfg.act}, {image.act})")
-    return found
+        problems.append(f"act = {quick} is of both towers or of none ({cfg.act}, {image.act})")
+    return problems
 
 
 def _bound(dialect: TextDialect, cfg: TextConfig, names: Mapping[str, Stored]) -> list[Bound]:

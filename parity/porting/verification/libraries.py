@@ -122,12 +122,12 @@ def library_of(checkpoint: Checkpoint) -> Library:
     Raises:
         NoModelError: there is none, or it is not installed.
     """
-    found = LIBRARIES.get(checkpoint.dialect.family)
-    if found is None:
+    library = LIBRARIES.get(checkpoint.dialect.family)
+    if library is None:
         raise NoModelError(f"no installed library reads {checkpoint.dialect.name}")
-    if not importlib.util.find_spec(found.package):
-        raise NoModelError(f"{found.name} is not installed")
-    return found
+    if not importlib.util.find_spec(library.package):
+        raise NoModelError(f"{library.name} is not installed")
+    return library
 
 
 def misfits(checkpoint: Checkpoint) -> list[str]:
@@ -138,13 +138,13 @@ def misfits(checkpoint: Checkpoint) -> list[str]:
     """
     library, within = library_of(checkpoint), checkpoint.dialect.within_body
     expected = within(library.shapes(checkpoint))
-    found = within({name: stored.shape for name, stored in checkpoint.container.tensors.items()})
-    problems = [f"{name} is missing" for name in expected if name not in found]
-    problems += [f"{name} is not in {library.name}'s model" for name in found if name not in expected]
+    actual = within({name: stored.shape for name, stored in checkpoint.container.tensors.items()})
+    problems = [f"{name} is missing" for name in expected if name not in actual]
+    problems += [f"{name} is not in {library.name}'s model" for name in actual if name not in expected]
     return problems + [
-        f"{name} is {found[name]}, in {library.name} {shape}"
+        f"{name} is {actual[name]}, in {library.name} {shape}"
         for name, shape in expected.items()
-        if name in found and found[name] != shape
+        if name in actual and actual[name] != shape
     ]
 
 
@@ -203,8 +203,8 @@ def _open_clip(checkpoint: Checkpoint) -> Any:
 
     settings = checkpoint.dialect.settings
     assert settings is not None
-    told = checkpoint.opened.sidecars.contents or settings.files(checkpoint.config, checkpoint.metadata)
-    model = told["open_clip_config.json"]["model_cfg"]
+    files = checkpoint.opened.sidecars.contents or settings.files(checkpoint.config, checkpoint.metadata)
+    model = files["open_clip_config.json"]["model_cfg"]
     tower = _build_vision_tower(
         model["embed_dim"], CLIPVisionCfg(**model["vision_cfg"]), model.get("quick_gelu", False)
     )
@@ -219,8 +219,8 @@ def _of(module: str, step: str) -> Callable[..., Any]:
     """Return a function that imports a module of this package when called, and calls its function."""
 
     def call(*arguments: Any) -> Any:
-        found = importlib.import_module(f"parity.porting.verification.{module}")
-        return getattr(found, step)(*arguments)
+        imported = importlib.import_module(f"parity.porting.verification.{module}")
+        return getattr(imported, step)(*arguments)
 
     return call
 

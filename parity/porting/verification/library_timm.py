@@ -22,23 +22,24 @@ def build(checkpoint: Checkpoint) -> Any:
     timm = import_timm()
     overruled = [name for name, where in checkpoint.origins.items() if where == OVERRIDDEN]
     if (checkpoint.path / "config.json").is_file() and not {*overruled} - {"pool"}:
-        told = checkpoint.opened.container.sidecars["config.json"]
+        config = checkpoint.opened.container.sidecars["config.json"]
         options = {"num_classes": checkpoint.config.num_classes}
-        if told.get("pretrained_cfg"):
+        if config.get("pretrained_cfg"):
             return timm.create_model(f"local-dir:{checkpoint.path.absolute()}", **options)
         # without it timm would use the whole file, to which transformers' TimmWrapper adds entries
-        return timm.create_model(told["architecture"], **{**(told.get("model_args") or {}), **options})
+        options = {**(config.get("model_args") or {}), **options}
+        return timm.create_model(config["architecture"], **options)
     settings = checkpoint.dialect.settings
     assert isinstance(settings, TimmSettings)
     try:
-        made = settings.constructor(checkpoint.config)
+        call = settings.constructor(checkpoint.config)
     except ConfigError as error:
         raise NoModelError(str(error)) from None
-    arguments = dict(made.arguments)
-    if made.norm is not None:
-        norm = functools.partial(getattr(timm.layers, made.norm), eps=made.norm_eps)
-        arguments |= dict.fromkeys(made.norm_arguments, norm)
-    return timm.create_model(made.name, **arguments)
+    arguments = dict(call.arguments)
+    if call.norm is not None:
+        norm = functools.partial(getattr(timm.layers, call.norm), eps=call.norm_eps)
+        arguments |= dict.fromkeys(call.norm_arguments, norm)
+    return timm.create_model(call.name, **arguments)
 
 
 def call(model: Any, images: Any, cfg: ViTConfig) -> Any:

@@ -140,10 +140,10 @@ def _kind(checkpoint: Checkpoint) -> tuple[Any, Any]:
         settings = checkpoint.dialect.settings
         assert settings is not None
         try:
-            told = dict(settings.files(checkpoint.config, checkpoint.metadata)["config.json"])
+            entries = dict(settings.files(checkpoint.config, checkpoint.metadata)["config.json"])
         except ConfigError as error:
             raise NoModelError(str(error)) from None
-        config = transformers.AutoConfig.for_model(told.pop("model_type"), **told)
+        config = transformers.AutoConfig.for_model(entries.pop("model_type"), **entries)
     return _class_of(config), config
 
 
@@ -184,19 +184,19 @@ def _tower(kind: Any, config: Any, checkpoint: Checkpoint) -> Any:
     if host.base_model is not host and config.model_type == checkpoint.opened.sidecars.model_type:
         return host.base_model
     kinds = getattr(checkpoint.dialect.settings, "model_types", ())
-    found: dict[str, Any] = {}
+    modules: dict[str, Any] = {}
     for name, module in host.named_modules():
         if not name or not isinstance(module, transformers.PreTrainedModel):
             continue
         fits = module.config.model_type in kinds and not hasattr(module.config, "vision_config")
-        if fits and not any(name.startswith(f"{outer}.") for outer in found):
-            found[name] = module
+        if fits and not any(name.startswith(f"{outer}.") for outer in modules):
+            modules[name] = module
     keys = checkpoint.place.branch.split(".")
-    if len(found) > 1:
-        found = {name: module for name, module in found.items() if name.split(".")[-1] in keys}
-    if len(found) != 1:
+    if len(modules) > 1:
+        modules = {name: module for name, module in modules.items() if name.split(".")[-1] in keys}
+    if len(modules) != 1:
         raise NoModelError(f"transformers' {kind.__name__} has no module that is {keys[-1]!r} alone")
-    return next(iter(found.values()))
+    return next(iter(modules.values()))
 
 
 def _under(branch: str, tensors: Mapping[str, T]) -> dict[str, T]:

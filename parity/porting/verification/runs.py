@@ -52,12 +52,12 @@ def all_seconds(cfg: ViTConfig, twins: Sequence[str], libraries: int) -> float:
 class Runs:
     """A cache of logits of images (B, H, W, C), by program and values of the weights."""
 
-    def __init__(self, images: np.ndarray, told: Stage = nobody) -> None:
+    def __init__(self, images: np.ndarray, on_stage: Stage = nobody) -> None:
         self.images = images
         self.ahead = 0.0
         """Seconds that all runs which are still to come are expected to take."""
-        self._told = told
-        self._kept: dict[tuple[str, ...], np.ndarray] = {}
+        self._on_stage = on_stage
+        self._logits: dict[tuple[str, ...], np.ndarray] = {}
         self._digests: dict[int, tuple[Stored, str]] = {}
 
     def twin(
@@ -79,9 +79,9 @@ class Runs:
             NoModelError, RefusedError: see `libraries.Library.run`.
         """
         library = library_of(checkpoint)
-        told = json.dumps(checkpoint.opened.sidecars.contents, sort_keys=True, default=str)
+        contents = json.dumps(checkpoint.opened.sidecars.contents, sort_keys=True, default=str)
         schema = f"{checkpoint.dialect.name} {checkpoint.config.to_json()} {checkpoint.metadata}"
-        key = (library.name, schema, told, self._digest(checkpoint.tensors))
+        key = (library.name, schema, contents, self._digest(checkpoint.tensors))
 
         def run() -> np.ndarray:
             with warnings.catch_warnings():
@@ -94,11 +94,11 @@ class Runs:
     def _once(
         self, key: tuple[str, ...], what: str, expected: float, run: Callable[[], np.ndarray]
     ) -> np.ndarray:
-        if key not in self._kept:
+        if key not in self._logits:
             self.ahead = max(self.ahead - expected, 0.0)
-            self._told(f"running {what}", expected, self.ahead)
-            self._kept[key] = run()
-        return self._kept[key]
+            self._on_stage(f"running {what}", expected, self.ahead)
+            self._logits[key] = run()
+        return self._logits[key]
 
     def _digest(self, arrays: Mapping[str, Stored]) -> str:
         """Compute a digest of names, shapes, types and bits."""

@@ -31,7 +31,7 @@ def convert_verified(
     out: str | Path,
     force: bool = False,
     runs: Runs | None = None,
-    told: Stage = nobody,
+    on_stage: Stage = nobody,
     **options: Any,
 ) -> Verified:
     """Convert a checkpoint, and run source and result before the result gets its name.
@@ -42,7 +42,7 @@ def convert_verified(
     Args:
         source: as `parity.porting.conversion.convert` takes it, like all other options.
         runs: see `verify`.
-        told: called before each run with its description, and how many seconds it and all others are
+        on_stage: called before each run with its description, and how many seconds it and all others are
             expected to take.
 
     Raises:
@@ -54,7 +54,7 @@ def convert_verified(
     check_out(source, out, force)
     with tempfile.TemporaryDirectory(dir=out.absolute().parent, prefix=f".{out.name}.") as folder:
         converted = convert(source, out=Path(folder) / out.name, **options)
-        verification = verify(converted, runs=runs or Runs(sample(converted.config), told))
+        verification = verify(converted, runs=runs or Runs(sample(converted.config), on_stage))
         path = out if verification.passed else different(out)
         if converted.path.is_dir():
             write_verification(verification, converted.path)

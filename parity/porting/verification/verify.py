@@ -30,7 +30,7 @@ BATCH = 2
 
 
 @dataclass(frozen=True)
-class Compared:
+class VerifiedRun:
     """One run, compared with the reference."""
 
     what: str
@@ -53,7 +53,7 @@ class Compared:
 class Verification:
     """The results of a verification."""
 
-    rows: tuple[Compared, ...]
+    rows: tuple[VerifiedRun, ...]
     reference: str
     """Description of the run that the others are compared with."""
     not_run: tuple[str, ...]
@@ -73,7 +73,7 @@ class Verification:
         return "; ".join(_problem(row) for row in self.rows if not row.passed)
 
 
-def verify(converted: Converted, path: Path | None = None, *, runs: Runs | None = None) -> Verification:
+def verify(converted: Converted, *, runs: Runs | None = None) -> Verification:
     """Run the source's weights - changed as asked, but in memory - and the written file's, in float64.
 
     The reference is the rewritten source in one twin. The file is read again, by the dialect that it
@@ -85,7 +85,6 @@ def verify(converted: Converted, path: Path | None = None, *, runs: Runs | None 
     `not_run`, with the reason.
 
     Args:
-        path: the path of the written file, if it was moved.
         runs: a cache of earlier runs; its images are used.
 
     Raises:
@@ -97,12 +96,12 @@ def verify(converted: Converted, path: Path | None = None, *, runs: Runs | None 
     runs = runs or Runs(sample(cfg))
     runs.ahead = all_seconds(cfg, twins, 2 if converted.target.unchanged else 1)
     reference = runs.twin(twins[0], cfg, converted.target.state.arrays, "source")
-    written = read_checkpoint(path or converted.path)
+    written = read_checkpoint(converted.path)
     rows, not_run = [], []
     for name in twins:
         logits = runs.twin(name, written.config, written.arrays, "written")
         rows.append(
-            Compared("written", f"{NAMES[name]} twin", relative_error(logits, reference), FLOAT64)
+            VerifiedRun("written", f"{NAMES[name]} twin", relative_error(logits, reference), FLOAT64)
         )
     rows += _texts_compared(converted, written, twins)
     limit = FLOAT64
@@ -112,16 +111,16 @@ def verify(converted: Converted, path: Path | None = None, *, runs: Runs | None 
             own = runs.twin(twins[0], source.config, source.arrays, "source", wide=False)
             limit = max(FLOAT64, relative_error(own, original))
         error = relative_error(original, reference)
-        rows.append(Compared("source", f"{NAMES[twins[0]]} twin", error, limit))
+        rows.append(VerifiedRun("source", f"{NAMES[twins[0]]} twin", error, limit))
     sides = [("written", written), *([("source", source)] if converted.target.unchanged else [])]
     for what, checkpoint in sides:
         least = limit if what == "source" else FLOAT64
         row = _run_library(what, checkpoint, runs, reference, least)
-        if isinstance(row, Compared):
+        if isinstance(row, VerifiedRun):
             rows.append(row)
         else:
             not_run.append(f"{what}: {row}")
-    not_run += [f"pixels: {said}" for said in _pixels_apart(converted)]
+    not_run += [f"pixels: {note}" for note in _pixels_apart(converted)]
     return Verification(tuple(rows), f"source, {NAMES[twins[0]]} twin", tuple(not_run), versions())
 
 
@@ -132,7 +131,7 @@ def sample(cfg: ViTConfig, count: int = BATCH) -> np.ndarray:
 
 def _texts_compared(
     converted: Converted, written: Checkpoint, twins: Sequence[str]
-) -> Iterator[Compared]:
+) -> Iterator[VerifiedRun]:
     """Compare the written text tower, if there is one, with the source's, on the same random texts."""
     if (text := converted.target.text) is None:
         return
@@ -140,7 +139,7 @@ def _texts_compared(
     reference = likeness(twins[0], text.config, text.arrays)
     for name in twins:
         error = relative_error(likeness(name, read.config, read.arrays), reference)
-        yield Compared("written, texts", f"{NAMES[name]} twin", error, FLOAT64)
+        yield VerifiedRun("written, texts", f"{NAMES[name]} twin", error, FLOAT64)
 
 
 def _pixels_apart(converted: Converted) -> Iterator[str]:
@@ -161,28 +160,28 @@ def _pixels_apart(converted: Converted) -> Iterator[str]:
 
 def _run_library(
     what: str, checkpoint: Checkpoint, runs: Runs, reference: np.ndarray, least: float
-) -> Compared | str:
+) -> VerifiedRun | str:
     """Run a checkpoint in its own library, and return the comparison, or in words why it was not run."""
     try:
-        found = library_of(checkpoint)
+        library = library_of(checkpoint)
     except NoModelError as error:
         return str(error)
     limit = least
     try:
-        limit = max(least, found.limit(checkpoint))
+        limit = max(least, library.limit(checkpoint))
         logits = runs.library(checkpoint, what)
     except NoModelError as error:
         return str(error)
     except RefusedError as error:
         if what == "source":  # the twins loaded it, so the difference may not matter
             return str(error)
-        return Compared(what, found.name, None, limit, str(error))
+        return VerifiedRun(what, library.name, None, limit, str(error))
     except Exception as error:  # libraries raise errors of any kind
-        said = (" ".join(str(error).split()) or "no message")[:300]
-        return f"{found.name} failed with {type(error).__name__}: {said}"
+        message = (" ".join(str(error).split()) or "no message")[:300]
+        return f"{library.name} failed with {type(error).__name__}: {message}"
     if logits.shape != reference.shape:
-        return f"{found.name} gives {logits.shape}, the twins {reference.shape}: not the same output"
-    return Compared(what, found.name, relative_error(logits, reference), limit)
+        return f"{library.name} gives {logits.shape}, the twins {reference.shape}: not the same output"
+    return VerifiedRun(what, library.name, relative_error(logits, reference), limit)
 
 
 def write_verification(verification: Verification, out: Path) -> Path:
@@ -207,11 +206,11 @@ def print_verification(verification: Verification, console: Console) -> None:
     for row in verification.rows:
         if row.why:
             console.print(f"[red]{row.what}, {row.ran_in}:[/] {escape(row.why)}")
-    for said in verification.not_run:
-        console.print(f"[dim]not run - {escape(said)}[/]")
+    for note in verification.not_run:
+        console.print(f"[dim]not run - {escape(note)}[/]")
 
 
-def _problem(row: Compared) -> str:
+def _problem(row: VerifiedRun) -> str:
     if row.error is None:
         return f"{row.what} run in {row.ran_in}: {row.why}"
     return f"{row.what} run in {row.ran_in}: off by {row.error:.1e}, limit {row.limit:.0e}"

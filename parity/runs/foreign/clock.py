@@ -23,7 +23,7 @@ def step_of(optimizer: OptimizerState, names: Mapping[int, str], stated: int | N
     Raises:
         CheckpointError: two counts disagree; the message has both.
     """
-    counts = {names[index]: kept["step"] for index, kept in optimizer.state.items() if "step" in kept}
+    counts = {names[index]: each["step"] for index, each in optimizer.state.items() if "step" in each}
     first = next(iter(counts), None)
     for name, count in counts.items():
         if count != counts[first or name]:
@@ -60,16 +60,16 @@ def steps_an_epoch(records: Records, step: int, stated: int | None) -> int | Non
     Raises:
         CheckpointError: file and user disagree, or epochs and updates do not fit.
     """
-    told, epochs = records.steps_per_epoch, records.epochs_done
-    if told is None and epochs and step % epochs == 0:
-        told = step // epochs
+    recorded, epochs = records.steps_per_epoch, records.epochs_done
+    if recorded is None and epochs and step % epochs == 0:
+        recorded = step // epochs
     if stated is None:
-        return told
-    if told not in (None, stated) or (epochs is not None and epochs * stated != step):
+        return recorded
+    if recorded not in (None, stated) or (epochs is not None and epochs * stated != step):
         done = "" if epochs is None else f" in {epochs} epochs"
         raise CheckpointError(
             f"steps_per_epoch = {stated} does not fit the file, which has {step} updates{done}"
-            + (f", {told} an epoch" if told else "")
+            + (f", {recorded} an epoch" if recorded else "")
         )
     return stated
 

@@ -63,10 +63,10 @@ class Entries:
 
     def listed(self) -> list[Any]:
         """Return the entries of a list."""
-        found = []
-        while (key := str(len(found))) in self._objects:
-            found.append(plain(self._objects[key]))
-        return found
+        values = []
+        while (key := str(len(values))) in self._objects:
+            values.append(plain(self._objects[key]))
+        return values
 
 
 def plain(value: Any) -> Any:

@@ -67,13 +67,13 @@ def assign(optimizer: OptimizerState, model: Shapes) -> dict[int, str]:
             " another model, or some parameters were not trained"
         )
     if all(group.names is not None for group in optimizer.groups):
-        found = _by_names(optimizer, model)
-        _check_shapes(optimizer, model, found)
-        return found
+        names = _by_names(optimizer, model)
+        _check_shapes(optimizer, model, names)
+        return names
     if len(optimizer.groups) == 1:
-        found = dict(zip(optimizer.groups[0].indices, model, strict=True))
-        _check_shapes(optimizer, model, found)
-        return found
+        names = dict(zip(optimizer.groups[0].indices, model, strict=True))
+        _check_shapes(optimizer, model, names)
+        return names
     if len(optimizer.groups) > 2:
         scaled = " with an lr_scale each" if "lr_scale" in optimizer.groups[0].options else ""
         raise CheckpointError(
@@ -92,7 +92,7 @@ def assign_any(optimizer: OptimizerState, orders: Sequence[Shapes]) -> dict[int,
     Raises:
         CheckpointError: no order fits, or several fit and give different names.
     """
-    found: list[dict[int, str]] = []
+    fitting: list[dict[int, str]] = []
     refused: list[CheckpointError] = []
     for order in orders:
         try:
@@ -100,29 +100,29 @@ def assign_any(optimizer: OptimizerState, orders: Sequence[Shapes]) -> dict[int,
         except CheckpointError as error:
             refused.append(error)
             continue
-        if not any(alike(optimizer, names, other) for other in found):
-            found.append(names)
-    if not found:
+        if not any(equivalent(optimizer, names, other) for other in fitting):
+            fitting.append(names)
+    if not fitting:
         raise refused[0]
-    if len(found) > 1:
-        one, other = found[:2]
+    if len(fitting) > 1:
+        one, other = fitting[:2]
         index = next(index for index in one if one[index] != other[index])
         raise CheckpointError(
             f"parameter {index} of the optimiser is {one[index]} in newer versions of the library,"
             f" {other[index]} in older ones, and shapes cannot tell; build it from named parameters"
         )
-    return found[0]
+    return fitting[0]
 
 
 def _by_rules(optimizer: OptimizerState, model: Shapes) -> dict[int, str]:
     fitting: list[tuple[str, dict[int, str]]] = []
-    for said, parts in _splits(model):
+    for rule, parts in _splits(model):
         if not _decay_fits(optimizer, parts):
             continue
-        found = _zip(optimizer, parts)
-        known = any(alike(optimizer, found, other) for _, other in fitting)
-        if not known and not any(_misfits(optimizer, model, found)):
-            fitting.append((said, found))
+        names = _zip(optimizer, parts)
+        known = any(equivalent(optimizer, names, other) for _, other in fitting)
+        if not known and not any(_misfits(optimizer, model, names)):
+            fitting.append((rule, names))
     sizes = " and ".join(str(len(group.indices)) for group in optimizer.groups)
     if not fitting:
         splits = list(_splits(model))[::2]
@@ -141,7 +141,7 @@ def _by_rules(optimizer: OptimizerState, model: Shapes) -> dict[int, str]:
     return fitting[0][1]
 
 
-def alike(optimizer: OptimizerState, one: Mapping[int, str], other: Mapping[int, str]) -> bool:
+def equivalent(optimizer: OptimizerState, one: Mapping[int, str], other: Mapping[int, str]) -> bool:
     """Return whether two assignments give each parameter the same weight decay and the same moments."""
 
     def meaning(names: Mapping[int, str]) -> dict[str, tuple[float, int | None]]:
@@ -183,14 +183,14 @@ def _zip(optimizer: OptimizerState, parts: tuple[Part, Part]) -> dict[int, str]:
 
 def _by_names(optimizer: OptimizerState, model: Shapes) -> dict[int, str]:
     """Assign the names that the groups state, without the prefixes of wrappers."""
-    found = {
+    names = {
         index: _known(name, model)
         for group in optimizer.groups
         for index, name in zip(group.indices, group.names or (), strict=True)
     }
-    if len(set(found.values())) != len(found):
+    if len(set(names.values())) != len(names):
         raise CheckpointError("a parameter is in two groups of the optimiser by its name")
-    return found
+    return names
 
 
 def _known(name: str, model: Shapes) -> str:
@@ -203,15 +203,15 @@ def _known(name: str, model: Shapes) -> str:
 
 
 def _misfits(
-    optimizer: OptimizerState, model: Shapes, found: Mapping[int, str]
+    optimizer: OptimizerState, model: Shapes, names: Mapping[int, str]
 ) -> Iterator[tuple[int, str]]:
-    for index, name in found.items():
+    for index, name in names.items():
         if (shape := optimizer.shape(index)) is not None and shape != tuple(model[name]):
             yield index, name
 
 
-def _check_shapes(optimizer: OptimizerState, model: Shapes, found: Mapping[int, str]) -> None:
-    for index, name in _misfits(optimizer, model, found):
+def _check_shapes(optimizer: OptimizerState, model: Shapes, names: Mapping[int, str]) -> None:
+    for index, name in _misfits(optimizer, model, names):
         raise CheckpointError(
             f"the moments of parameter {index} have shape {optimizer.shape(index)}, but {name} has"
             f" {tuple(model[name])}; it is the state of another model"

@@ -22,7 +22,7 @@ READ = ("lr", "initial_lr", "weight_decay", "betas", "eps", "momentum", "nestero
 DECOUPLED = "decoupled_weight_decay"
 
 
-def say_groups(said: Statements, optimizer: OptimizerState) -> None:
+def say_groups(stated: Statements, optimizer: OptimizerState) -> None:
     """State what the groups contain: kind of optimiser, hyperparameters, peak learning rate, decay.
 
     ``decoupled_weight_decay``, which torch writes since 2.7, tells AdamW from Adam. In older files the
@@ -48,17 +48,17 @@ def say_groups(said: Statements, optimizer: OptimizerState) -> None:
             f"{GROUPS} have the weight decays {', '.join(map(str, strengths))}; a recipe has at most"
             " one besides zero"
         )
-    said.say(GROUPS, weight_decay=strengths[-1])
+    stated.say(GROUPS, weight_decay=strengths[-1])
     if "initial_lr" in options:
-        said.say(GROUPS, learning_rate=float(options["initial_lr"]))
+        stated.say(GROUPS, learning_rate=float(options["initial_lr"]))
     if "betas" in options and "amsgrad" in options:
         beta1, beta2 = options["betas"]
-        said.say(GROUPS, beta1=beta1, beta2=beta2, adam_eps=options["eps"])
+        stated.say(GROUPS, beta1=beta1, beta2=beta2, adam_eps=options["eps"])
         if DECOUPLED in options:
-            said.say(GROUPS, optimizer="adamw" if options[DECOUPLED] else "adam")
+            stated.say(GROUPS, optimizer="adamw" if options[DECOUPLED] else "adam")
     elif {"momentum", "dampening", "nesterov"} <= options.keys():
-        said.say(GROUPS, optimizer="sgd", momentum=float(options["momentum"]))
-        said.say(GROUPS, nesterov=bool(options["nesterov"]))
+        stated.say(GROUPS, optimizer="sgd", momentum=float(options["momentum"]))
+        stated.say(GROUPS, nesterov=bool(options["nesterov"]))
     else:
         raise CheckpointError(
             f"{GROUPS} have {', '.join(options)}: the optimiser is none of torch's AdamW, Adam and SGD"
@@ -78,44 +78,47 @@ def _shared(groups: tuple[Group, ...]) -> dict[str, Any]:
     return first
 
 
-def say_undecayed(said: Statements, asked: Recipe | None) -> None:
+def say_undecayed(stated: Statements, recipe: Recipe | None) -> None:
     """State Adam or AdamW, as the user's recipe has it, if nothing decays: then both are the same."""
-    if "optimizer" not in said and "beta1" in said and said.get("weight_decay") == 0.0:
-        name = "adam" if asked is not None and asked.optimizer == "adam" else "adamw"
-        said.say(f"{GROUPS}, where nothing decays", optimizer=name)
+    if "optimizer" not in stated and "beta1" in stated and stated.get("weight_decay") == 0.0:
+        name = "adam" if recipe is not None and recipe.optimizer == "adam" else "adamw"
+        stated.say(f"{GROUPS}, where nothing decays", optimizer=name)
 
 
 def say_decay(
-    said: Statements, decays: Mapping[str, bool], params: Mapping[str, np.ndarray], asked: Recipe | None
+    stated: Statements,
+    decays: Mapping[str, bool],
+    params: Mapping[str, np.ndarray],
+    recipe: Recipe | None,
 ) -> None:
     """State which parameters decay, by a recipe's rule that selects exactly these, or by their names.
 
     Args:
         decays: whether each parameter decays, by the twins' names.
-        asked: the user's recipe, whose own rule is kept.
+        recipe: the user's recipe, whose own rule is kept.
 
     Raises:
         CheckpointError: the user's recipe contradicts the groups; the message names a parameter.
     """
-    strength = said.get("weight_decay")
+    strength = stated.get("weight_decay")
     if not strength:
         return
     rules = [Recipe(weight_decay=strength, decay=rule) for rule in ("matrices", "not_vectors", "all")]
-    if asked is not None and asked.model_fields_set & {"decay", "decayed"}:
+    if recipe is not None and recipe.model_fields_set & {"decay", "decayed"}:
         for name, value in params.items():
-            if is_decayed(asked, name, value.ndim) != decays[name]:
+            if is_decayed(recipe, name, value.ndim) != decays[name]:
                 raise CheckpointError(
                     f"changed recipe: {name} {_word(decays[name])} in {GROUPS}, against decay ="
-                    f' "{asked.decay}" of the recipe; leave it out or start a new run'
+                    f' "{recipe.decay}" of the recipe; leave it out or start a new run'
                 )
-        said.say(GROUPS, decay=asked.decay, decayed=asked.decayed)
+        stated.say(GROUPS, decay=recipe.decay, decayed=recipe.decayed)
         return
     for rule in rules:
         if all(is_decayed(rule, name, params[name].ndim) == decays[name] for name in params):
-            said.say(GROUPS, decay=rule.decay)
+            stated.say(GROUPS, decay=rule.decay)
             return
     names = tuple(name for name in params if decays[name])
-    said.say(GROUPS, decay="listed", decayed=names)
+    stated.say(GROUPS, decay="listed", decayed=names)
 
 
 def _word(decays: bool) -> str:

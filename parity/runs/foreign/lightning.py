@@ -31,7 +31,7 @@ def read_lightning(container: Container) -> Records:
     Raises:
         CheckpointError: the file has no optimiser, or several.
     """
-    entries, said = Entries.of(container), Statements()
+    entries, stated = Entries.of(container), Statements()
     optimizers = entries.under("optimizer_states")
     count = len({name.partition(".")[0] for name, _ in optimizers.items()})
     if count != 1:
@@ -39,7 +39,7 @@ def read_lightning(container: Container) -> Records:
             f"it holds {count} optimisers, and a recipe has one"
             + ("" if count else "; save without save_weights_only")
         )
-    said.say("the file, which holds no average", ema=None)
+    stated.say("the file, which holds no average", ema=None)
     notes = []
     if entries.under("hyper_parameters"):
         notes.append(
@@ -52,7 +52,7 @@ def read_lightning(container: Container) -> Records:
     return Records(
         library="Lightning",
         optimizer=optimizers.under("0"),
-        said=said,
+        said=stated,
         step=entries.get("global_step"),
         notes=tuple(notes),
     )

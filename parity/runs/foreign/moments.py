@@ -22,7 +22,7 @@ from parity.runs.state import ADAM, SGD, Arrays
 from vit_config.errors import CheckpointError, WeightsError
 from vit_config.parameters import parameters
 
-KEPT = (*ADAM, *SGD, "step")
+KEYS = (*ADAM, *SGD, "step")
 """Entries that torch's AdamW, Adam and SGD keep for a parameter."""
 
 
@@ -48,13 +48,13 @@ def read_arrays(checkpoint: Checkpoint, tensors: Mapping[str, Stored], bound: Se
     Raises:
         WeightsError: a tensor's shape is not that of its parameter.
     """
-    made = {name: each for name, each in read(bound, tensors).items() if 0 not in each.shape}
-    found = {}
+    stored = {name: each for name, each in read(bound, tensors).items() if 0 not in each.shape}
+    arrays = {}
     for name, (shape, _) in parameters(checkpoint.config).items():
-        if made[name].shape != shape:
-            raise WeightsError(f"{name} has shape {made[name].shape}, expected {shape}")
-        found[name] = widened(made[name].load())
-    return found
+        if stored[name].shape != shape:
+            raise WeightsError(f"{name} has shape {stored[name].shape}, expected {shape}")
+        arrays[name] = widened(stored[name].load())
+    return arrays
 
 
 def widened(array: np.ndarray) -> np.ndarray:
@@ -76,24 +76,24 @@ def read_moments(
         CheckpointError: the optimiser keeps unknown entries, or a moment is missing and `cold` is not
             set.
     """
-    found: dict[str, dict[str, Stored]] = {moment: {} for moment in moments}
+    by_moment: dict[str, dict[str, Stored]] = {moment: {} for moment in moments}
     missing = []
     for index, name in names.items():
-        kept: Mapping[str, Any] = optimizer.state.get(index, {})
-        if strange := sorted(key for key in kept if key not in KEPT):
+        state: Mapping[str, Any] = optimizer.state.get(index, {})
+        if strange := sorted(key for key in state if key not in KEYS):
             raise CheckpointError(
                 f"the optimiser keeps {strange[0]} of {name}; it is none of torch's AdamW, Adam and SGD"
             )
         for moment in moments:
-            value = kept.get(moment)
+            value = state.get(moment)
             if isinstance(value, Stored):
-                found[moment][name] = value
+                by_moment[moment][name] = value
                 continue
             if not cold:
                 kind = "SGD" if moment in SGD else "Adam"
                 raise CheckpointError(
                     f"{name} has no {moment}: {kind} would start cold; allow it by cold = True"
                 )
-            found[moment][name] = Stored.of(np.zeros(shapes[name], np.float32))
+            by_moment[moment][name] = Stored.of(np.zeros(shapes[name], np.float32))
             missing += [] if name in missing else [name]
-    return found, missing
+    return by_moment, missing

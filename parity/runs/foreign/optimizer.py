@@ -37,8 +37,8 @@ class OptimizerState:
 
     def shape(self, index: int) -> tuple[int, ...] | None:
         """Return the shape of a parameter by its moments; None if it has none."""
-        kept = self.state.get(index, {}).values()
-        return next((each.shape for each in kept if isinstance(each, Stored) and each.shape), None)
+        values = self.state.get(index, {}).values()
+        return next((each.shape for each in values if isinstance(each, Stored) and each.shape), None)
 
 
 def read_optimizer(entries: Entries) -> OptimizerState:
@@ -48,7 +48,7 @@ def read_optimizer(entries: Entries) -> OptimizerState:
         CheckpointError: the entries are no state dict of a torch optimiser, or contradict themselves.
     """
     state: dict[int, dict[str, Any]] = {}
-    found: dict[int, dict[str, Any]] = {}
+    options: dict[int, dict[str, Any]] = {}
     for name, value in entries.items():
         part, _, rest = name.partition(".")
         number, _, key = rest.partition(".")
@@ -58,13 +58,13 @@ def read_optimizer(entries: Entries) -> OptimizerState:
                 " optimizer.state_dict() of one process"
             )
         if part == "state" and key:
-            kept = value if isinstance(value, Stored) and value.shape else plain(value)
-            state.setdefault(int(number), {})[key] = kept
+            entry = value if isinstance(value, Stored) and value.shape else plain(value)
+            state.setdefault(int(number), {})[key] = entry
         elif part == "param_groups" and number.isdigit():
-            _put(found.setdefault(int(number), {}), key, value)
-    if sorted(found) != list(range(len(found))) or not found:
+            _put(options.setdefault(int(number), {}), key, value)
+    if sorted(options) != list(range(len(options))) or not options:
         raise CheckpointError("no state of a torch optimiser: it has no param_groups")
-    groups = tuple(_group(found[number]) for number in sorted(found))
+    groups = tuple(_group(options[number]) for number in sorted(options))
     numbers = [index for group in groups for index in group.indices]
     if len(set(numbers)) != len(numbers):
         raise CheckpointError("a parameter is in two groups of the optimiser; the file is damaged")

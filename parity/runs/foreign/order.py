@@ -74,14 +74,14 @@ def timm_order(names: Iterable[str], dialect: str, cfg: ViTConfig) -> list[str]:
     from vit_torch.model import ViT
 
     with torch.device("meta"):
-        found = [name for name, _ in ViT(cfg).named_parameters()]
-    if "dist_token" in found and "pos_embed" in found:
-        found.remove("dist_token")
-        found.insert(found.index("pos_embed") + 1, "dist_token")
-    odd = any(_LATE.fullmatch(name) for name in found)
-    if dialect != "timm-vit" or odd or set(found) != set(names):
+        order = [name for name, _ in ViT(cfg).named_parameters()]
+    if "dist_token" in order and "pos_embed" in order:
+        order.remove("dist_token")
+        order.insert(order.index("pos_embed") + 1, "dist_token")
+    odd = any(_LATE.fullmatch(name) for name in order)
+    if dialect != "timm-vit" or odd or set(order) != set(names):
         raise CheckpointError(
             "timm counts the parameters of this model in an order of its own; give like_file, a file of"
             " the same model that timm wrote"
         )
-    return found
+    return order

@@ -92,21 +92,21 @@ def read_foreign(
         except UnstatedError as error:
             raise _asked_at_once(error, path, recipe) from None
         checkpoint, records, optimizer, names, bound = training
-        said = records.said
-        say_groups(said, optimizer)
-        say_undecayed(said, recipe)
+        stated = records.said
+        say_groups(stated, optimizer)
+        say_undecayed(stated, recipe)
         step = step_of(optimizer, names, records.step)
         if step is None:
             step = counted(records, steps_per_epoch)
         params = read_arrays(checkpoint, checkpoint.tensors, bound)
         _say_dtype(records, params)
-        say_decay(said, _decays(training), params, recipe)
-        recipe = said.recipe(recipe, records.library)
+        say_decay(stated, _decays(training), params, recipe)
+        recipe = stated.recipe(recipe, records.library)
         spe = steps_an_epoch(records, step, steps_per_epoch)
         notes = [*_notes(training), check_learning_rate(optimizer, recipe, step, spe)]
         shapes = {name: stored.shape for name, stored in checkpoint.tensors.items()}
-        kept, missing = read_moments(optimizer, names, moments_of(recipe), shapes, cold=cold)
-        moments = {moment: read_arrays(checkpoint, each, bound) for moment, each in kept.items()}
+        by_moment, missing = read_moments(optimizer, names, moments_of(recipe), shapes, cold=cold)
+        moments = {moment: read_arrays(checkpoint, each, bound) for moment, each in by_moment.items()}
         if missing:
             notes.append(
                 f"{len(missing)} parameters start cold, with moments of zero, at update {step}:"
@@ -180,20 +180,20 @@ def _refusal(path: Path) -> str:
 
 
 def _given(records: Records, given: Mapping[str, Any] | None) -> dict[str, Any]:
-    found = dict(given or {})
+    fields = dict(given or {})
     for name, value in records.given.items():
-        if found.setdefault(name, value) != value:
-            raise CheckpointError(f"{name} = {value} (the file's records), but {found[name]} was given")
-    return found
+        if fields.setdefault(name, value) != value:
+            raise CheckpointError(f"{name} = {value} (the file's records), but {fields[name]} was given")
+    return fields
 
 
 def _orders(checkpoint: Checkpoint, records: Records, bound: list[Bound]) -> list[Shapes]:
     """Return the shapes of the library's parameters in each order that its model may have."""
     parameters = {name for one in bound for name in one.theirs}
-    found = [name for name in checkpoint.tensors if name in parameters]
-    orders = [found]
+    names = [name for name in checkpoint.tensors if name in parameters]
+    orders = [names]
     if checkpoint.container.kind.startswith("safetensors"):
-        orders = hf_orders(checkpoint.dialect.name, records.version, found)
+        orders = hf_orders(checkpoint.dialect.name, records.version, names)
     return [{name: checkpoint.tensors[name].shape for name in order} for order in orders]
 
 
@@ -204,28 +204,28 @@ def _decays(training: Training) -> dict[str, bool]:
         for group in training.optimizer.groups
         for index in group.indices
     }
-    found: dict[str, bool] = {}
+    by_name: dict[str, bool] = {}
     for one in training.bound:
         decays = {theirs[name] for name in one.theirs}
         if len(decays) > 1:
             raise CheckpointError(
                 f"{', '.join(one.theirs)} are one tensor here, and only part of it decays there"
             )
-        found |= {name: decays == {True} for name in one.ours if name is not None}
-    return found
+        by_name |= {name: decays == {True} for name in one.ours if name is not None}
+    return by_name
 
 
 def _notes(training: Training) -> list[str]:
     """Return notes on state that is not carried over, or in another type."""
-    found = [
+    notes = [
         "the order of data and what dropout draws follow from the recipe's seed, not from the"
         f" generators of {training.records.library}"
     ]
     types = {training.checkpoint.tensors[name].dtype for one in training.bound for name in one.theirs}
     if half := sorted(str(dtype) for dtype in types if dtype.itemsize < 4):
-        found.append(f"the parameters themselves were {', '.join(half)} there; here they are float32")
+        notes.append(f"the parameters themselves were {', '.join(half)} there; here they are float32")
     # no `found_at` notes: the parameters lie beside the moments, as expected
-    return [*training.checkpoint.changed, *found, *training.records.notes]
+    return [*training.checkpoint.changed, *notes, *training.records.notes]
 
 
 def _say_dtype(records: Records, params: Mapping[str, Any]) -> None:

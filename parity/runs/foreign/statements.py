@@ -49,11 +49,11 @@ class Statements:
     def __contains__(self, name: str) -> bool:
         return name in self._said
 
-    def recipe(self, asked: Recipe | None, library: str) -> Recipe:
+    def recipe(self, given: Recipe | None, library: str) -> Recipe:
         """Build the recipe from all stated fields, and from the user's recipe for the others.
 
         Args:
-            asked: the user's recipe. Only the fields that it sets count; they must not contradict the
+            given: the user's recipe. Only the fields that it sets count; they must not contradict the
                 file.
             library: the file's library, in words.
 
@@ -61,16 +61,16 @@ class Statements:
             CheckpointError: the user's recipe contradicts the file.
             UnstatedError: no source states a field that the next updates depend on.
         """
-        told = {} if asked is None else {name: getattr(asked, name) for name in asked.model_fields_set}
-        for name, value in told.items():
+        fields = {} if given is None else {name: getattr(given, name) for name in given.model_fields_set}
+        for name, value in fields.items():
             if name in self._said and not same(self._said[name][0], value):
                 before, who = self._said[name]
                 raise CheckpointError(
                     f"changed recipe: {name} = {json.dumps(before)} ({who}), but {json.dumps(value)}"
                     " (the recipe); leave it out or start a new run"
                 )
-        refuse_open([name for name in NEEDED if name not in told and name not in self._said], library)
-        return Recipe(**{**told, **{name: value for name, (value, _) in self._said.items()}})
+        refuse_open([name for name in NEEDED if name not in fields and name not in self._said], library)
+        return Recipe(**{**fields, **{name: value for name, (value, _) in self._said.items()}})
 
 
 def refuse_open(names: Iterable[str], library: str) -> None:

@@ -193,18 +193,18 @@ def _groups(
 
 def _decays(run: Run, bound: list[Bound]) -> dict[str, bool]:
     """Return whether each parameter of the library decays; several of ours in one must agree."""
-    found = {}
+    by_name = {}
     for one in bound:
         ours = [name for name in one.ours if name is not None]
         decays = {is_decayed(run.recipe, name, run.state.params[name].ndim) for name in ours}
         if len(decays) > 1 and run.recipe.weight_decay:
             raise CheckpointError(f"{', '.join(ours)} are one tensor there, but only part of it decays")
-        found |= dict.fromkeys(one.theirs, bool(run.recipe.weight_decay) and decays == {True})
-    return found
+        by_name |= dict.fromkeys(one.theirs, bool(run.recipe.weight_decay) and decays == {True})
+    return by_name
 
 
 def _as_there(like: Training, decays: Mapping[str, bool]) -> tuple[ParameterGroup, ...]:
-    found = []
+    groups = []
     for group in like.optimizer.groups:
         names = tuple(like.names[index] for index in group.indices)
         if odd := [name for name in names if decays[name] != decays[names[0]]]:
@@ -212,5 +212,5 @@ def _as_there(like: Training, decays: Mapping[str, bool]) -> tuple[ParameterGrou
                 f"{odd[0]} and {names[0]} are in one group of like_file, but only one of them decays by"
                 " the recipe"
             )
-        found.append(ParameterGroup(names, bool(names) and decays[names[0]]))
-    return tuple(found)
+        groups.append(ParameterGroup(names, bool(names) and decays[names[0]]))
+    return tuple(groups)

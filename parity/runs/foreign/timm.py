@@ -41,7 +41,7 @@ def read_timm(container: Container) -> Records:
     Raises:
         CheckpointError: no recipe can express an option; the message names it.
     """
-    entries, said = Entries.of(container), Statements()
+    entries, stated = Entries.of(container), Statements()
     args = entries.under("args")
     averaged = any(name.startswith("state_dict_ema.") for name in container.tensors)
     done = entries.get("epoch") + (1 if entries.get("version", 1) > 1 else 0)
@@ -49,18 +49,18 @@ def read_timm(container: Container) -> Records:
     if entries.under("amp_scaler"):
         notes.append("the scale of the loss for half precision (amp_scaler) is not carried")
     if args:
-        _say_arguments(said, args)
+        _say_arguments(stated, args)
         if changed := _not_neutral(args, AUGMENT):
             notes.append(f"timm's changes to training images are not carried: {changed}")
-    if averaged and said.get("ema", 0) is None:
+    if averaged and stated.get("ema", 0) is None:
         raise CheckpointError(f"model_ema is off in {WHO}, but the file holds an average")
     if not averaged:
-        said.say("the file, which holds no average", ema=None)
+        stated.say("the file, which holds no average", ema=None)
     fields = {"drop": "dropout_head", "drop_path": "stochastic_depth"}
     return Records(
         library="timm",
         optimizer=entries.under("optimizer"),
-        said=said,
+        said=stated,
         half=args.get("amp") if args.get("model_dtype") in (None, "float32") else True,
         epochs_done=None if container.path.name.startswith("recovery") else done,
         given={
@@ -72,7 +72,7 @@ def read_timm(container: Container) -> Records:
     )
 
 
-def _say_arguments(said: Statements, args: Entries) -> None:
+def _say_arguments(stated: Statements, args: Entries) -> None:
     if strange := _not_neutral(args, NEUTRAL):
         raise CheckpointError(f"{strange} in {WHO}, which no recipe can express")
     if (name := args.get("opt")) is not None:
@@ -81,34 +81,34 @@ def _say_arguments(said: Statements, args: Entries) -> None:
             raise CheckpointError(
                 f"opt = {name} in {WHO}, which no recipe can express; expected one of {known}"
             )
-        said.say(WHO, optimizer=OPTIMIZERS[name])
+        stated.say(WHO, optimizer=OPTIMIZERS[name])
     if args.get("lr") is not None:
-        said.say(WHO, learning_rate=float(args.get("lr")))
+        stated.say(WHO, learning_rate=float(args.get("lr")))
     if args.get("seed") is not None:
-        said.say(WHO, seed=args.get("seed"))
+        stated.say(WHO, seed=args.get("seed"))
     parts = args.get("grad_accum_steps") or 1
     if args.get("batch_size") is not None and args.get("world_size") is not None:
         whole = args.get("batch_size") * args.get("world_size") * parts
-        said.say(WHO, batch_size=whole, accumulate=parts)
+        stated.say(WHO, batch_size=whole, accumulate=parts)
     if "clip_grad" in args:
         clip = args.get("clip_grad")
-        said.say(WHO, clip_norm=None if clip is None else float(clip))
-        said.say(WHO, **({} if clip is None else {"clip_eps": 1e-6}))
+        stated.say(WHO, clip_norm=None if clip is None else float(clip))
+        stated.say(WHO, **({} if clip is None else {"clip_eps": 1e-6}))
     if args.get("smoothing") is not None and args.get("bce_loss") is not None:
         smoothing = float(args.get("smoothing"))
         mixed = args.get("mixup") or args.get("cutmix") or args.get("cutmix_minmax")
         # without smoothing and mixing, timm's script uses the softmax loss even if bce_loss is set
         sigmoid = args.get("bce_loss") and (smoothing or mixed)
         kind = ("sigmoid" if args.get("bce_sum") else "sigmoid_mean") if sigmoid else "softmax"
-        said.say(WHO, label_smoothing=smoothing, loss=kind)
+        stated.say(WHO, label_smoothing=smoothing, loss=kind)
         if sigmoid and args.get("bce_target_thresh") is not None:
-            said.say(WHO, label_threshold=float(args.get("bce_target_thresh")))
+            stated.say(WHO, label_threshold=float(args.get("bce_target_thresh")))
     if args.get("model_ema") is not None:
-        said.say(WHO, ema=float(args.get("model_ema_decay")) if args.get("model_ema") else None)
+        stated.say(WHO, ema=float(args.get("model_ema_decay")) if args.get("model_ema") else None)
         if args.get("model_ema") and args.get("model_ema_warmup"):
-            said.say(WHO, ema_warmup=True)
+            stated.say(WHO, ema_warmup=True)
     if args.get("sched") is not None and args.get("epochs") is not None:
-        said.say(WHO, **_schedule(args))
+        stated.say(WHO, **_schedule(args))
 
 
 def _schedule(args: Entries) -> dict[str, Any]:
@@ -129,17 +129,17 @@ def _schedule(args: Entries) -> dict[str, Any]:
         )
     warmup = 0.0 if name == "none" else float(args.get("warmup_epochs", 5))
     prefix = bool(args.get("warmup_prefix", False))
-    found: dict[str, Any] = {"schedule": SCHEDULES[name], "warmup_epochs": warmup}
-    found["epochs"] = epochs + (int(warmup) if prefix and warmup else 0)
-    found["schedule_unit"] = "step" if args.get("sched_on_updates") else "epoch"
+    fields: dict[str, Any] = {"schedule": SCHEDULES[name], "warmup_epochs": warmup}
+    fields["epochs"] = epochs + (int(warmup) if prefix and warmup else 0)
+    fields["schedule_unit"] = "step" if args.get("sched_on_updates") else "epoch"
     if warmup:
-        found |= {"warmup_start": float(args.get("warmup_lr", 1e-5)), "warmup_overlaps": not prefix}
+        fields |= {"warmup_start": float(args.get("warmup_lr", 1e-5)), "warmup_overlaps": not prefix}
     if name == "cosine":
-        found["final_learning_rate"] = float(args.get("min_lr", 0.0))
+        fields["final_learning_rate"] = float(args.get("min_lr", 0.0))
     if name == "step":
-        found["step_epochs"] = float(args.get("decay_epochs", 30))
-        found["step_factor"] = float(args.get("decay_rate", 0.1))
-    return found
+        fields["step_epochs"] = float(args.get("decay_epochs", 30))
+        fields["step_factor"] = float(args.get("decay_rate", 0.1))
+    return fields
 
 
 def _not_neutral(args: Entries, neutral: dict[str, Any]) -> str:
@@ -150,7 +150,7 @@ def _not_neutral(args: Entries, neutral: dict[str, Any]) -> str:
 
 def arguments_of(recipe: Recipe) -> dict[str, Any]:
     """Return the options of timm's training script for a recipe, as far as they can express it."""
-    found: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "opt": ("sgd" if recipe.nesterov else "momentum") if recipe.optimizer == "sgd"
         else recipe.optimizer,
         "lr": recipe.learning_rate, "weight_decay": decay_strength(recipe), "seed": recipe.seed,
@@ -159,19 +159,19 @@ def arguments_of(recipe: Recipe) -> dict[str, Any]:
         "model_ema_warmup": recipe.ema_warmup, "bce_target_thresh": recipe.label_threshold,
     }  # fmt: skip
     if recipe.optimizer == "sgd":
-        found["momentum"] = recipe.momentum
+        arguments["momentum"] = recipe.momentum
     else:
-        found |= {"opt_eps": recipe.adam_eps, "opt_betas": [recipe.beta1, recipe.beta2]}
+        arguments |= {"opt_eps": recipe.adam_eps, "opt_betas": [recipe.beta1, recipe.beta2]}
     if recipe.ema is not None:
-        found["model_ema_decay"] = recipe.ema
+        arguments["model_ema_decay"] = recipe.ema
     if recipe.dtype != "bfloat16":
-        found |= {"amp": False, "model_dtype": None}
+        arguments |= {"amp": False, "model_dtype": None}
     if recipe.clip_norm is None or recipe.clip_eps == 1e-6:
-        found |= {"clip_grad": recipe.clip_norm, "clip_mode": "norm"}
+        arguments |= {"clip_grad": recipe.clip_norm, "clip_mode": "norm"}
     if recipe.loss == "softmax" or recipe.label_smoothing:
-        found |= {"smoothing": recipe.label_smoothing, "bce_loss": recipe.loss != "softmax"}
-        found["bce_sum"] = recipe.loss == "sigmoid"
-    return found | _schedule_arguments(recipe)
+        arguments |= {"smoothing": recipe.label_smoothing, "bce_loss": recipe.loss != "softmax"}
+        arguments["bce_sum"] = recipe.loss == "sigmoid"
+    return arguments | _schedule_arguments(recipe)
 
 
 def _schedule_arguments(recipe: Recipe) -> dict[str, Any]:

@@ -45,20 +45,20 @@ def read_trainer(container: Container) -> Records:
             f"{path}: no {OPTIMIZER}, only weights; save without save_only_model, in one process"
         )
     state, config = container.sidecars[STATE], container.sidecars.get("config.json", {})
-    said, args = Statements(), Entries.load(path / ARGUMENTS)
-    said.say("the Trainer, which keeps no average", ema=None)
+    stated, args = Statements(), Entries.load(path / ARGUMENTS)
+    stated.say("the Trainer, which keeps no average", ema=None)
     spe = _steps_per_epoch(state)
     if args:
-        _say_arguments(said, args, state)
-        _say_schedule(said, args, state, spe)
+        _say_arguments(stated, args, state)
+        _say_schedule(stated, args, state, spe)
     if (kind := config.get("problem_type")) not in (None, "single_label_classification"):
         raise CheckpointError(f"problem_type = {kind} in config.json, a loss that no recipe can express")
-    said.say("the Trainer", loss="softmax")
+    stated.say("the Trainer", loss="softmax")
     notes = [f"{what} are not carried" for name, what in LEFT.items() if (path / name).is_file()]
     return Records(
         library="the Trainer",
         optimizer=Entries.load(path / OPTIMIZER),
-        said=said,
+        said=stated,
         half=bool(args.get("bf16") or args.get("fp16")) if args else None,
         step=state.get("global_step"),
         steps_per_epoch=spe,
@@ -72,34 +72,36 @@ def _steps_per_epoch(state: dict[str, Any]) -> int | None:
     step, epoch = state.get("global_step"), state.get("epoch")
     if not step or not epoch:
         return None
-    found = round(step / epoch)
-    return found if math.isclose(found * epoch, step, rel_tol=1e-6) else None
+    steps = round(step / epoch)
+    return steps if math.isclose(steps * epoch, step, rel_tol=1e-6) else None
 
 
-def _say_arguments(said: Statements, args: Entries, state: dict[str, Any]) -> None:
+def _say_arguments(stated: Statements, args: Entries, state: dict[str, Any]) -> None:
     name = args.get("optim")
     if name not in OPTIMIZERS:
         known = ", ".join(OPTIMIZERS)
         raise CheckpointError(
             f"optim = {name} in {WHO}, which no recipe can express; expected one of {known}"
         )
-    said.say(WHO, optimizer=OPTIMIZERS[name], learning_rate=float(args.get("learning_rate")))
-    said.say(WHO, seed=args.get("seed"), label_smoothing=float(args.get("label_smoothing_factor", 0.0)))
+    stated.say(WHO, optimizer=OPTIMIZERS[name], learning_rate=float(args.get("learning_rate")))
+    stated.say(
+        WHO, seed=args.get("seed"), label_smoothing=float(args.get("label_smoothing_factor", 0.0))
+    )
     clip = args.get("max_grad_norm")
-    said.say(WHO, **({"clip_norm": float(clip), "clip_eps": 1e-6} if clip else {"clip_norm": None}))
+    stated.say(WHO, **({"clip_norm": float(clip), "clip_eps": 1e-6} if clip else {"clip_norm": None}))
     parts, processes = args.get("gradient_accumulation_steps"), _processes(args)
     each = state.get("train_batch_size")
     if processes is not None and each is not None:
-        said.say(WHO, batch_size=each * processes * parts, accumulate=parts)
+        stated.say(WHO, batch_size=each * processes * parts, accumulate=parts)
 
 
 def _processes(args: Entries) -> int | None:
     """Return the number of training processes, as accelerate records it; None if unknown."""
-    found = args.get("distributed_state.num_processes")
-    return found if isinstance(found, int) else None
+    count = args.get("distributed_state.num_processes")
+    return count if isinstance(count, int) else None
 
 
-def _say_schedule(said: Statements, args: Entries, state: dict[str, Any], spe: int | None) -> None:
+def _say_schedule(stated: Statements, args: Entries, state: dict[str, Any], spe: int | None) -> None:
     """State the schedule: a warm-up from zero to the peak, then decay over the remaining steps."""
     name, total = args.get("lr_scheduler_type"), state.get("max_steps")
     if name not in SCHEDULES or args.under("lr_scheduler_kwargs"):
@@ -116,12 +118,12 @@ def _say_schedule(said: Statements, args: Entries, state: dict[str, Any], spe: i
             " say"
         )
     warmup = 0 if name == "constant" else _warmup_steps(args, total)
-    said.say(WHO, schedule=SCHEDULES[name], schedule_unit="step", epochs=total // spe)
-    said.say(WHO, warmup_epochs=warmup / spe)
+    stated.say(WHO, schedule=SCHEDULES[name], schedule_unit="step", epochs=total // spe)
+    stated.say(WHO, warmup_epochs=warmup / spe)
     if warmup:
-        said.say(WHO, warmup_start=0.0, warmup_overlaps=False)
+        stated.say(WHO, warmup_start=0.0, warmup_overlaps=False)
     if name in ("linear", "cosine"):
-        said.say(WHO, final_learning_rate=0.0, reach_final=False)
+        stated.say(WHO, final_learning_rate=0.0, reach_final=False)
 
 
 def _warmup_steps(args: Entries, total: int) -> int:

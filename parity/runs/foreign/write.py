@@ -100,9 +100,9 @@ def _model_arguments(target: Target) -> dict[str, Any]:
     given = dict(config["model_args"])
     given.setdefault("num_classes", target.run.config.num_classes)
     given.setdefault("in_chans", target.run.config.in_channels)
-    told = {option: given.pop(name, None) for option, name in _ELSEWHERE.items()}
-    told |= {"drop": target.run.config.dropout_head, "drop_path": target.run.config.stochastic_depth}
-    return {"model": config["architecture"], **told, "model_kwargs": given}
+    options = {option: given.pop(name, None) for option, name in _ELSEWHERE.items()}
+    options |= {"drop": target.run.config.dropout_head, "drop_path": target.run.config.stochastic_depth}
+    return {"model": config["architecture"], **options, "model_kwargs": given}
 
 
 def _lightning(target: Target) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -113,10 +113,10 @@ def _lightning(target: Target) -> tuple[dict[str, Any], tuple[str, ...]]:
             f"accumulate = {run.recipe.accumulate}: Lightning counts batches and updates apart, and only"
             " one batch an update is written"
         )
-    held = {f"model.{name}": value for name, value in {**target.params, **target.buffers}.items()}
+    tensors = {f"model.{name}": value for name, value in {**target.params, **target.buffers}.items()}
     content: dict[str, Any] = {
         "epoch": max(done - (run.state.step % spe == 0), 0), "global_step": run.state.step,
-        lightning.VERSION: lightning.WRITTEN_AS, "state_dict": _tensors(held),
+        lightning.VERSION: lightning.WRITTEN_AS, "state_dict": _tensors(tensors),
         "loops": lightning.loops(run.state.step, done, spe), "callbacks": {},
         "optimizer_states": [_optimizer(target)], "lr_schedulers": [_scheduler(target)],
     }  # fmt: skip
@@ -210,10 +210,10 @@ def _optimizer(target: Target) -> dict[str, Any]:
         optimizer = make(groups, lr=rate, betas=(recipe.beta1, recipe.beta2), eps=recipe.adam_eps)
     moments = {moment: _tensors(each) for moment, each in target.moments.items()}
     for name, variable in variables.items():
-        kept = {moment: each[name] for moment, each in moments.items()}
+        state = {moment: each[name] for moment, each in moments.items()}
         if recipe.optimizer != "sgd":
-            kept["step"] = torch.tensor(float(target.run.state.step))
-        optimizer.state[variable] = kept
+            state["step"] = torch.tensor(float(target.run.state.step))
+        optimizer.state[variable] = state
     content = optimizer.state_dict()
     for group in content["param_groups"]:
         group["initial_lr"] = recipe.learning_rate

@@ -100,14 +100,14 @@ def check_steps(
     walks = []
     for dtype in dict.fromkeys(dtypes):
         with _mistaken(fault, plan, plan.recipe.replace(dtype=dtype)) as recipes:
-            found = walk(
+            result = walk(
                 plan,
                 recipes,
                 precision=precision,
                 device=device,
                 progress=lambda step, d=dtype: progress(d, step),
             )
-        walks.append(found)
+        walks.append(result)
     return StepsReport(
         subject=subject,
         config=plan.config,
@@ -146,10 +146,10 @@ def _mistaken(fault: str | None, plan: StepPlan, recipe: Recipe) -> Iterator[Map
         yield cast(Mapping[str, Recipe], recipes)
 
 
-def _digests(found: Walk) -> dict[str, str]:
-    if found.initial is None or found.final is None:
+def _digests(walk: Walk) -> dict[str, str]:
+    if walk.initial is None or walk.final is None:
         return {}
-    ends = {"jax": found.final[0].params, "torch": found.final[1].params}
-    return {"initial": digest(found.initial.params)} | {
-        f"{twin} after {len(found.losses)} steps": digest(params) for twin, params in ends.items()
+    ends = {"jax": walk.final[0].params, "torch": walk.final[1].params}
+    return {"initial": digest(walk.initial.params)} | {
+        f"{twin} after {len(walk.losses)} steps": digest(params) for twin, params in ends.items()
     }

@@ -16,7 +16,7 @@ from parity.measure.policies import ROUNDING, own_float64
 from parity.measure.tolerance import STEP_LIMITS, epsilon
 from parity.runs.state import Arrays
 from parity.twins.judge import apart
-from parity.twins.steps.outcome import Change, Outcome, Seen
+from parity.twins.steps.outcome import Change, Outcome, VisibleOutcome
 
 CLEAR = 16.0
 """Size above which a direction is clear, in units of its round-off."""
@@ -24,7 +24,7 @@ CLEAR = 16.0
 
 def judge_float64(sight: Sight, jax: Outcome, torch: Outcome) -> Iterator[Judged]:
     """Judge the twins' difference, every tensor to rounding."""
-    a, b = Seen(jax, sight), Seen(torch, sight)
+    a, b = VisibleOutcome(jax, sight), VisibleOutcome(torch, sight)
     for site in a.sites():
         yield Judged.by(ROUNDING, site, apart(b, a, site))
 
@@ -47,7 +47,7 @@ def judge_narrow(
     """
     clear = _clear(jax, torch, jax64, torch64)
     own, own64, other, other64 = (Change(each, sight, clear) for each in (jax, jax64, torch, torch64))
-    stored = Seen(jax64, sight, clear)
+    stored = VisibleOutcome(jax64, sight, clear)
     for level, sites in groupby(own.sites(), key=lambda site: site.level):
         pairs = {site: (apart(own, own64, site), apart(other, other64, site)) for site in sites}
         typical = min(median(pair[side] for pair in pairs.values()) for side in (0, 1))
@@ -88,12 +88,12 @@ def _clear(jax: Outcome, torch: Outcome, jax64: Outcome, torch64: Outcome) -> di
     def direction(outcome: Outcome) -> Arrays:
         return next(iter(outcome.after.moments.values()), outcome.taken.gradients)
 
-    found = {}
+    masks = {}
     for name, exact in direction(jax64).items():
         distances = [
             np.abs(direction(own)[name].astype(np.float64) - direction(wide)[name])
             for own, wide in ((jax, jax64), (torch, torch64))
         ]
         noise = max(float(np.sqrt(np.square(each).mean())) for each in distances)
-        found[name] = np.abs(exact) > CLEAR * noise
-    return found
+        masks[name] = np.abs(exact) > CLEAR * noise
+    return masks

@@ -53,7 +53,7 @@ class Outcome:
             yield Site(step, "updated", name, AVERAGE)
 
 
-class Seen:
+class VisibleOutcome:
     """A step without those updated parameters and averages that the loss cannot see.
 
     Gradients and moments are read whole: on their scale the noise in numbers that the loss cannot
@@ -83,11 +83,11 @@ class Seen:
     def _visible(self, site: Site, array: np.ndarray) -> np.ndarray:
         if site.stage != "updated":
             return array
-        seen = self._sight.seen(site.path, array)
-        return seen if self._clear is None else seen[self._sight.seen(site.path, self._clear[site.path])]
+        part = self._sight.seen(site.path, array)
+        return part if self._clear is None else part[self._sight.seen(site.path, self._clear[site.path])]
 
 
-class Change(Seen):
+class Change(VisibleOutcome):
     """A step's visible part, with the step's change in place of parameters and averages, in float64."""
 
     def read(self, site: Site) -> np.ndarray:

@@ -52,7 +52,7 @@ def stability(walk: Walk) -> Stability:
     shadows = np.max(walk.curves["parameters"].shadows, axis=1)
     nudges = np.maximum.accumulate(np.maximum(walk.one_step, np.finfo(float).tiny))
     nudges = np.maximum(nudges, shadows[0])  # the first nudge is a unit in the last place
-    lost = np.flatnonzero(shadows > LOST)
+    beyond = np.flatnonzero(shadows > LOST)
     return Stability(
-        float(np.max(shadows / nudges)), int(lost[0]) + 1 if lost.size else None, len(shadows)
+        float(np.max(shadows / nudges)), int(beyond[0]) + 1 if beyond.size else None, len(shadows)
     )

@@ -29,9 +29,9 @@ FLOOR = 1e-18
 """Value at which a distance of zero is drawn."""
 
 
-def print_steps(report: StepsReport, console: Console | None = None) -> None:
+def print_steps(report: StepsReport) -> None:
     """Print the steps from the same state, the free run beside its shadows, and the verdict."""
-    console = console or screen(110)
+    console = screen(110)
     recipe = report.recipe
     console.print(
         f"[bold]parity check-steps {escape(report.subject)} --steps {report.steps}[/]:"
@@ -150,7 +150,7 @@ def steps_to_dict(report: StepsReport) -> dict[str, Any]:
 
 
 def _walk_to_dict(report: StepsReport, walk: Walk) -> dict[str, Any]:
-    found = report.stability(walk)
+    stability = report.stability(walk)
     return {
         "dtype": walk.dtype,
         "passed": walk.passed,
@@ -171,10 +171,10 @@ def _walk_to_dict(report: StepsReport, walk: Walk) -> dict[str, Any]:
             for part, curve in walk.curves.items()
         },
         "stability": {
-            "quiet": found.quiet,
-            "growth": found.growth,
-            "lost_at": found.lost_at,
-            "sentence": found.sentence(),
+            "quiet": stability.quiet,
+            "growth": stability.growth,
+            "lost_at": stability.lost_at,
+            "sentence": stability.sentence(),
         },
         "unseen": walk.unseen,
         "unseen_difference": walk.unseen_difference,

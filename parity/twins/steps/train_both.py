@@ -109,7 +109,7 @@ def walk(
     shadows = [own.jax.begin(start) for _ in range(SHADOWS)]
     for number, shadow in enumerate(shadows):
         shadow.nudge({"parameters": epsilon("float64" if dtype == "float64" else "float32")}, number)
-    found = Walk(dtype, unseen=sight.count, initial=start)
+    result = Walk(dtype, unseen=sight.count, initial=start)
     for number, batch in enumerate(plan.batches(), 1):
         before = leader.state()
         follower.load(before)
@@ -120,21 +120,21 @@ def walk(
             exact = before.astype("float64")
             jax64, torch64 = wide.step(exact, batch)
             judged = list(judge_narrow(sight, dtype, jax, torch, jax64, torch64))
-        _note(found, judged)
+        _note(result, judged)
         parted = distances(sight, jax.after, torch.after)
-        found.losses.append(jax.taken.loss)
-        found.one_step.append(parted["parameters"])
+        result.losses.append(jax.taken.loss)
+        result.one_step.append(parted["parameters"])
         free.step(batch)
         # a fault in the step must not widen its own limit
         allowed = {part: min(size, _most(dtype)) for part, size in parted.items()}
         for which, shadow in enumerate(shadows):
             shadow.step(batch)
             shadow.nudge(allowed, number * SHADOWS + which)
-        _follow(found, sight, jax.after, free, shadows)
+        _follow(result, sight, jax.after, free, shadows)
         progress(number)
-    found.final = leader.state(), free.state()
-    found.unseen_difference = unseen_difference(sight, *found.final)
-    return found
+    result.final = leader.state(), free.state()
+    result.unseen_difference = unseen_difference(sight, *result.final)
+    return result
 
 
 class _Twins:
@@ -163,24 +163,24 @@ def _outcome(before: TrainingState, session: Session, batch: Batch) -> Outcome:
     return Outcome(before, taken, session.state())
 
 
-def _note(found: Walk, judged: list[Judged]) -> None:
+def _note(walk: Walk, judged: list[Judged]) -> None:
     by_level: dict[str, list[Judged]] = {}
     for each in judged:
         by_level.setdefault(each.site.level, []).append(each)
     for level, own in by_level.items():
-        new = LevelResult.of(found.dtype, level, own)
-        before = found.levels.get(level)
-        found.levels[level] = new if before is None else before.and_then(new)
-    found.failed += [each for each in judged if not each.passed]
+        new = LevelResult.of(walk.dtype, level, own)
+        before = walk.levels.get(level)
+        walk.levels[level] = new if before is None else before.and_then(new)
+    walk.failed += [each for each in judged if not each.passed]
 
 
 def _follow(
-    found: Walk, sight: Sight, leader: TrainingState, free: Session, shadows: list[JaxSession]
+    walk: Walk, sight: Sight, leader: TrainingState, free: Session, shadows: list[JaxSession]
 ) -> None:
     twins = distances(sight, leader, free.state())
     apart = [distances(sight, leader, shadow.state()) for shadow in shadows]
     for part, distance in twins.items():
-        curve = found.curves.setdefault(part, Curve())
+        curve = walk.curves.setdefault(part, Curve())
         curve.twins.append(distance)
         curve.shadows.append([each[part] for each in apart])
 

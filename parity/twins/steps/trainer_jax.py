@@ -110,10 +110,10 @@ def _nudge(state: TrainState, sizes: Mapping[str, jax.Array], key: jax.Array) ->
         # drawn at once: XLA takes long to compile a generator for each
         noise = jax.random.normal(stream, (sum(value.size for value in arrays.values()),), dtype)
         factors, start = 1.0 + sizes[part].astype(dtype) * noise, 0
-        found = {}
+        nudged = {}
         for name, value in arrays.items():
-            found[name] = value * factors[start : start + value.size].reshape(value.shape)
+            nudged[name] = value * factors[start : start + value.size].reshape(value.shape)
             start += value.size
-        return found
+        return nudged
 
     return with_parts(state, moved)

@@ -35,7 +35,7 @@ from parity.verifier.causes import (
 from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.causes.instead import may_be_another
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Found
+from parity.verifier.search.region import Gap
 from parity.verifier.search.widened import widened
 
 _FILES = (activations, collectives, epsilons, masks, norms, numbers, factors, operands, operators, order,
@@ -51,7 +51,7 @@ _JUDGES = (
     epsilons.judge,
     activations.judge,
     masks.judge,
-    skips.kept_as_it_was,
+    skips.not_updated,
     skips.judge,
     order.judge,
     reads.row,
@@ -78,23 +78,23 @@ _JUDGES = (
 """The judges, from those that say most to those that say least."""
 
 
-def cause_of(found: Found, index: Index) -> Said:
+def cause_of(gap: Gap, index: Index) -> Said:
     """Return the first cause that explains a place, or two empty strings."""
-    if found.instead.dtype.kind not in "fc":
+    if gap.own.dtype.kind not in "fc":
         judges = (masks.diagonal, numbers.judge, order.judge, operators.judge, tables.judge, masks.truth,
                   reads.indices)  # fmt: skip
-        return next(filter(None, (judge(found, index) for judge in judges)), ("", ""))
-    read = reads.other_value(found, index) or reads.returned(found, index)
-    if read is not None or (_are_signs(found.value) and _are_signs(found.instead)):
+        return next(filter(None, (judge(gap, index) for judge in judges)), ("", ""))
+    read = reads.other_value(gap, index) or reads.returned(gap, index)
+    if read is not None or (_are_signs(gap.value) and _are_signs(gap.own)):
         return read or ("", "")
-    if found.value.shape != found.instead.shape:
+    if gap.value.shape != gap.own.shape:
         return "", ""
-    said = _first(found, index)
-    if said is not None and said[0] in _UNLESS_ANOTHER and may_be_another(found, said[0]):
+    said = _first(gap, index)
+    if said is not None and said[0] in _UNLESS_ANOTHER and may_be_another(gap, said[0]):
         return "", ""
-    if said is None and (wider := widened(found, index)) is not None:
+    if said is None and (wider := widened(gap, index)) is not None:
         said = _first(wider, index)
-    return said or branches.judge(found, index, _JUDGES) or ("", "")
+    return said or branches.judge(gap, index, _JUDGES) or ("", "")
 
 
 _UNLESS_ANOTHER = ("left out", "norm left out", "scale left out")
@@ -107,9 +107,9 @@ def _are_signs(value: np.ndarray) -> bool:
     return sizes.size > 1 and bool((sizes == sizes[0]).all() and value.min() < 0 < value.max())
 
 
-def _first(found: Found, index: Index) -> Said | None:
+def _first(gap: Gap, index: Index) -> Said | None:
     """Return what the first judge that explains a place says of it."""
-    return next(filter(None, (judge(found, index) for judge in _JUDGES)), None)
+    return next(filter(None, (judge(gap, index) for judge in _JUDGES)), None)
 
 
 __all__ = ["CAUSES", "Cause", "Said", "cause_of"]

@@ -9,7 +9,7 @@ import numpy as np
 from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.search.exchange import is_a, outside
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Found, Region, distance
+from parity.verifier.search.region import Gap, Region, distance
 from parity.verifier.search.written import FLOAT32, TYPES, rounded
 
 LARGEST = 1 << 16
@@ -33,12 +33,12 @@ def _erf(x: np.ndarray, held: Numbers) -> np.ndarray:
     return np.vectorize(erf, otypes=[float])(x * held(np.sqrt(0.5)))
 
 
-def _sigmoid(x: np.ndarray, _: Numbers | None = None) -> np.ndarray:
+def _sigmoid(x: np.ndarray, _: Numbers) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
 
 def _quick(x: np.ndarray, held: Numbers) -> np.ndarray:
-    return _sigmoid(held(1.702) * x)
+    return _sigmoid(held(1.702) * x, held)
 
 
 PARTS: dict[str, Function] = {
@@ -54,7 +54,7 @@ ACTIVATIONS: dict[str, Function] = {
     "gelu": lambda x, held: x * 0.5 * (1 + _erf(x, held)),
     "gelu, tanh": lambda x, held: x * 0.5 * (1 + _gelu_tanh(x, held)),
     "quick gelu": lambda x, held: x * _quick(x, held),
-    "silu": lambda x, _: x * _sigmoid(x),
+    "silu": lambda x, held: x * _sigmoid(x, held),
     "relu": lambda x, _: np.maximum(x, 0),
     "relu squared": lambda x, _: np.maximum(x, 0) ** 2,
     "tanh": lambda x, _: np.tanh(x),
@@ -75,16 +75,16 @@ _KINDS = (
 )
 
 
-def judge(found: Found, _: Index) -> Said | None:
+def judge(gap: Gap, _: Index) -> Said | None:
     """Recognise another activation of the same value."""
-    own, wanted = _held(found.b), _held(found.a)
-    for x in _read(found.b, found):
+    own, wanted = _held(gap.b), _held(gap.a)
+    for x in inputs_of(gap.b, gap):
         for kinds in _KINDS:
             with np.errstate(all="ignore"):
-                of_a = [n for n, f in kinds.items() if any(is_a(found, f(x, held)) for held in wanted)]
+                of_a = [n for n, f in kinds.items() if any(is_a(gap, f(x, held)) for held in wanted)]
                 of_b = [
                     n for n, f in kinds.items()
-                    if any(distance(found.instead, f(x, held)) <= 1e-12 for held in own)
+                    if any(distance(gap.own, f(x, held)) <= 1e-12 for held in own)
                 ]  # fmt: skip
             if len(of_a) == 1 and len(of_b) == 1 and {*of_a, *of_b} != {"identity"}:
                 return "activation", f"{of_b[0]} where A has {of_a[0]}"
@@ -92,7 +92,7 @@ def judge(found: Found, _: Index) -> Said | None:
 
 
 def _held(region: Region) -> list[Numbers]:
-    """Return the ways in which a region may hold its numbers: in full, in the smaller types that its
+    """Return how a region may hold its numbers: in full, in the smaller types that its
     operations ask for, or as the shortest decimals of float32, as a program of JAX is read."""
     asked = {region.program.operations[i].epsilon for i in region.operations} & TYPES.keys()
 
@@ -103,16 +103,16 @@ def _held(region: Region) -> list[Numbers]:
     return [float, *map(smaller, sorted(asked)), *decimal]
 
 
-def _read(region: Region, found: Found) -> Iterator[np.ndarray]:
+def inputs_of(region: Region, gap: Gap) -> Iterator[np.ndarray]:
     """Yield what a region reads, of the size of its end, in its shape; the end of an empty region."""
     for value in region.program.values(outside(region)).values():
         if (
             isinstance(value, np.ndarray)
-            and value.size == found.value.size
+            and value.size == gap.value.size
             and value.ndim
             and value.dtype.kind == "f"
         ):
-            yield value.reshape(found.value.shape)
+            yield value.reshape(gap.value.shape)
 
 
 CAUSES = (

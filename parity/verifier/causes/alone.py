@@ -5,25 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 from parity.verifier.causes.cause import Said
-from parity.verifier.programs.fingerprint import LEAST, MOST
+from parity.verifier.causes.numbers import SMALL
 from parity.verifier.programs.operation import Operation, Ref
 from parity.verifier.programs.program import Program
-from parity.verifier.search.exchange import upstream, where
+from parity.verifier.search.exchange import from_input, upstream, where
 from parity.verifier.search.region import Region
 
-SMALL = 0.01
-"""Numbers below are added to keep a divisor from zero."""
 _NO_NORM = frozenset(["matmul", "conv", "exp", "tanh", "erf", "erfc"])
 
 
-def named(region: Region, side: str, steps: list[int], kept: int) -> Said:
+def named(region: Region, side: str, steps: list[int], start: int) -> Said:
     """Name operations that one side alone has, and say where they are."""
     program = region.program
     ops = [program.operations[i] for i in steps if not program.operations[i].is_layout]
     names = {op.name for op in ops}
     lines = ", ".join(dict.fromkeys(str(op.source) for op in ops if op.source is not None))
     if len(ops) == 1 and ops[0].name in ("add", "sub", "rsub", "mul", "div"):
-        return _one(region, side, ops[0], kept)
+        return _one(region, side, ops[0], start)
     numbers = [_number(program, op) for op in ops]
     if ops and None not in numbers:
         for kinds, what in ((_SUMS, "term"), (_PRODUCTS, "scale")):
@@ -32,7 +30,7 @@ def named(region: Region, side: str, steps: list[int], kept: int) -> Said:
                 name = f"one {what} too many" if side == "B" else f"{what} left out"
                 return name, f"only {side} has {each}{_at(ops[-1])}"
     norm = names & {"rsqrt", "sqrt"} and names & {"mean", "sum", "var"}
-    if norm and not _dropped(region, steps, kept) & _NO_NORM:
+    if norm and not _dropped(region, steps, start) & _NO_NORM:
         return ("norm left out" if side == "A" else "one norm too many"), f"only {side} has {lines}"
     return ("left out" if side == "A" else "one step too many"), f"only {side} has {lines}"
 
@@ -43,31 +41,29 @@ _SUMS, _PRODUCTS = frozenset(["add", "sub", "rsub"]), frozenset(["mul", "div"])
 def _number(program: Program, op: Operation) -> float | None:
     """Return the number that an operation adds or multiplies by, written or as a constant that holds it
     in each place; None where it has none."""
-    found = [float(np.ravel(n)[0]) for n in op.operands if not isinstance(n, Ref) and np.size(n) == 1]
-    for each in (program.operations[i] for i in op.inputs):
-        while each.is_layout and each.inputs:
-            each = program.operations[each.inputs[0]]
+    numbers = [float(np.ravel(n)[0]) for n in op.operands if not isinstance(n, Ref) and np.size(n) == 1]
+    for each in map(program.maker, op.inputs):
         made = not each.inputs and each.kind in ("constant", "operation")
-        if made and each.mark is not None and each.mark[LEAST] == each.mark[MOST]:
-            found.append(float(each.mark[LEAST]))
-    return found[0] if len(found) == 1 and len(op.operands) == 2 else None
+        if made and each.number is not None:
+            numbers.append(each.number)
+    return numbers[0] if len(numbers) == 1 and len(op.operands) == 2 else None
 
 
-def _dropped(region: Region, steps: list[int], kept: int) -> set[str]:
+def _dropped(region: Region, steps: list[int], start: int) -> set[str]:
     """Return the names of operations whose results no longer count where some are skipped."""
     program = region.program
     dropped = set(steps)
     if steps[-1] == region.end:
-        dropped |= set(region.operations) - {kept, *upstream(region, kept)}
+        dropped |= set(region.operations) - {start, *upstream(region, start)}
     return {program.operations[i].name for i in dropped}
 
 
-def _one(region: Region, side: str, op: Operation, kept: int) -> Said:
+def _one(region: Region, side: str, op: Operation, start: int) -> Said:
     """Name a sum or a product that one side alone has."""
     program, too_many = region.program, side == "B"
     sums = op.name in ("add", "sub", "rsub")
     number = [each for each in op.operands if not isinstance(each, Ref)]
-    others = [program.operations[i] for i in op.inputs if not _leads(region, i, kept)]
+    others = [program.operations[i] for i in op.inputs if not _leads(region, i, start)]
     if not others and not number:  # x + x is twice x
         said = f"only {side} has {op.name} of a value and itself{_at(op)}"
         return ("one factor too many" if too_many else "factor left out"), said
@@ -78,26 +74,16 @@ def _one(region: Region, side: str, op: Operation, kept: int) -> Said:
         text = f"{op.name} {float(np.ravel(number[0])[0]):.10g}" if number else op.name
         said = f"only {side} has {text}{_at(op)}"
         return (f"one {what} too many" if too_many else f"{what} left out"), said
-    base = others[0]
-    while base.is_layout and base.inputs:
-        base = program.operations[base.inputs[0]]
+    base = program.maker(others[0].index)
     if base.kind == "parameter":
         name = "one parameter too many" if too_many else f"{'bias' if sums else 'gain'} left out"
         return name, f"only {side} has {op.name} {base.label}"
     what = "factor"
     if sums:
-        own = base.index in {kept, *upstream(region, kept)} and _from_input(region, base)
+        own = base.index in {start, *upstream(region, start)} and from_input(region, base.index)
         what = "residual" if own else "term"
     return (f"one {what} too many" if too_many else f"{what} left out"), (
         f"only {side} {'adds' if sums else 'multiplies by'} the value of {where(base)}"
-    )
-
-
-def _from_input(region: Region, op: Operation) -> bool:
-    """Return whether a value depends on an input: a table of positions that each layer adds does not."""
-    program = region.program
-    return op.kind == "input" or any(
-        program.operations[i].kind == "input" for i in upstream(region, op.index)
     )
 
 
@@ -110,11 +96,11 @@ def _guards(region: Region, op: Operation) -> bool:
     return False
 
 
-def _leads(region: Region, index: int, kept: int) -> bool:
-    """Return whether an operand is the value that is kept, moved at most."""
+def _leads(region: Region, index: int, start: int) -> bool:
+    """Return whether an operand is the value before the steps, moved at most."""
     program = region.program
     while True:
-        if index == kept:
+        if index == start:
             return True
         op = program.operations[index]
         if not op.is_layout or not op.inputs:

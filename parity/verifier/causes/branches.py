@@ -3,7 +3,7 @@ judged on its own, and the place is named where both have one cause."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 
 import numpy as np
@@ -14,21 +14,21 @@ from parity.verifier.programs.operation import Operation
 from parity.verifier.search.exchange import is_a, rerun
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Found, Region, before_of
+from parity.verifier.search.region import Gap, Region, before_of
 
-MOST_WAYS = 6
+MOST_LAYOUTS = 6
 """How many layouts of A's operand are tried as B's."""
 LARGEST = 96
 """Largest region, in operations, that is taken apart."""
 
 
 def judge(
-    found: Found, index: Index, judges: tuple[Callable[[Found, Index], Said | None], ...]
+    gap: Gap, index: Index, judges: tuple[Callable[[Gap, Index], Said | None], ...]
 ) -> Said | None:
     """Return the one cause of both operands of the last operation; None where there is none."""
-    if max(len(found.a.operations), len(found.b.operations)) > LARGEST:
+    if max(len(gap.a.operations), len(gap.b.operations)) > LARGEST:
         return None
-    pair = _operands(found)
+    pair = _operands(gap)
     if pair is None:
         return None
     said: list[Said] = []
@@ -44,28 +44,32 @@ def judge(
     return name, f"in both operands: {said[0][1]}"
 
 
-def _operands(found: Found) -> list[Found] | None:
+def _operands(gap: Gap) -> list[Gap] | None:
     """Return both operands of the last operation as places, if A's operands give A's value."""
-    a, b = _last(found.a), _last(found.b)
+    a, b = _last(gap.a), _last(gap.b)
     if a is None or b is None or a.name != b.name:
         return None
-    inside_a, inside_b = set(found.a.operations), set(found.b.operations)
+    inside_a, inside_b = set(gap.a.operations), set(gap.b.operations)
     if not inside_a.issuperset(a.inputs) or not inside_b.issuperset(b.inputs):
         return None
-    ways = [list(islice(_ways(found, x, y), MOST_WAYS)) for x, y in zip(a.inputs, b.inputs, strict=True)]
-    own = found.b.program.values(b.inputs)
-    for left in ways[0]:
-        for right in ways[1]:
+    pairs = list(zip(a.inputs, b.inputs, strict=True))
+    of_a, own = gap.a.program.values(a.inputs), gap.b.program.values(b.inputs)
+    shapes = {y: gap.b.program.operations[y].shape for y in b.inputs}
+    choices = [
+        list(islice(arrangements(np.asarray(of_a[x]), shapes[y]), MOST_LAYOUTS)) for x, y in pairs
+    ]
+    for left in choices[0]:
+        for right in choices[1]:
             given = dict(zip(b.inputs, (left, right), strict=True))
-            if is_a(found, rerun(found.b, given=given)):
+            if is_a(gap, rerun(gap.b, given=given)):
                 return [
-                    Found(
-                        Region(found.a.program, x, before_of(found.a.program, x, inside_a)),
-                        Region(found.b.program, y, before_of(found.b.program, y, inside_b)),
+                    Gap(
+                        Region(gap.a.program, x, before_of(gap.a.program, x, inside_a)),
+                        Region(gap.b.program, y, before_of(gap.b.program, y, inside_b)),
                         given[y],
                         np.asarray(own[y]),
                     )
-                    for x, y in zip(a.inputs, b.inputs, strict=True)
+                    for x, y in pairs
                 ]
     return None
 
@@ -79,8 +83,3 @@ def _last(region: Region) -> Operation | None:
             return op if len(set(op.inputs)) == len(op.operands) == 2 else None
         index = op.inputs[0]
     return None
-
-
-def _ways(found: Found, x: int, y: int) -> Iterator[np.ndarray]:
-    value = np.asarray(found.a.program.values([x])[x])
-    return arrangements(value, found.b.program.operations[y].shape)

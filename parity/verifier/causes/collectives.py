@@ -16,18 +16,16 @@ import numpy as np
 from parity.verifier.causes.cause import Cause
 from parity.verifier.programs.fingerprint import fingerprint
 from parity.verifier.programs.jaxprs.exchanges import Collective
-from parity.verifier.programs.jaxprs.mesh import Devices
+from parity.verifier.programs.jaxprs.mesh import Devices, hold_the_same
 from parity.verifier.programs.jaxprs.sharded import OnEach
 from parity.verifier.programs.operation import Operation, Ref
 from parity.verifier.programs.program import Program
-from parity.verifier.search.meeting import meet, noise, reach
+from parity.verifier.search.meeting import meet, noise, unmet
 from parity.verifier.search.places import Search
-from parity.verifier.search.region import Found, Region, distance
+from parity.verifier.search.region import Gap, Region
 
 LEFT_OUT, TWICE, SUM, MEAN = "collective left out", "collective twice", "sum for mean", "mean for sum"
 _SUMS = {"psum": "psum", "reduce_scatter": "psum_scatter"}
-ALIKE = 1e-9
-"""Relative distance up to which devices hold the same."""
 
 
 @dataclass(frozen=True)
@@ -39,24 +37,23 @@ class _Exchange:
     message: str
 
 
-def collective_faults(search: Search) -> Iterator[tuple[Found, str, str]]:
+def collective_faults(search: Search) -> Iterator[tuple[Gap, str, str]]:
     """Yield B's wrong collectives, each with its name and a sentence; each is repaired in the search."""
     while unequal := search.unequal():
-        found = _next(search, unequal)
-        if found is None:
+        fault = _next(search, unequal)
+        if fault is None:
             return
-        yield found
+        yield fault
 
 
-def _next(search: Search, unequal: list[tuple[int, int]]) -> tuple[Found, str, str] | None:
+def _next(search: Search, unequal: list[tuple[int, int]]) -> tuple[Gap, str, str] | None:
     a, b = search.a, search.b
     devices = _devices(b)
     if devices is None:
         return None
     met = meet(b.operations, search.index)
     roots = {y for _, y in unequal}
-    reached = reach(b, roots, (set(met) | noise(b)) - roots)
-    for y in sorted(reached):
+    for y in sorted(unmet(b, roots, (set(met) | noise(b)) - roots)):
         op = b.operations[y]
         if not isinstance(op.run, OnEach | Collective) or op.mark is None or op.dtype[:3] != "flo":
             continue
@@ -74,22 +71,22 @@ def _next(search: Search, unequal: list[tuple[int, int]]) -> tuple[Found, str, s
             x = partners[0].index
             computed = exchange.cause == LEFT_OUT and a.operations[x].run is not None
             region_a, region_b = Region(a, x, [x] if computed else []), Region(b, y, [y], readers)
-            found = Found(region_a, region_b, exchange.value, own, repaired=fed)
-            return found, exchange.cause, exchange.message
+            gap = Gap(region_a, region_b, exchange.value, own, repaired=fed)
+            return gap, exchange.cause, exchange.message
     return None
 
 
 def _readers(program: Program, index: int) -> list[int]:
     """Return the operations that compute with a value, skipping those that leave its numbers alone."""
-    consumers, found, stack = program.consumers(), [], [index]
+    consumers, readers, stack = program.consumers(), [], [index]
     mark = program.operations[index].mark
     while stack:
         for each in consumers[stack.pop()]:
             if np.array_equal(program.operations[each].mark, mark):  # type: ignore[arg-type]
                 stack.append(each)
             else:
-                found.append(each)
-    return sorted(found)
+                readers.append(each)
+    return sorted(readers)
 
 
 def _devices(program: Program) -> Devices | None:
@@ -110,7 +107,7 @@ def _exchanges(
     names = [each for each, size in devices.sizes.items() if size > 1]
     for count in range(1, len(names) + 1):
         for axes in combinations(names, count):
-            if _alike(devices, axes, own):
+            if hold_the_same(devices, axes, own):
                 continue
             where = f"over {' and '.join(axes)}"
             many = devices.along(axes)
@@ -124,7 +121,7 @@ def _of_sum(program: Program, op: Operation, own: np.ndarray, devices: Devices) 
     (before,) = op.inputs
     many, where = devices.along(axes), f"over {' and '.join(axes)}"
     name = _SUMS[op.name]
-    if _alike(devices, axes, program.values([before])[before]):
+    if hold_the_same(devices, axes, program.values([before])[before]):
         said = f"{name} {where} of what its {many} devices already hold alike: {many} times A's value"
         yield _Exchange(own / many, TWICE, said)
     else:
@@ -144,15 +141,6 @@ def _of_mean(program: Program, op: Operation, own: np.ndarray, devices: Devices)
         where = f"over {' and '.join(axes)}"
         said = f"the mean {where} where A has the sum of {devices.along(axes)} devices"
         yield _Exchange(own * float(second), MEAN, said)
-
-
-def _alike(devices: Devices, axes: tuple[str, ...], stacked: np.ndarray) -> bool:
-    """Return whether all devices along some axes hold the same."""
-    return all(
-        distance(stacked[group[0]], stacked[each]) <= ALIKE
-        for group in devices.groups(axes)
-        for each in group[1:]
-    )
 
 
 CAUSES = (

@@ -9,19 +9,17 @@ from typing import Any
 import numpy as np
 
 from parity.verifier.causes.cause import Cause, Said
+from parity.verifier.causes.numbers import SMALL
 from parity.verifier.programs.operation import Operation, Ref
 from parity.verifier.search.exchange import is_a, rerun
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Found, Region
-
-SMALL = 0.01
-"""Numbers below are added to keep a divisor from zero."""
+from parity.verifier.search.region import Gap, Region
 
 
-def judge(found: Found, _: Index) -> Said | None:
+def judge(gap: Gap, _: Index) -> Said | None:
     """Recognise a small number of B's that, moved to the other side of its root, gives A's value."""
-    for changed, number, outside in _moved(found.b):
-        if is_a(found, rerun(found.b, changed)):
+    for changed, number, outside in _moved(gap.b):
+        if is_a(gap, rerun(gap.b, changed)):
             places = ("to the root", "under it") if outside else ("under the root", "to it")
             name = "epsilon outside the root" if outside else "epsilon inside the root"
             return name, f"B adds {number:.10g} {places[0]}, A {places[1]}"
@@ -38,14 +36,14 @@ def _moved(region: Region) -> Iterator[tuple[dict[int, Operation], float, bool]]
         plain = replace(
             add, operands=tuple(each if isinstance(each, Ref) else 0.0 for each in add.operands)
         )
-        root = ops.get(_unmoved(region, add.inputs[0]))
+        root = ops.get(region.program.maker(add.inputs[0]).index)
         if root is not None and root.name == "sqrt":
             under = replace(root, run=lambda given, n=number: np.sqrt(np.asarray(given[0]) + n))
             yield {root.index: under, add.index: plain}, number, True
         for root in ops.values():
             if root.name not in ("sqrt", "rsqrt") or not root.inputs:
                 continue
-            if _unmoved(region, root.inputs[0]) == add.index:
+            if region.program.maker(root.inputs[0]) is add:
                 power = 1.0 if root.name == "sqrt" else -1.0
                 to_it = replace(root, run=_root_and(number, power))
                 yield {root.index: to_it, add.index: plain}, number, False
@@ -62,14 +60,6 @@ def _added(op: Operation) -> float | None:
     numbers = [each for each in op.operands if not isinstance(each, Ref)]
     number = float(np.real(numbers[0])) if len(numbers) == 1 and np.ndim(numbers[0]) == 0 else 0.0
     return number if 0 < number < SMALL else None
-
-
-def _unmoved(region: Region, index: int) -> int:
-    """Return the operation of an operand before it was moved or repeated."""
-    op = region.program.operations[index]
-    while op.is_layout and op.inputs:
-        op = region.program.operations[op.inputs[0]]
-    return op.index
 
 
 CAUSES = (

@@ -6,11 +6,9 @@ import numpy as np
 
 from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.causes.numbers import slots
-from parity.verifier.programs.fingerprint import LEAST, MOST
-from parity.verifier.programs.operation import Operation
 from parity.verifier.search.exchange import closer, outside
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Found, Region, distance
+from parity.verifier.search.region import Gap, Region, distance
 
 MOST_SCALES = 6
 """How many scales of a region are tried as a product."""
@@ -18,9 +16,9 @@ EXACT = 1e-12
 """Error within which two values are equal, and a ratio is one."""
 
 
-def ratio_of(found: Found) -> float | None:
+def ratio_of(gap: Gap) -> float | None:
     """Return how many times A's value B's is; None where it is no multiple, or equal."""
-    a, b = found.value.ravel(), found.instead.ravel()
+    a, b = gap.value.ravel(), gap.own.ravel()
     if a.dtype.kind not in "fc" or a.shape != b.shape or a.size < 3:
         return None
     if not np.isfinite(a).all() or not np.isfinite(b).all():
@@ -30,38 +28,33 @@ def ratio_of(found: Found) -> float | None:
     return ratio if ratio and not once and distance(a, b / ratio) <= EXACT else None
 
 
-def is_multiple(found: Found) -> bool:
-    """Return whether B's value is a multiple of A's, but not equal."""
-    return ratio_of(found) is not None
-
-
-def judge(found: Found, _: Index) -> Said | None:
+def judge(gap: Gap, _: Index) -> Said | None:
     """Recognise one factor for all elements."""
-    ratio = ratio_of(found)
+    ratio = ratio_of(gap)
     if ratio is None:
-        return _size_of_an_axis(found)
+        return _size_of_an_axis(gap)
     if ratio == -1:
         return "sign", "B's value is A's with the other sign"
-    sizes = _reduced(found)
+    sizes = _reduced(gap)
     for n in (n for n in sizes if n - 1 not in sizes):  # else two means may have changed places
         for power, said in ((1, ""), (0.5, "the root of ")):
             for which, over, under in (("n - 1 for n", n, n - 1), ("n for n - 1", n - 1, n)):
                 if closer(np.asarray((over / under) ** power), np.asarray(ratio), 1.0):
                     return which, f"B's value is {said}{over} / {under} times A's"
-    of_a, of_b = _scales(found.a), _scales(found.b)
-    unknown = bool(of_a) == bool(of_b) or _is_given(found.a) or _is_given(found.b)
-    unknown = unknown or not _is_product(of_a or of_b, ratio)
+    of_a, of_b = _scales(gap.a), _scales(gap.b)
+    given = any(region.program.maker(region.end).run is None for region in (gap.a, gap.b))
+    unknown = bool(of_a) == bool(of_b) or given or not _is_product(of_a or of_b, ratio)
     name = "factor" if unknown else "scale left out" if of_a else "one scale too many"
     times = f"{ratio:.10g}" if abs(ratio - 1) > 1e-8 else f"1 {ratio - 1:+.2g}"
     return name, f"B's value is {times} times A's"
 
 
-def _size_of_an_axis(found: Found) -> Said | None:
+def _size_of_an_axis(gap: Gap) -> Said | None:
     """Recognise a value of one number, as of a loss, that is off by the size of an axis."""
-    if found.value.size != 1 or found.value.dtype.kind != "f" or not found.value.all():
+    if gap.value.size != 1 or gap.value.dtype.kind != "f" or not gap.value.all():
         return None
-    ratio = float(found.instead.ravel()[0] / found.value.ravel()[0])
-    for region in (found.b, found.a):
+    ratio = float(gap.own.ravel()[0] / gap.value.ravel()[0])
+    for region in (gap.b, gap.a):
         for i in outside(region):
             shape = region.program.operations[i].shape
             for axis, n in enumerate(shape):
@@ -77,16 +70,11 @@ def _size_of_an_axis(found: Found) -> Said | None:
 def _scales(region: Region) -> list[float]:
     """Return the numbers by which a region multiplies or divides something."""
     program = region.program
-    found = [slot.value for slot in slots(region) if slot.operation.name in ("mul", "div")]
+    scales = [slot.value for slot in slots(region) if slot.operation.name in ("mul", "div")]
     ops = (program.operations[i] for i in region.operations)
     read = (program.operations[i] for op in ops if op.name in ("mul", "div") for i in op.inputs)
-    found += [each.mark[LEAST] for each in read if each.mark is not None and is_number(each)]
-    return [float(each) for each in found if np.size(each) == 1]
-
-
-def is_number(op: Operation) -> bool:
-    """Return whether a value is one number, in each of its places."""
-    return op.mark is not None and bool(op.mark[LEAST] == op.mark[MOST])
+    scales += [each.number for each in read if each.number is not None]
+    return [float(each) for each in scales if np.size(each) == 1]
 
 
 def _is_product(numbers: list[float], ratio: float) -> bool:
@@ -98,18 +86,10 @@ def _is_product(numbers: list[float], ratio: float) -> bool:
     return any(abs(abs(total) - abs(np.log(abs(ratio)))) <= 1e-9 for total in logs)
 
 
-def _is_given(region: Region) -> bool:
-    """Return whether a region's value is a leaf, moved at most: how it was computed is not known."""
-    op = region.program.operations[region.end]
-    while op.is_layout and op.inputs:
-        op = region.program.operations[op.inputs[0]]
-    return op.run is None
-
-
-def _reduced(found: Found) -> list[int]:
+def _reduced(gap: Gap) -> list[int]:
     """Return how many elements the reductions of a place run over."""
     sizes = set()
-    for region in (found.a, found.b):
+    for region in (gap.a, gap.b):
         for index in region.operations:
             op = region.program.operations[index]
             of = region.program.operations[op.inputs[0]] if op.inputs else op

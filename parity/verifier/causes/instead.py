@@ -10,7 +10,7 @@ import numpy as np
 from parity.verifier.programs.fingerprint import fingerprint, same
 from parity.verifier.programs.operation import Operation, Ref
 from parity.verifier.programs.program import Program
-from parity.verifier.search.region import Found
+from parity.verifier.search.region import Gap
 
 MOST_BACK = 4
 """Most operations after which one may lead back to the value before them."""
@@ -21,20 +21,20 @@ _FILLED = {"zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 
 """Operations whose values are one number, whatever they read."""
 
 
-def may_be_another(found: Found, name: str) -> bool:
+def may_be_another(gap: Gap, name: str) -> bool:
     """Return whether B has operations that lead back to the value before them, as a limit that is not
     reached does, right after A's value, or, unless one scale explains all, right before its own: they
     may stand for A's, and change nothing only here."""
-    program, end = found.b.program, found.b.end
-    after = found.repaired or program
+    program, end = gap.b.program, gap.b.end
+    after = gap.repaired or program
     readers = after.consumers()
-    behind = _near(found.b.readers or readers[end], lambda i: readers[i])
-    if _has(found.value, behind, after):
+    behind = _near(gap.b.readers or readers[end], lambda i: readers[i])
+    if _has(gap.value, behind, after):
         return True
     while (op := program.operations[end]).inputs and not computes(op, program):
         end = op.inputs[0]
     before = _near(op.inputs, lambda i: program.operations[i].inputs)
-    return not name.startswith("scale") and _has(found.instead, before, program, moved=True)
+    return not name.startswith("scale") and _has(gap.own, before, program, moved=True)
 
 
 def _has(value: np.ndarray, indices: Iterable[int], program: Program, *, moved: bool = False) -> bool:
@@ -69,8 +69,8 @@ def _number(operand: Any, program: Program) -> Any:
 
 def _near(first: Iterable[int], then: Callable[[int], Iterable[int]]) -> set[int]:
     """Return some operations and those that follow within a few steps."""
-    found = edge = set(first)
+    near = edge = set(first)
     for _ in range(MOST_BACK):
         edge = {i for each in edge for i in then(each)}
-        found = found | edge
-    return found
+        near = near | edge
+    return near

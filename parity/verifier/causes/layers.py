@@ -8,28 +8,29 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from parity.measure.shown import first_few
 from parity.verifier.causes.cause import Said
-from parity.verifier.causes.loops import loops_in_another_order
+from parity.verifier.causes.loops import first_use, loops_in_another_order
 from parity.verifier.programs.fingerprint import fingerprint
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 from parity.verifier.search.meeting import Index, is_weak
 from parity.verifier.search.places import Search
-from parity.verifier.search.region import Found, Region
+from parity.verifier.search.region import Gap, Region
 
 MOST_ROWS = 256
 _Columns = dict[str, list[int]]
-"""Of a list of layers: what all of them have under a name, in the order of their use."""
+"""The parameters of a list of layers, by their name in a layer; each in the order of the layers' use."""
 
 
-def rows_or_layers_in_another_order(search: Search) -> Iterator[tuple[Found, Said]]:
+def rows_or_layers_in_another_order(search: Search) -> Iterator[tuple[Gap, Said]]:
     """Yield what B's loops, or its lists of layers, take in another order than A's, all as one."""
     yield from loops_in_another_order(search)
     yield from layers_in_another_order(search)
     yield from stacks_in_another_order(search)
 
 
-def layers_in_another_order(search: Search) -> Iterator[tuple[Found, Said]]:
+def layers_in_another_order(search: Search) -> Iterator[tuple[Gap, Said]]:
     """Yield each list of layers of B's that holds the parameters of A's layers in another order; B is
     then patched with A's.
 
@@ -56,24 +57,24 @@ def layers_in_another_order(search: Search) -> Iterator[tuple[Found, Said]]:
             }
             fed = search.b.fed(given, {})
             left = search.round(fed)
-            if left is not None and (len(order) == 2 or len(left.reach_b) >= len(now.reach_b)):
+            if left is not None and (len(order) == 2 or len(left.unmet_b) >= len(now.unmet_b)):
                 continue
             column = next(columns[key] for key, own in orders.items() if own == order)
             first = next(n for n, i in enumerate(order) if i != n)
             wanted = search.index.meets(search.b.operations[column[order[first]]])[0].index
             y = column[first]
-            found = Found(
-                Region(search.a, wanted, [], [_use(search.a, wanted, of_a)]),
-                Region(search.b, y, [], [_use(search.b, y, of_b)]),
+            gap = Gap(
+                Region(search.a, wanted, [], [first_use(search.a, wanted, of_a)]),
+                Region(search.b, y, [], [first_use(search.b, y, of_b)]),
                 given[y], values[y], repaired=fed,
             )  # fmt: skip
             search.b, now = fed, left
-            yield found, _said(name, order)
+            yield gap, _said(name, order)
             if now is None:
                 return
 
 
-def stacks_in_another_order(search: Search) -> Iterator[tuple[Found, Said]]:
+def stacks_in_another_order(search: Search) -> Iterator[tuple[Gap, Said]]:
     """Yield stacked parameters of B's whose rows are A's parameters, such as those of experts, in
     another order than their names count; B is then patched with A's order."""
     now = search.round()
@@ -82,24 +83,24 @@ def stacks_in_another_order(search: Search) -> Iterator[tuple[Found, Said]]:
     readers = search.b.consumers()
     leaves = Index(search.a, {op.index for op in search.a.operations if op.kind == "parameter"})
     stacks = [op for op in search.b.operations if op.kind == "parameter" and readers[op.index]]
-    held = {op.index: found for op in stacks if (found := _rows(search.b, op, leaves)) is not None}
+    held = {op.index: gap for op in stacks if (gap := _rows(search.b, op, leaves)) is not None}
     for order in dict.fromkeys(order for order, _ in held.values()):
         some = [i for i, (own, _) in held.items() if own == order]
-        given = {i: search.b.kept[i][list(np.argsort(order))] for i in some}
+        given = {i: search.b.cache[i][list(np.argsort(order))] for i in some}
         fed = search.b.fed(given, {})
         left = search.round(fed)
-        if order == tuple(sorted(order)) or (left is not None and len(left.reach_b) >= len(now.reach_b)):
+        if order == tuple(sorted(order)) or (left is not None and len(left.unmet_b) >= len(now.unmet_b)):
             continue
         y, wanted = some[0], held[some[0]][1]
-        found = Found(
-            Region(search.a, wanted, [], [_use(search.a, wanted, search.a.consumers())]),
-            Region(search.b, y, [], [_use(search.b, y, readers)]),
-            given[y], search.b.kept[y], repaired=fed,
+        gap = Gap(
+            Region(search.a, wanted, [], [first_use(search.a, wanted, search.a.consumers())]),
+            Region(search.b, y, [], [first_use(search.b, y, readers)]),
+            given[y], search.b.cache[y], repaired=fed,
         )  # fmt: skip
         names = ", ".join(search.b.operations[i].label for i in some[:3])
         said = f"the {len(order)} rows of {names} are A's {', '.join(map(str, order[:12]))}"
         search.b = fed
-        yield found, ("permuted", said)
+        yield gap, ("permuted", said)
         return
 
 
@@ -109,13 +110,13 @@ def _rows(b: Program, op: Operation, leaves: Index) -> tuple[tuple[int, ...], in
     if len(op.shape) < 2 or not op.size or not 1 < op.shape[0] <= MOST_ROWS:
         return None
     lists: dict[tuple[str, str], dict[int, int]] = {}
-    """By the name around a number: the parameter of each row, by its number."""
-    for row in b.kept[op.index]:
+    """The parameter of each row by its number; by the name around that number."""
+    for row in b.cache[op.index]:
         for each in leaves.find(fingerprint(row)) if row.min() < row.max() else ():
             for number in re.finditer(r"\d+", each.label if each.size == row.size else ""):
                 around = each.label[: number.start()], each.label[number.end() :]
                 lists.setdefault(around, {}).setdefault(int(number[0]), each.index)
-    whole = next((found for found in lists.values() if len(found) == op.shape[0]), None)
+    whole = next((each for each in lists.values() if len(each) == op.shape[0]), None)
     if whole is None:
         return None
     ranks = {number: rank for rank, number in enumerate(sorted(whole))}
@@ -128,27 +129,25 @@ def _said(name: str, order: tuple[int, ...]) -> Said:
     if held == list(range(count))[::-1]:
         return "reversed", f"the {count} layers {name} hold the parameters of A's layers backwards"
     if len(apart) == 2:
-        return (
-            "permuted",
-            f"layers {apart[0]} and {apart[1]} of the {count} {name} have each other's parameters",
-        )
-    text = ", ".join(map(str, held[:12])) + (", ..." if count > 12 else "")
-    return "permuted", f"the {count} layers {name} hold the parameters of A's layers {text}"
+        pair = f"layers {apart[0]} and {apart[1]} of the {count} {name}"
+        return "permuted", f"{pair} have each other's parameters"
+    said = f"the {count} layers {name} hold the parameters of A's layers {first_few(held, 12)}"
+    return "permuted", said
 
 
 def _lists(program: Program, readers: Sequence[Sequence[int]]) -> Iterator[tuple[str, _Columns]]:
     """Yield the lists of layers that parameters' names have: the name before the number, and what all
     layers have. Those with most parameters come first."""
-    found: dict[str, dict[str, dict[int, int]]] = {}
+    lists: dict[str, dict[str, dict[int, int]]] = {}
     for op in program.operations:
         if op.kind == "parameter" and readers[op.index]:
             for each in re.finditer(r"\d+", op.label):
-                columns = found.setdefault(op.label[: each.start()], {})
+                columns = lists.setdefault(op.label[: each.start()], {})
                 columns.setdefault(op.label[each.end() :], {})[int(each[0])] = op.index
-    for name, columns in sorted(found.items(), key=lambda each: -sum(map(len, each[1].values()))):
+    for name, columns in sorted(lists.items(), key=lambda each: -sum(map(len, each[1].values()))):
         count = max(map(len, columns.values()))
         whole = {
-            suffix: sorted(column.values(), key=lambda i: _use(program, i, readers))
+            suffix: sorted(column.values(), key=lambda i: first_use(program, i, readers))
             for suffix, column in columns.items()
             if len(column) == count > 1
             and len({program.operations[i].shape for i in column.values()}) == 1
@@ -169,20 +168,8 @@ def _order(
         partners = [] if is_weak(op) else search.index.meets(op)
         if not partners:
             return None
-        uses.append(min(_use(search.a, each.index, readers) for each in partners))
+        uses.append(min(first_use(search.a, each.index, readers) for each in partners))
     order = tuple(map(int, np.argsort(uses)))
     if len(set(uses)) < len(uses):
         return None
     return () if order == tuple(range(len(order))) else order
-
-
-def _use(program: Program, index: int, readers: Sequence[Sequence[int]]) -> int:
-    """Return the first operation that computes with a value, moved or not."""
-    stack, found = [index], len(program)
-    while stack:
-        for each in readers[stack.pop()]:
-            if program.operations[each].is_layout:
-                stack.append(each)
-            else:
-                found = min(found, each)
-    return found

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from parity.measure.shown import first_few, first_three
 from parity.verifier.causes.cause import Said
 from parity.verifier.programs.program import Program
 from parity.verifier.search.meeting import is_weak
 from parity.verifier.search.places import Search
-from parity.verifier.search.region import Found, Region
+from parity.verifier.search.region import Gap, Region, computing_with
 
 _ROWS = ("slice", "gather", "unbind")
 
 
-def loops_in_another_order(search: Search) -> Iterator[tuple[Found, Said]]:
+def loops_in_another_order(search: Search) -> Iterator[tuple[Gap, Said]]:
     """Yield a loop of B that takes its rows in another order than A does; B is then patched with A's.
 
     No single value of A's shows it: the first step alone, with its own parameters, is another of A's.
@@ -34,11 +35,11 @@ def loops_in_another_order(search: Search) -> Iterator[tuple[Found, Said]]:
         given = {i: values[rows[j]] for rows in together for i, j in zip(rows, order, strict=True)}
         fed = b.fed(given, {})
         left = search.round(fed)
-        if left is not None and (len(order) == 2 or len(left.reach_b) >= len(now.reach_b)):
+        if left is not None and (len(order) == 2 or len(left.unmet_b) >= len(now.unmet_b)):
             continue  # two rows may be the halves of a value
         first = next(i for i, j in zip(together[0], order, strict=True) if i != together[0][j])
         end = search.index.meets(b.operations[together[0][order[together[0].index(first)]]])[0].index
-        found = Found(
+        gap = Gap(
             Region(search.a, end, []),
             Region(b, first, sorted(given)),
             given[first],
@@ -46,15 +47,14 @@ def loops_in_another_order(search: Search) -> Iterator[tuple[Found, Said]]:
             repaired=fed,
         )
         search.b = fed
-        yield found, _said(_names(b, together), len(order), order)
+        yield gap, _said(_names(b, together), len(order), order)
         return
 
 
 def _said(names: str, count: int, order: tuple[int, ...]) -> Said:
     if order == tuple(range(count))[::-1]:
         return "reversed", f"the {count} rows of {names} are taken backwards"
-    taken = [order.index(i) for i in range(min(count, 8))]
-    text = ", ".join(map(str, taken)) + (", ..." if count > 8 else "")
+    text = first_few(np.argsort(order).tolist(), 8)
     return "permuted", f"the {count} rows of {names} are taken in A's order {text}"
 
 
@@ -70,28 +70,22 @@ def _rows(b: Program) -> Iterator[list[int]]:
 def _order(search: Search, rows: list[int]) -> tuple[int, ...] | None:
     """Return the row that A takes at each step, as a number of B's; nothing if it takes them in B's
     order; None if A has no such rows, as where its parameters are packed."""
-    found = []
+    first_uses, readers = [], search.a.consumers()
     for row in rows:
-        uses = [_first_use(search, each.index) for each in search.index.meets(search.b.operations[row])]
+        partners = search.index.meets(search.b.operations[row])
+        uses = [first_use(search.a, each.index, readers) for each in partners]
         if not uses:
             return None
-        found.append(min(uses))
-    order = tuple(map(int, np.argsort(found)))
-    return () if len(set(found)) < len(found) or order == tuple(range(len(rows))) else order
+        first_uses.append(min(uses))
+    order = tuple(map(int, np.argsort(first_uses)))
+    return () if len(set(first_uses)) < len(first_uses) or order == tuple(range(len(rows))) else order
 
 
-def _first_use(search: Search, index: int) -> int:
-    """Return the first operation of A that computes with a value, moved or not."""
-    moved = {index}
-    for op in search.a.operations[index + 1 :]:
-        if any(i in moved for i in op.inputs):
-            if not op.is_layout:
-                return op.index
-            moved.add(op.index)
-    return len(search.a)
+def first_use(program: Program, index: int, readers: Sequence[Sequence[int]]) -> int:
+    """Return the first operation that computes with a value, moved or not; behind all if none does."""
+    return min(computing_with(program, index, readers), default=len(program))
 
 
 def _names(b: Program, together: list[list[int]]) -> str:
     read = [b.operations[b.operations[rows[0]].inputs[0]] for rows in together]
-    names = list(dict.fromkeys(each.label or str(each.source) for each in read))
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return first_three(list(dict.fromkeys(each.label or str(each.source) for each in read)))

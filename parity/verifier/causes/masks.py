@@ -6,12 +6,12 @@ import numpy as np
 
 from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Found, distance
+from parity.verifier.search.region import Gap, distance
 
 
-def diagonal(found: Found, _: Index) -> Said | None:
+def diagonal(gap: Gap, _: Index) -> Said | None:
     """Recognise triangles of truth values that end at different diagonals."""
-    a, b = found.value, found.instead
+    a, b = gap.value, gap.own
     if a.dtype != bool or a.shape != b.shape or a.ndim < 2:
         return None
     of_a, of_b = _diagonal(a), _diagonal(b)
@@ -20,9 +20,9 @@ def diagonal(found: Found, _: Index) -> Said | None:
     return "causal mask", f"it ends at diagonal {of_b[0]} where A's ends at {of_a[0]}"
 
 
-def truth(found: Found, _: Index) -> Said | None:
+def truth(gap: Gap, _: Index) -> Said | None:
     """Recognise truth values, as of tokens that are kept, that differ."""
-    a, b = found.value, found.instead
+    a, b = gap.value, gap.own
     if a.dtype != bool or b.dtype != bool or a.shape != b.shape:
         return None
     apart = a != b
@@ -42,12 +42,12 @@ def _diagonal(mask: np.ndarray) -> tuple[int, bool] | None:
     return None
 
 
-def _shut_later(found: Found) -> np.ndarray | None:
+def _shut_later(gap: Gap) -> np.ndarray | None:
     """Return the elements that B masks where it reads the value, if it computes nothing before."""
-    if found.b.operations:
+    if gap.b.operations:
         return None
-    for value in found.b.program.values(found.b.readers).values():
-        if np.shape(value) == found.instead.shape and (value < -1e3).any():
+    for value in gap.b.program.values(gap.b.readers).values():
+        if np.shape(value) == gap.own.shape and (value < -1e3).any():
             return value < -1e3
     return None
 
@@ -60,18 +60,18 @@ def _others(of_a: np.ndarray, of_b: np.ndarray) -> Said:
     return "causal mask", f"it ends at diagonal {ends[1][0]} where A's ends at {ends[0][0]}"
 
 
-def judge(found: Found, _: Index) -> Said | None:
+def judge(gap: Gap, _: Index) -> Said | None:
     """Recognise scores that are masked on one side only, or at other elements."""
-    a, b = found.value, found.instead
+    a, b = gap.value, gap.own
     if a.ndim < 2 or a.dtype.kind != "f":
         return None
     shut_a, shut_b = a < -1e3, b < -1e3
-    if shut_a.any() and not shut_b.any() and (later := _shut_later(found)) is not None:
+    if shut_a.any() and not shut_b.any() and (later := _shut_later(gap)) is not None:
         return _others(shut_a, later)
     if shut_a.any() and shut_b.any():
         seen = ~(shut_a | shut_b)
-        alike = not seen.any() or distance(a[seen], b[seen]) <= 1e-12
-        return _others(shut_a, shut_b) if alike and not np.array_equal(shut_a, shut_b) else None
+        equal = not seen.any() or distance(a[seen], b[seen]) <= 1e-12
+        return _others(shut_a, shut_b) if equal and not np.array_equal(shut_a, shut_b) else None
     if a.shape[-1] != a.shape[-2]:
         return None
     if np.array_equal(shut_a, shut_b) or (max(a.max(), b.max()) > 1e3):

@@ -22,7 +22,7 @@ from parity.verifier.programs.operation import Ref
 from parity.verifier.programs.program import Program
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.places import Search
-from parity.verifier.search.region import Found, Region
+from parity.verifier.search.region import Gap, Region
 
 FEW = 3
 """Most lines that may be wrong besides the norms."""
@@ -34,7 +34,7 @@ _OF: dict[Kind, str] = {
 }
 
 
-def moved_norms(search: Search) -> Iterator[tuple[Found, tuple[int, ...], Said]]:
+def moved_norms(search: Search) -> Iterator[tuple[Gap, tuple[int, ...], Said]]:
     """Find norms that B has at another point of its residual connections than A; the search goes on
     with B's norms moved to where A's are.
 
@@ -43,14 +43,14 @@ def moved_norms(search: Search) -> Iterator[tuple[Found, tuple[int, ...], Said]]
     """
     if not search.unequal():
         return
-    theirs, ways = _odd(list(residual_norms(search.a)), list(residual_norms(search.b)))
-    tried = [(norms, _mended(search, norms, theirs[0].kind)) for norms in ways]
+    theirs, choices = _odd(list(residual_norms(search.a)), list(residual_norms(search.b)))
+    tried = [(norms, _mended(search, norms, theirs[0].kind)) for norms in choices]
     equal = [each for each in tried if not each[1].unequal()]
     for norms, after in equal or [each for each in tried if _explains_more(each[1], search)]:
-        found = _found(search, theirs[0], norms[0], after.b)
-        if found is not None:
+        gap = _gap(search, theirs[0], norms[0], after.b)
+        if gap is not None:
             search.b, search.outputs = after.b, after.outputs
-            yield found, tuple(each.end for each in norms[1:]), _said(theirs[0].kind, norms[0].kind)
+            yield gap, tuple(each.end for each in norms[1:]), _said(theirs[0].kind, norms[0].kind)
             return
 
 
@@ -70,8 +70,8 @@ def _odd(of_a: list[Norm], of_b: list[Norm]) -> tuple[list[Norm], list[list[Norm
         return [], []
     kind = max(kinds[1:], key=lambda kind: len(of_kind(of_b, kind)) - len(of_kind(of_a, kind)))
     odd, few = of_kind(of_b, kind), len(of_kind(of_a, kind))
-    ways = [odd[: len(odd) - few], odd] if few else [odd]
-    return most, [norms for norms in ways if len(odd) > few and norms]
+    choices = [odd[: len(odd) - few], odd] if few else [odd]
+    return most, [norms for norms in choices if len(odd) > few and norms]
 
 
 def _mended(search: Search, norms: list[Norm], kind: Kind) -> Search:
@@ -86,7 +86,7 @@ def _mended(search: Search, norms: list[Norm], kind: Kind) -> Search:
 def _explains_more(after: Search, search: Search) -> bool:
     """Return whether B with its norms moved parts from A at few lines, and at fewer than before."""
     moved, now = after.round(), search.round()
-    if moved is None or now is None or len(moved.reach_b) >= len(now.reach_b):
+    if moved is None or now is None or len(moved.unmet_b) >= len(now.unmet_b):
         return False
     left = _lines(after)
     return len(left) <= FEW and len(left) < len(_lines(search))
@@ -94,26 +94,26 @@ def _explains_more(after: Search, search: Search) -> bool:
 
 def _lines(search: Search) -> set[object]:
     """Return the lines at which B parts from A; more than `FEW` where it does not meet A again."""
-    found: set[object] = set()
+    lines: set[object] = set()
     for place in copy.copy(search).places():
-        found |= {place.b.program.operations[i].source for i in (*place.b.operations, place.b.end)}
-        found |= set() if place.closed else set(range(FEW + 1))
-    return found
+        lines |= {place.b.program.operations[i].source for i in (*place.b.operations, place.b.end)}
+        lines |= set() if place.closed else set(range(FEW + 1))
+    return lines
 
 
 def _said(a: Kind, b: Kind) -> Said:
     return f"{b}-norm for {a}-norm", f"B normalises {_OF[b]}, A {_OF[a]}"
 
 
-def _found(search: Search, theirs: Norm, first: Norm, fed: Program) -> Found | None:
+def _gap(search: Search, theirs: Norm, first: Norm, fed: Program) -> Gap | None:
     """Return the place of the first norm of each program; None if the two have other sizes."""
     a, b = (
         Region(program, max(norm.end, norm.sum), sorted({*norm.operations, norm.sum}))
         for program, norm in ((search.a, theirs), (search.b, first))
     )
-    instead = np.asarray(search.b.values([b.end])[b.end])
-    value = next(iter(arrangements(np.asarray(search.a.values([a.end])[a.end]), instead.shape)), None)
-    return None if value is None else Found(a, b, value, instead, repaired=fed)
+    own = np.asarray(search.b.values([b.end])[b.end])
+    value = next(iter(arrangements(np.asarray(search.a.values([a.end])[a.end]), own.shape)), None)
+    return None if value is None else Gap(a, b, value, own, repaired=fed)
 
 
 _Key = tuple[int, int]
@@ -122,14 +122,14 @@ _Key = tuple[int, int]
 
 def _moved(program: Program, norms: Sequence[Norm], kind: Kind) -> Program:
     """Return the program with norms moved to another point of their residual connections."""
-    instead: dict[int, _Key] = {}
+    replaced: dict[int, _Key] = {}
     """What every consumer reads in place of a value."""
     there: dict[tuple[int, int], _Key] = {}
     """What one consumer reads in place of a value, by consumer and value."""
     for n, norm in enumerate(norms):
-        instead[norm.end] = (norm.read, -1)
+        replaced[norm.end] = (norm.read, -1)
         if kind == "post":
-            instead[norm.sum] = (norm.end, n)
+            replaced[norm.sum] = (norm.end, n)
         elif kind == "pre":
             readers = program.consumers()[norm.stream]
             there |= {(each, norm.stream): (norm.end, n) for each in readers if each != norm.sum}
@@ -137,8 +137,8 @@ def _moved(program: Program, norms: Sequence[Norm], kind: Kind) -> Program:
             there[norm.sum, norm.branch] = (norm.end, n)
 
     def final(key: _Key) -> _Key:
-        while key[1] < 0 and key[0] in instead:
-            key = instead[key[0]]
+        while key[1] < 0 and key[0] in replaced:
+            key = replaced[key[0]]
         return key
 
     def reads(key: _Key, i: int) -> _Key:
@@ -171,7 +171,7 @@ def _moved(program: Program, norms: Sequence[Norm], kind: Kind) -> Program:
                 )
                 other.operations.append(replace(op, index=len(other), operands=operands))
                 if op.run is None:
-                    other.kept[new[key]] = program.kept[op.index]
+                    other.cache[new[key]] = program.cache[op.index]
         else:
             stack += missing
     other.outputs = [(name, new[final((i, -1))]) for name, i in program.outputs]

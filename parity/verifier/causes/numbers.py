@@ -12,7 +12,7 @@ from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.programs.operation import Operation, Ref
 from parity.verifier.search.exchange import is_a, rerun
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Found, Region
+from parity.verifier.search.region import Gap, Region
 
 SMALL = 0.01
 """Numbers below are added to keep a divisor from zero."""
@@ -43,28 +43,28 @@ class Slot:
         return text if flat.size == 1 else f"[{text}{', …' if flat.size > 3 else ''}]"
 
 
-def judge(found: Found, _: Index) -> Said | None:
+def judge(gap: Gap, _: Index) -> Said | None:
     """Find a number of B's formula that, exchanged for one of A's, gives A's value; or exchange all."""
-    found = replace(found, a=_with_idle(found.a), b=_with_idle(found.b))
-    own, wanted = list(slots(found.b)), list(slots(found.a))
+    gap = replace(gap, a=_with_limit(gap.a), b=_with_limit(gap.b))
+    own, wanted = list(slots(gap.b)), list(slots(gap.a))
     tried = 0
     for slot in own:
         for other in wanted:
             if tried >= MOST_TRIALS:
                 break
-            if slot.holds(other.value) or not _can_stand(other, slot, found):
+            if slot.holds(other.value) or not _can_stand(other, slot, gap):
                 continue
             tried += 1
-            if is_a(found, exchanged(found.b, [(slot, other.value)])):
+            if is_a(gap, exchanged(gap.b, [(slot, other.value)])):
                 return _name(slot, other), f"{slot.text()} where A has {other.text()}"
     pairs = [(b, a) for b, a in zip(own, wanted, strict=False) if not b.holds(a.value)]
-    say = len(own) == len(wanted) and len(pairs) > 1 and all(_can_stand(a, b, found) for b, a in pairs)
-    if say and is_a(found, exchanged(found.b, [(b, a.value) for b, a in pairs])):
+    say = len(own) == len(wanted) and len(pairs) > 1 and all(_can_stand(a, b, gap) for b, a in pairs)
+    if say and is_a(gap, exchanged(gap.b, [(b, a.value) for b, a in pairs])):
         return "numbers", "; ".join(f"{b.text()} where A has {a.text()}" for b, a in pairs)
-    return _everywhere(found, own, wanted)
+    return _everywhere(gap, own, wanted)
 
 
-def _everywhere(found: Found, held: list[Slot], wanted: list[Slot]) -> Said | None:
+def _everywhere(gap: Gap, held: list[Slot], wanted: list[Slot]) -> Said | None:
     """Find a number to exchange wherever B has it, along with one minus it: a decay rate, of which both
     are written."""
     of_a, of_b = (
@@ -80,21 +80,21 @@ def _everywhere(found: Found, held: list[Slot], wanted: list[Slot]) -> Said | No
                 break
             tried += 1
             pairs = [*((slot, other) for slot in places), *((slot, 1 - other) for slot in rest)]
-            if is_a(found, exchanged(found.b, pairs)):
+            if is_a(gap, exchanged(gap.b, pairs)):
                 return "number", f"{own:.10g} where A has {other:.10g}"
     return None
 
 
-def _can_stand(other: Slot, slot: Slot, found: Found) -> bool:
+def _can_stand(other: Slot, slot: Slot, gap: Gap) -> bool:
     """Return whether an exchange says anything: a number for each element would explain any value."""
-    return np.size(slot.value) == np.size(other.value) or np.size(other.value) < found.value.size
+    return np.size(slot.value) == np.size(other.value) or np.size(other.value) < gap.value.size
 
 
-def _with_idle(region: Region) -> Region:
+def _with_limit(region: Region) -> Region:
     """Add a limit that is never reached to a region that ends in it and computes nothing else."""
     op = region.program.operations[region.end]
-    idle = not region.operations and op.name in ("clip", "maximum", "minimum")
-    return replace(region, operations=[region.end]) if idle else region
+    unlimited = not region.operations and op.name in ("clip", "maximum", "minimum")
+    return replace(region, operations=[region.end]) if unlimited else region
 
 
 def _name(slot: Slot, other: Slot) -> str:
@@ -123,14 +123,10 @@ def slots(region: Region) -> Iterator[Slot]:
 
 def _constant(region: Region, index: int) -> int | None:
     """Return an operand that is a small constant, moved at most; None for any other."""
-    start, program = index, region.program
-    while program.operations[index].is_layout and program.operations[index].inputs:
-        index = program.operations[index].inputs[0]
-    op = program.operations[index]
+    op = region.program.maker(index)
     written = op.is_layout and not op.inputs  # a number, made an array
-    return (
-        start if (op.kind == "constant" or written) and op.size <= 64 and op.dtype[:3] == "flo" else None
-    )
+    small = op.size <= 64 and op.dtype[:3] == "flo"
+    return index if (op.kind == "constant" or written) and small else None
 
 
 def exchanged(region: Region, pairs: list[tuple[Slot, Any]]) -> Any:

@@ -12,7 +12,7 @@ from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.search.exchange import is_a, outside, rerun, where
 from parity.verifier.search.layouts import long_axes
 from parity.verifier.search.meeting import Index, is_weak
-from parity.verifier.search.region import Found, Region
+from parity.verifier.search.region import Gap, Region
 
 LARGEST = 24
 """Largest region, in operations, that is run again."""
@@ -23,38 +23,38 @@ MOST_BEFORE = 8
 """Moves in front of an operand that are gone back."""
 
 
-def exchanged(found: Found, _: Index) -> Said | None:
+def exchanged(gap: Gap, _: Index) -> Said | None:
     """Recognise two values that B reads in each other's place."""
-    region, program = found.b, found.b.program
+    region, program = gap.b, gap.b.program
     if len(region.operations) > LARGEST:
         return None
     values = _read(region)
-    alike: dict[bytes, list[int]] = {}  # a value may be computed again for each use
+    groups: dict[bytes, list[int]] = {}  # a value may be computed again for each use
     for i, value in values.items():
-        alike.setdefault(value.tobytes(), []).append(i)
-    for ours, theirs in combinations(alike.values(), 2):
+        groups.setdefault(value.tobytes(), []).append(i)
+    for ours, theirs in combinations(groups.values(), 2):
         one, other = values[ours[0]], values[theirs[0]]
         if long_axes(one.shape) != long_axes(other.shape):
             continue
         given = {i: other.reshape(values[i].shape) for i in ours}
         given |= {i: one.reshape(values[i].shape) for i in theirs}
-        if is_a(found, rerun(region, given=given)):
+        if is_a(gap, rerun(region, given=given)):
             names = [where(program.operations[group[0]]) for group in (ours, theirs)]
             both = " and ".join(names) if names[0] != names[1] else f"two values of {names[0]}"
             return "operands exchanged", f"{both} have changed places"
     return None
 
 
-def moved(found: Found, _: Index) -> Said | None:
+def moved(gap: Gap, _: Index) -> Said | None:
     """Recognise a value that B reads backwards along some axes, as pictures in BGR."""
-    program = found.b.program
-    if len(found.b.operations) > LARGEST:
+    program = gap.b.program
+    if len(gap.b.operations) > LARGEST:
         return None
-    for index in _read(found.b):
-        for region, source in _moves(found.b, index):
+    for index in _read(gap.b):
+        for region, source in _moves(gap.b, index):
             value = np.asarray(program.values([source])[source])
             for axes in _axes(value):
-                if is_a(found, rerun(region, given={source: np.flip(value, axes)})):
+                if is_a(gap, rerun(region, given={source: np.flip(value, axes)})):
                     which = " and ".join(map(str, axes))
                     text = f"axis {which} of {list(value.shape)} runs" if len(axes) == 1 else (
                         f"axes {which} of {list(value.shape)} run"
@@ -66,13 +66,13 @@ def moved(found: Found, _: Index) -> Said | None:
 def _read(region: Region) -> dict[int, np.ndarray]:
     """Return the first values that a region reads and that may stand in another order."""
     program = region.program
-    found = {}
+    values = {}
     for i in outside(region):
         value = program.values([i])[i]
         array = isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.ndim
         if array and value.size <= MOST_ELEMENTS and not is_weak(program.operations[i]):
-            found[i] = value
-    return dict(list(found.items())[:MOST_READ])
+            values[i] = value
+    return dict(list(values.items())[:MOST_READ])
 
 
 def _moves(region: Region, index: int) -> Iterator[tuple[Region, int]]:

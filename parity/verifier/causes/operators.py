@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +9,10 @@ import numpy as np
 
 from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.programs.operation import Operation
-from parity.verifier.search.exchange import computing, is_a, rerun
+from parity.verifier.search.exchange import computing, is_a, layouts_of, rerun
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Found, Region, distance
+from parity.verifier.search.region import Gap, Region, distance
 
 LARGEST = 24
 """Largest region, in operations, whose operations are exchanged one by one."""
@@ -22,56 +21,47 @@ _PRODUCTS = frozenset(["matmul", "conv"])
 _SLICES = frozenset(["slice", "dynamic_slice", "narrow", "index_select"])
 
 
-def judge(found: Found, index: Index) -> Said | None:
+def judge(gap: Gap, index: Index) -> Said | None:
     """Find an operation of B's that, exchanged for one of A's on the same operands, gives A's value."""
-    if len(found.a.operations) > LARGEST or len(found.b.operations) > LARGEST:
+    if len(gap.a.operations) > LARGEST or len(gap.b.operations) > LARGEST:
         return None
-    for b in computing(found.b):
-        for a in computing(found.a) or _maker(found.a):
+    for b in computing(gap.b):
+        for a in computing(gap.a) or _maker(gap.a):
             if {a.name, b.name} <= _PRODUCTS:
                 continue  # which are written in either way: what differs is something else
-            if b.mark is not None and _reads_the_same(found, a, b, index) and _fits(found, a, b):
+            if b.mark is not None and _reads_the_same(gap, a, b, index) and _fits(gap, a, b):
                 return _name(a, b)
     return None
 
 
 def _maker(region: Region) -> list[Operation]:
     """Return the operation that made a region's value, for a region that computes nothing itself."""
-    op = region.program.operations[region.end]
-    while op.is_layout and op.inputs:
-        op = region.program.operations[op.inputs[0]]
+    op = region.program.maker(region.end)
     return [op] if op.inputs else []
 
 
-def _reads_the_same(found: Found, a: Operation, b: Operation, index: Index) -> bool:
+def _reads_the_same(gap: Gap, a: Operation, b: Operation, index: Index) -> bool:
     """Return whether two operations read the same values; other operators may read them in reverse."""
     if not a.inputs or len(a.inputs) != len(b.inputs):
         return False
-    partners = [{each.index for each in index.meets(found.b.program.operations[i])} for i in b.inputs]
+    partners = [{each.index for each in index.meets(gap.b.program.operations[i])} for i in b.inputs]
     straight = all(i in each for i, each in zip(a.inputs, partners, strict=True))
     turned = all(i in each for i, each in zip(a.inputs[::-1], partners, strict=True))
     if a.name != b.name:
         return straight or turned
-    return straight and all(_in_order(found, i, j) for i, j in zip(a.inputs, b.inputs, strict=True))
+    return straight and all(_in_order(gap, i, j) for i, j in zip(a.inputs, b.inputs, strict=True))
 
 
-def _in_order(found: Found, a: int, b: int) -> bool:
+def _in_order(gap: Gap, a: int, b: int) -> bool:
     """Return whether a value of B's is A's in some layout, axes merged or split."""
-    of_a, of_b = found.a.program.values([a])[a], found.b.program.values([b])[b]
+    of_a, of_b = gap.a.program.values([a])[a], gap.b.program.values([b])[b]
     of_a, of_b = np.asarray(of_a), np.asarray(of_b)
-    return any(distance(way, of_b) <= 1e-9 for way in arrangements(of_a, of_b.shape))
+    return any(distance(each, of_b) <= 1e-9 for each in arrangements(of_a, of_b.shape))
 
 
-def _fits(found: Found, a: Operation, b: Operation) -> bool:
-    value = found.a.program.values([a.index])[a.index]
-    return any(is_a(found, rerun(found.b, given={b.index: way})) for way in _ways(value, b.shape))
-
-
-def _ways(value: Any, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
-    value = np.asarray(value)
-    yield value
-    if value.size == np.prod(shape):
-        yield from arrangements(value, shape)
+def _fits(gap: Gap, a: Operation, b: Operation) -> bool:
+    value = gap.a.program.values([a.index])[a.index]
+    return any(is_a(gap, rerun(gap.b, given={b.index: each})) for each in layouts_of(value, b.shape))
 
 
 def _name(a: Operation, b: Operation) -> Said:
@@ -98,19 +88,19 @@ def _unlike(op: Operation, other: Operation) -> str:
     return ", ".join(f"{name}={value}" for name, value in own.items() if theirs.get(name) != value)
 
 
-def axes(found: Found, _: Index) -> Said | None:
+def axes(gap: Gap, _: Index) -> Said | None:
     """Find another axis along which all reductions of B's region give A's value."""
-    region = found.b
+    region = gap.b
     reductions = [op for op in computing(region) if op.name in _REDUCTIONS and len(op.inputs) == 1]
     if not reductions or len(region.operations) > LARGEST:
         return None
     ndim = max(len(region.program.operations[op.inputs[0]].shape) for op in reductions)
     for axis in range(ndim):
         changed = {op.index: replace(op, run=_along(op.name, axis), extra={}) for op in reductions}
-        for value in (rerun(region, changed), rerun(region, changed | _free(found, changed))):
-            if value is None or np.size(value) != found.value.size:
+        for value in (rerun(region, changed), rerun(region, changed | _free(gap, changed))):
+            if value is None or np.size(value) != gap.value.size:
                 continue
-            if is_a(found, np.reshape(value, found.value.shape)):
+            if is_a(gap, np.reshape(value, gap.value.shape)):
                 first = reductions[0]
                 return "axis", f"{first.name} along {first.label}, where A's runs along axis {axis}"
     return None
@@ -120,9 +110,9 @@ def _along(name: str, axis: int) -> Any:
     return lambda operands: _REDUCTIONS[name](operands[0], axis=axis, keepdims=True)
 
 
-def _free(found: Found, changed: dict[int, Operation]) -> dict[int, Operation]:
+def _free(gap: Gap, changed: dict[int, Operation]) -> dict[int, Operation]:
     """Turn reshapes and broadcasts of reduced values, which would not fit, into identities."""
-    region, free, touched = found.b, {}, set(changed)
+    region, free, touched = gap.b, {}, set(changed)
     reduced = {region.program.operations[index].size for index in changed}
     for index in region.operations:
         op = region.program.operations[index]

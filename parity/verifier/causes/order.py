@@ -7,10 +7,11 @@ from itertools import combinations, permutations
 
 import numpy as np
 
+from parity.measure.shown import first_few
 from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.search.exchange import is_a, is_b, same
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Found, Region
+from parity.verifier.search.region import Gap, Region
 
 LARGEST = 1 << 20
 """Most elements of a value whose orders are tried."""
@@ -20,37 +21,37 @@ STEPS = 6
 """Operations before the end within which the axes of values are tried in another order."""
 
 
-def judge(found: Found, index: Index) -> Said | None:
+def judge(gap: Gap, index: Index) -> Said | None:
     """Name the order in which B holds A's numbers."""
-    ends = found.a.program.operations[found.a.end], found.b.program.operations[found.b.end]
-    b = found.instead
-    if not (found.traced or same(*ends, index)) or b.size > LARGEST:
+    ends = gap.a.program.operations[gap.a.end], gap.b.program.operations[gap.b.end]
+    b = gap.own
+    if not (gap.traced or same(*ends, index)) or b.size > LARGEST:
         return None
     for axis in range(b.ndim):
-        if is_a(found, np.flip(b, axis)):
+        if is_a(gap, np.flip(b, axis)):
             return "reversed", f"axis {axis} of {list(b.shape)} runs backwards"
     for pair in combinations(range(b.ndim), 2):
-        if is_a(found, np.flip(b, pair)):
+        if is_a(gap, np.flip(b, pair)):
             return "reversed", f"axes {pair[0]} and {pair[1]} of {list(b.shape)} run backwards"
-    shifted = _shifted(found)
+    shifted = _shifted(gap)
     if shifted is not None:
         return shifted
     for i in range(b.ndim):
         for j in range(i + 1, b.ndim):
-            if is_a(found, b.swapaxes(i, j)):
+            if is_a(gap, b.swapaxes(i, j)):
                 return "transposed", f"axes {i} and {j} of {list(b.shape)} exchanged"
     for axis in range(b.ndim):
-        said = _along(found, b, axis)
+        said = _along(gap, b, axis)
         if said is not None:
             return said
-    moved = _moved(found, index)
-    said = moved if moved and moved[0] != "transposed" else _split(found) or moved
-    return said or _permuted(found)
+    moved = _moved(gap, index)
+    said = moved if moved and moved[0] != "transposed" else _split(gap) or moved
+    return said or _permuted(gap)
 
 
-def _permuted(found: Found) -> Said | None:
+def _permuted(gap: Gap) -> Said | None:
     """Recognise the rows along one axis in another order."""
-    a, b = found.value, found.instead
+    a, b = gap.value, gap.own
     if a.shape != b.shape:
         return None
     for axis, n in enumerate(b.shape):
@@ -62,27 +63,27 @@ def _permuted(found: Found) -> Said | None:
         rank_a, rank_b = (np.argsort(each) for each in sums)
         rows = np.empty(n, int)
         rows[rank_a] = rank_b
-        if is_a(found, np.take(b, rows, axis)):
-            order = ", ".join(map(str, np.argsort(rows)[:8])) + (", ..." if n > 8 else "")
+        if is_a(gap, np.take(b, rows, axis)):
+            order = first_few(np.argsort(rows).tolist(), 8)
             return "permuted", f"axis {axis} of {list(b.shape)} has A's rows in the order {order}"
-    return _permuted_in_each(found) if b.ndim > 2 else None
+    return _permuted_in_each(gap) if b.ndim > 2 else None
 
 
-def _permuted_in_each(found: Found) -> Said | None:
+def _permuted_in_each(gap: Gap) -> Said | None:
     """Recognise the rows of each sample in an order of its own, as of shuffled tokens."""
-    a, b = found.value, found.instead
+    a, b = gap.value, gap.own
     ranks = [np.argsort(each.reshape(*each.shape[:2], -1).sum(-1), 1) for each in (a, b)]
     rows = np.empty_like(ranks[0])
     np.put_along_axis(rows, ranks[0], ranks[1], 1)
     back = np.take_along_axis(b, rows.reshape(*rows.shape, *(1,) * (b.ndim - 2)), 1)
     said = f"axis 1 of {list(b.shape)} has A's rows in an order of its own for each of axis 0"
-    return ("permuted", said) if is_a(found, back) else None
+    return ("permuted", said) if is_a(gap, back) else None
 
 
-def _split(found: Found) -> Said | None:
+def _split(gap: Gap) -> Said | None:
     """Recognise an axis split into two, the outer of which should have been the inner."""
-    b = found.instead
-    for source in _sources(found.b):
+    b = gap.own
+    for source in _sources(gap.b):
         for axis in range(b.ndim - 1):
             outer, inner = b.shape[axis : axis + 2]
             if 1 in (outer, inner):
@@ -91,7 +92,7 @@ def _split(found: Found) -> Said | None:
             if not _has_axis(source.shape, math.prod(b.shape[:axis]), outer * inner, rest):
                 continue
             parts = source.reshape(*b.shape[:axis], inner, outer, *b.shape[axis + 2 :])
-            if is_a(found, parts.swapaxes(axis, axis + 1)):
+            if is_a(gap, parts.swapaxes(axis, axis + 1)):
                 return "axis split the other way round", f"{outer * inner} = {outer} x {inner}"
     return None
 
@@ -102,19 +103,19 @@ def _has_axis(shape: tuple[int, ...], before: int, size: int, rest: int) -> bool
     return any(n in wanted and math.prod(shape[:i]) == before for i, n in enumerate(shape))
 
 
-def _shifted(found: Found) -> Said | None:
+def _shifted(gap: Gap) -> Said | None:
     """Recognise elements rolled along axes, by the shift at which A and B correlate most."""
-    a, b = found.value, found.instead
+    a, b = gap.value, gap.own
     if a.shape != b.shape or a.dtype.kind != "f":
         return None
     if not (np.isfinite(a) & np.isfinite(b)).all():
         return None
-    alike = np.fft.ifftn(np.fft.fftn(a) * np.conj(np.fft.fftn(b))).real
+    correlation = np.fft.ifftn(np.fft.fftn(a) * np.conj(np.fft.fftn(b))).real
     # where an array repeats itself, so do its shifts: the one along the fewest axes
-    best = np.argwhere(alike >= alike.max() - 1e-9 * np.abs(alike).max())[:LONGEST]
+    best = np.argwhere(correlation >= correlation.max() - 1e-9 * np.abs(correlation).max())[:LONGEST]
     shift = min(best.tolist(), key=np.count_nonzero) if len(best) else []
     axes = [axis for axis, n in enumerate(shift) if n]
-    if not axes or not is_a(found, np.roll(b, [shift[i] for i in axes], axes)):
+    if not axes or not is_a(gap, np.roll(b, [shift[i] for i in axes], axes)):
         return None
     if len(axes) > 1:
         said = " and ".join(f"axis {i} by {shift[i]}" for i in axes)
@@ -125,28 +126,28 @@ def _shifted(found: Found) -> Said | None:
     return "shifted", f"axis {axes[0]} of {list(b.shape)} is shifted by {by}"
 
 
-def _along(found: Found, b: np.ndarray, axis: int) -> Said | None:
+def _along(gap: Gap, b: np.ndarray, axis: int) -> Said | None:
     n = b.shape[axis]
     for split in (k for k in range(2, n) if n % k == 0):
         parts = b.reshape(*b.shape[:axis], split, -1, *b.shape[axis + 1 :])
-        if is_a(found, parts.swapaxes(axis, axis + 1).reshape(b.shape)):
+        if is_a(gap, parts.swapaxes(axis, axis + 1).reshape(b.shape)):
             return "axis split the other way round", f"{n} = {split} x {n // split}"
     return None
 
 
-def _moved(found: Found, index: Index) -> Said | None:
+def _moved(gap: Gap, index: Index) -> Said | None:
     """Recognise two reshapes of one value, with its axes in two orders."""
-    end = found.b.program.operations[found.b.end]
+    end = gap.b.program.operations[gap.b.end]
     partners = (index.program.values([each.index])[each.index] for each in index.meets(end))
     tried = set()
-    for source in (*_sources(found.b), *_sources(found.a), *partners):
+    for source in (*_sources(gap.b), *_sources(gap.a), *partners):
         source = np.asarray(source).squeeze()
-        if source.size != found.instead.size or source.ndim > 6 or source.shape in tried:
+        if source.size != gap.own.size or source.ndim > 6 or source.shape in tried:
             continue
         tried.add(source.shape)
         orders = list(permutations(range(source.ndim)))
-        of_a = next((o for o in orders if is_a(found, _as(source, o, found.value.shape))), None)
-        of_b = next((o for o in orders if is_b(found, _as(source, o, found.instead.shape))), None)
+        of_a = next((o for o in orders if is_a(gap, _as(source, o, gap.value.shape))), None)
+        of_b = next((o for o in orders if is_b(gap, _as(source, o, gap.own.shape))), None)
         if of_a is not None and of_b is not None:
             plain = of_b == tuple(range(source.ndim))
             name = "reshaped without moving axes" if plain else "transposed"
@@ -160,7 +161,7 @@ def _as(source: np.ndarray, order: tuple[int, ...], shape: tuple[int, ...]) -> n
 
 def _sources(region: Region) -> list[np.ndarray]:
     """Return the values that moves alone turn into a region's end, the nearest first."""
-    found, index = [], region.end
+    sources, index = [], region.end
     for _ in range(STEPS):
         op = region.program.operations[index]
         moves = op.is_layout or op.name in ("concat", "stack", "slice", "split", "unfold")
@@ -169,8 +170,8 @@ def _sources(region: Region) -> list[np.ndarray]:
         index = op.inputs[0]
         value = region.program.values([index])[index]
         if isinstance(value, np.ndarray):
-            found.append(value)
-    return found
+            sources.append(value)
+    return sources
 
 
 CAUSES = (

@@ -5,19 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from parity.verifier.causes.cause import Cause, Said
-from parity.verifier.search.exchange import computing, is_b, outside, rerun, upstream
-from parity.verifier.search.layouts import arrangements
+from parity.verifier.search.exchange import closer_moved, computing, from_input, outside, rerun
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Found
+from parity.verifier.search.region import Gap
 
 
-def judge(found: Found, _: Index) -> Said | None:
+def judge(gap: Gap, _: Index) -> Said | None:
     """Recognise B's value as that of A's operations on reordered channels, in which halves are
     neighbours, or neighbours halves."""
-    names = [op.name for op in computing(found.a)]
+    names = [op.name for op in computing(gap.a)]
     if names.count("mul") < 2 and "neg" not in names:
         return None  # by cosines and by sines: what turns nothing is another order of the same
-    read = found.a.program.values([i for i in outside(found.a) if _is_computed(found, i)])
+    read = gap.a.program.values([i for i in outside(gap.a) if from_input(gap.a, i)])
     for n in sorted({np.shape(v)[-1] for v in read.values() if np.ndim(v) > 1}):
         if n % 2 or n < 4:
             continue
@@ -27,20 +26,14 @@ def judge(found: Found, _: Index) -> Said | None:
             (np.argsort(meshed), "the two halves", "neighbours"),
         ):
             given = {i: v[..., order] for i, v in read.items() if np.ndim(v) > 1 and v.shape[-1] == n}
-            value = rerun(found.a, given=given)
+            value = rerun(gap.a, given=given)
             if value is None:
                 continue
             for axis in (i for i, size in enumerate(value.shape) if size == n):
                 back = np.take(value, np.argsort(order), axis)
-                if any(is_b(found, way) for way in arrangements(back, found.instead.shape)):
+                if closer_moved(gap.own, back, gap.error):
                     return "rotary pairs", f"{of_b} of {n} channels where A turns {of_a}"
     return None
-
-
-def _is_computed(found: Found, index: int) -> bool:
-    """Return whether a value comes from an input: tables of sines do not, and keep their order."""
-    ops = found.a.program.operations
-    return any(ops[i].kind == "input" for i in (index, *upstream(found.a, index)))
 
 
 CAUSES = (

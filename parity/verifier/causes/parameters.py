@@ -10,66 +10,59 @@ import numpy as np
 from parity.verifier.programs.operation import Operation
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index, meet
-from parity.verifier.search.region import Found, Kind, Region, distance
+from parity.verifier.search.region import Gap, Kind, Region, distance
 
 NEARBY = 4
 """Operations before the end of a place within which the wrong parameter is looked for."""
 MOST_TRIALS = 200
 
 
-def wrong_parameters(found: Found, index: Index) -> tuple[Kind, str] | None:
+def wrong_parameters(gap: Gap, index: Index) -> tuple[Kind, str] | None:
     """Return kind and message of a place where B meets A once it reads A's parameters; None elsewhere.
 
     The parameters of A's region replace those that B reads nearby, all that fit at once.
     """
-    program = found.b.program
-    ends = _base(found.a), _base(found.b)
+    program = gap.b.program
+    ends = [region.program.maker(region.end) for region in (gap.a, gap.b)]
     if all(end.kind == "parameter" for end in ends) and ends[0].size != ends[1].size:
         sizes = f"{list(ends[1].shape)} is not A's {ends[0].label} {list(ends[0].shape)}"
         return "parameter", f"{ends[1].label} {sizes}"
-    leaves_a = _leaves(found.a, 1)
+    leaves_a = _leaves(gap.a, 1)
     # a weight may be an argument of its own; what A was given, too, is none
     near = [
         leaf
-        for leaf in _leaves(found.b, NEARBY, ("parameter", "input"))
+        for leaf in _leaves(gap.b, NEARBY, ("parameter", "input"))
         if leaf.kind == "parameter" or not index.meets(leaf)
     ]
-    leaves_b = [leaf for leaf in near if not _holds(leaf, leaves_a, index, found)]
+    leaves_b = [leaf for leaf in near if not _holds(leaf, leaves_a, index, gap)]
     choices: list[list[tuple[Operation, Operation, np.ndarray] | None]] = []
     for leaf_a in leaves_a:
-        value = found.a.program.kept[leaf_a.index]
+        value = gap.a.program.cache[leaf_a.index]
         fitting = [leaf for leaf in leaves_b if leaf.size == leaf_a.size]
-        ways = [(leaf_a, leaf, way) for leaf in fitting for way in arrangements(value, leaf.shape)]
-        if ways:
-            choices.append([*ways, None])
+        exchanges = [(leaf_a, leaf, own) for leaf in fitting for own in arrangements(value, leaf.shape)]
+        if exchanges:
+            choices.append([*exchanges, None])
     for chosen in islice(product(*choices), MOST_TRIALS):
-        ways = [each for each in chosen if each is not None]
-        if not ways:
+        exchanges = [each for each in chosen if each is not None]
+        if not exchanges:
             continue
-        given = {leaf_b.index: way for _, leaf_b, way in ways}
-        if distance(found.value, program.values([found.b.end], given)[found.b.end]) <= 1e-9:
-            changed = [
-                (a, b, way) for a, b, way in ways if not np.array_equal(way, program.kept[b.index])
+        given = {leaf_b.index: value for _, leaf_b, value in exchanges}
+        if distance(gap.value, program.values([gap.b.end], given)[gap.b.end]) <= 1e-9:
+            said = [
+                _wrong(a, b, value, gap, index)
+                for a, b, value in exchanges
+                if not np.array_equal(value, program.cache[b.index])
             ]
-            said = [_wrong(a, b, way, found, index) for a, b, way in changed]
             kind = "parameter" if any(each == "parameter" for each, _ in said) else "operations"
             return kind, "; ".join(message for _, message in said)
     return None
-
-
-def _base(region: Region) -> Operation:
-    """Return the value at a region's end, before it was moved or repeated."""
-    op = region.program.operations[region.end]
-    while op.is_layout and op.inputs:
-        op = region.program.operations[op.inputs[0]]
-    return op
 
 
 def _leaves(region: Region, depth: int, kinds: Collection[str] = ("parameter",)) -> list[Operation]:
     """Return the parameters that a region reads, and those read up to `depth` operations before it."""
     program = region.program
     inside = set(region.operations)
-    found: dict[int, Operation] = {}
+    leaves: dict[int, Operation] = {}
     stack = [(region.end, depth)]
     seen: set[tuple[int, int]] = set()
     while stack:
@@ -80,38 +73,36 @@ def _leaves(region: Region, depth: int, kinds: Collection[str] = ("parameter",))
         op = program.operations[index]
         if op.run is None:
             if op.kind in kinds:
-                found[index] = op
+                leaves[index] = op
             continue
         if index in inside or op.is_layout or left:
             rest = left if index in inside or op.is_layout else left - 1
             stack += [(i, rest) for i in op.inputs]
-    return list(found.values())
+    return list(leaves.values())
 
 
-def _holds(leaf_b: Operation, leaves_a: list[Operation], index: Index, found: Found) -> bool:
+def _holds(leaf_b: Operation, leaves_a: list[Operation], index: Index, gap: Gap) -> bool:
     """Return whether a parameter is one that A's region reads, in A's order."""
     if not {each.index for each in index.meets(leaf_b)} & {each.index for each in leaves_a}:
         return False
-    value = found.b.program.kept[leaf_b.index]
-    flat = [found.a.program.kept[each.index].ravel() for each in leaves_a if each.size == leaf_b.size]
+    value = gap.b.program.cache[leaf_b.index]
+    flat = [gap.a.program.cache[each.index].ravel() for each in leaves_a if each.size == leaf_b.size]
     in_order = any(np.array_equal(each, value.ravel()) for each in flat)
-    return value.ndim < 2 or in_order != _is_kernel(leaf_b, found)
+    return value.ndim < 2 or in_order != _is_kernel(leaf_b, gap)
 
 
-def _is_kernel(leaf: Operation, found: Found) -> bool:
+def _is_kernel(leaf: Operation, gap: Gap) -> bool:
     """Return whether, by its name, a matrix has its input axis first where A's has it last, or the
     other way round."""
-    first = [
-        each.label.endswith("kernel") for each in (leaf, *_leaves(found.a, 1)) if len(each.shape) > 1
-    ]
+    first = [each.label.endswith("kernel") for each in (leaf, *_leaves(gap.a, 1)) if len(each.shape) > 1]
     return bool(first) and first[0] != all(first[1:])
 
 
 def _wrong(
-    leaf_a: Operation, leaf_b: Operation, value: np.ndarray, found: Found, index: Index
+    leaf_a: Operation, leaf_b: Operation, value: np.ndarray, gap: Gap, index: Index
 ) -> tuple[Kind, str]:
-    program = found.b.program
-    held = program.kept[leaf_b.index]
+    program = gap.b.program
+    held = program.cache[leaf_b.index]
     holders = [each for each in index.meets(leaf_b) if each.kind == "parameter"]
     if leaf_a in holders:
         return "parameter", f"{leaf_b.label} holds A's {leaf_a.label} {_order(value, held)}"

@@ -3,52 +3,63 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
+from parity.measure.shown import first_few
 from parity.verifier.causes.cause import Cause, Said
-from parity.verifier.causes.factors import is_multiple
-from parity.verifier.programs.fingerprint import LEAST, MOST
+from parity.verifier.causes.factors import ratio_of
 from parity.verifier.programs.operation import Operation, Ref
 from parity.verifier.search.constants import constants_of
-from parity.verifier.search.exchange import computing, is_a, is_b, outside, rerun, upstream, where
-from parity.verifier.search.layouts import arrangements
+from parity.verifier.search.exchange import (
+    closer_moved,
+    computing,
+    is_a,
+    layouts_of,
+    outside,
+    rerun,
+    upstream,
+    where,
+)
 from parity.verifier.search.meeting import Index, carried, is_weak
-from parity.verifier.search.region import Found, Region, before_of, distance
+from parity.verifier.search.region import Gap, Region, before_of, distance
 
 LARGEST = 24
 """Largest region, in operations, whose operands are exchanged."""
 MOST_TRIALS = 120
+MOST_LAYOUTS = 3
+"""Most layouts of a value that are tried as an operand."""
 LARGEST_TABLE = 1 << 22
 """Most elements of a value whose rows are compared."""
 
 
-def other_value(found: Found, index: Index) -> Said | None:
+def other_value(gap: Gap, index: Index) -> Said | None:
     """Recognise that B computes nothing wrongly, but its next operation reads another of its values."""
-    if computing(found.b) or computing(found.a) or not found.b.readers:
+    if computing(gap.b) or computing(gap.a) or not gap.b.readers:
         return None
-    a, b = found.a.program.operations[found.a.end], found.b.program.operations[found.b.end]
+    a, b = gap.a.program.operations[gap.a.end], gap.b.program.operations[gap.b.end]
     if {each.index for each in index.meets(a)} & {each.index for each in index.meets(b)}:
         return None
     if a.kind == "parameter" or b.kind == "parameter" or (b.size == 1 and is_weak(b)):
         return None
-    held = _held(found.b, a, index)
-    if held is None or held.kind == "constant" or _is_number(b):
+    held = _held(gap.b, a, index)
+    if held is None or held.kind == "constant" or (b.kind == "constant" and b.number is not None):
         return None
-    if where(b) == where(held) and is_multiple(found):
+    if where(b) == where(held) and ratio_of(gap) is not None:
         return None  # what the line computes is scaled otherwise
     return "other value read", _instead("", b, held)
 
 
-def returned(found: Found, index: Index) -> Said | None:
+def returned(gap: Gap, index: Index) -> Said | None:
     """Recognise an output of B that A computes, too, behind or beside its own: hidden states a layer
     off."""
-    program, end = found.b.program, found.b.end
+    program, end = gap.b.program, gap.b.end
     own = program.operations[end]
-    if found.b.readers or end not in (i for _, i in program.outputs) or is_weak(own):
+    if gap.b.readers or end not in (i for _, i in program.outputs) or is_weak(own):
         return None
-    before = set(before_of(found.a.program, found.a.end, set(range(len(found.a.program)))))
+    before = set(before_of(gap.a.program, gap.a.end, set(range(len(gap.a.program)))))
     others = [op for op in index.meets(own) if op.index not in before and op.size == own.size]
     if not others:
         return None
@@ -63,11 +74,6 @@ def _instead(reader: str, own: Operation, wanted: Operation) -> str:
     return f"{reader} reads {of_b} where A reads {of_a}" if reader else (
         f"the value of {of_b} where A reads that of {of_a}"
     )  # fmt: skip
-
-
-def _is_number(op: Operation) -> bool:
-    """Return whether a value is a constant that holds one number in each place."""
-    return op.kind == "constant" and op.mark is not None and op.mark[LEAST] == op.mark[MOST]
 
 
 def _held(region: Region, wanted: Operation, index: Index) -> Operation | None:
@@ -87,12 +93,12 @@ def _held(region: Region, wanted: Operation, index: Index) -> Operation | None:
     return None
 
 
-def operand(found: Found, index: Index) -> Said | None:
+def operand(gap: Gap, index: Index) -> Said | None:
     """Find an operand of B that, exchanged for a value that A's region reads, gives A's value."""
-    region = found.b
+    region = gap.b
     if not region.operations or len(region.operations) > LARGEST:
         return None
-    wanted = _wanted(found, index)
+    wanted = _wanted(gap, index)
     fixed = constants_of(region.program)  # one for another is another number, not another value
     tried = 0
     for op in computing(region):
@@ -105,22 +111,22 @@ def operand(found: Found, index: Index) -> Said | None:
                 same = same or fixed.issuperset((old.index, other.index))
                 if same or tried >= MOST_TRIALS:
                     continue
-                for way in _ways(value, old.shape):
+                for arrangement in islice(layouts_of(value, old.shape), MOST_LAYOUTS):
                     tried += 1
-                    operands = (*op.operands[:position], way, *op.operands[position + 1 :])
-                    if is_a(found, rerun(region, {op.index: replace(op, operands=operands)})):
+                    operands = (*op.operands[:position], arrangement, *op.operands[position + 1 :])
+                    if is_a(gap, rerun(region, {op.index: replace(op, operands=operands)})):
                         return "other value read", _instead(op.name, old, other)
     return None
 
 
-def operand_of_a(found: Found, index: Index) -> Said | None:
+def operand_of_a(gap: Gap, index: Index) -> Said | None:
     """Find a value that A's region reads that, exchanged for one that B's value comes from, gives B's
     value, which A may have elsewhere: a norm that is given another value, but is not computed anew."""
-    region = found.a
-    if computing(found.b) or not region.operations or len(region.operations) > LARGEST:
+    region = gap.a
+    if computing(gap.b) or not region.operations or len(region.operations) > LARGEST:
         return None
     tried = 0
-    before = [found.b.program.operations[i] for i in sorted(upstream(found.b, found.b.end, LARGEST))]
+    before = [gap.b.program.operations[i] for i in sorted(upstream(gap.b, gap.b.end, LARGEST))]
     for i in outside(region):
         wanted = region.program.operations[i]
         if wanted.kind != "operation" or is_weak(wanted):
@@ -128,47 +134,40 @@ def operand_of_a(found: Found, index: Index) -> Said | None:
         for own in before:
             if own.size != wanted.size or own.mark is None or index.meets(own) == index.meets(wanted):
                 continue
-            for way in _ways(found.b.program.values([own.index])[own.index], wanted.shape):
+            value = gap.b.program.values([own.index])[own.index]
+            for arrangement in islice(layouts_of(value, wanted.shape), MOST_LAYOUTS):
                 tried += 1
-                value = rerun(region, given={i: way}) if tried < MOST_TRIALS else None
-                ways = () if value is None else arrangements(np.asarray(value), found.instead.shape)
-                if any(is_b(found, each) for each in ways):
-                    return "other value read", _instead("", own, _held(found.b, wanted, index) or wanted)
+                result = rerun(region, given={i: arrangement}) if tried < MOST_TRIALS else None
+                if closer_moved(gap.own, result, gap.error):
+                    return "other value read", _instead("", own, _held(gap.b, wanted, index) or wanted)
     return None
 
 
-def _wanted(found: Found, index: Index) -> list[tuple[Operation, Any]]:
+def _wanted(gap: Gap, index: Index) -> list[tuple[Operation, Any]]:
     """Return the values that A's region reads, each with B's operation that has it too."""
-    found_values = []
-    for i in outside(found.a):
-        op = found.a.program.operations[i]
+    values = []
+    for i in outside(gap.a):
+        op = gap.a.program.operations[i]
         if op.mark is None or op.dtype[:3] not in ("flo", "com"):
             continue
-        held = _held(found.b, op, index)
+        held = _held(gap.b, op, index)
         if held is not None:
-            found_values.append((held, found.a.program.values([i])[i]))
-    return found_values[:8]
+            values.append((held, gap.a.program.values([i])[i]))
+    return values[:8]
 
 
-def _ways(value: Any, shape: tuple[int, ...]) -> list[np.ndarray]:
-    value = np.asarray(value)
-    if value.size == np.prod(shape):
-        return [way for way, _ in zip(arrangements(value, shape), range(3), strict=False)]
-    return [value]
-
-
-def row(found: Found, _: Index) -> Said | None:
+def row(gap: Gap, _: Index) -> Said | None:
     """Recognise another row of the same table."""
-    for x in found.b.program.values(_sources(found.b)).values():
+    for x in gap.b.program.values(_sources(gap.b)).values():
         if not isinstance(x, np.ndarray) or x.size > LARGEST_TABLE:
             continue
         for axis in range(x.ndim):
             rows = np.moveaxis(x, axis, 0)
-            if [n for n in rows.shape[1:] if n > 1] != [n for n in found.value.shape if n > 1]:
+            if [n for n in rows.shape[1:] if n > 1] != [n for n in gap.value.shape if n > 1]:
                 continue
-            rows = rows.reshape(-1, *found.value.shape)
-            of_a = [i for i, row in enumerate(rows) if is_a(found, row)]
-            of_b = [i for i, row in enumerate(rows) if distance(found.instead, row) <= 1e-12]
+            rows = rows.reshape(-1, *gap.value.shape)
+            of_a = [i for i, row in enumerate(rows) if is_a(gap, row)]
+            of_b = [i for i, row in enumerate(rows) if distance(gap.own, row) <= 1e-12]
             if len(of_a) == 1 and len(of_b) == 1:
                 return (
                     "index",
@@ -177,19 +176,20 @@ def row(found: Found, _: Index) -> Said | None:
     return None
 
 
-def rows(found: Found, _: Index) -> Said | None:
+def rows(gap: Gap, _: Index) -> Said | None:
     """Recognise other rows of the same value, chosen for each sample, as of the last token."""
-    a, b = found.value.squeeze(), found.instead.squeeze()
+    a, b = gap.value.squeeze(), gap.own.squeeze()
     if a.ndim < 2 or a.shape != b.shape or a.dtype.kind != "f":
         return None
-    for x in found.b.program.values(outside(found.b)).values():
+    for x in gap.b.program.values(outside(gap.b)).values():
         if not isinstance(x, np.ndarray) or x.ndim != a.ndim + 1 or x.size > LARGEST_TABLE:
             continue
         if len(x) != len(a) or x.shape[2:] != a.shape[1:]:
             continue
         of_a, of_b = _chosen(x, a), _chosen(x, b)
         if of_a is not None and of_b is not None and of_a != of_b:
-            said = f"rows {_some(of_b)} of axis 1 of {list(x.shape)} where A has rows {_some(of_a)}"
+            own, wanted = first_few(of_b, 6), first_few(of_a, 6)
+            said = f"rows {own} of axis 1 of {list(x.shape)} where A has rows {wanted}"
             return "index", said
     return None
 
@@ -200,33 +200,30 @@ def _chosen(x: np.ndarray, value: np.ndarray) -> list[int] | None:
     return near.argmax(1).tolist() if (near.sum(1) == 1).all() else None
 
 
-def indices(found: Found, _: Index) -> Said | None:
+def indices(gap: Gap, _: Index) -> Said | None:
     """Recognise whole numbers, by which rows are chosen, that differ."""
-    a, b = found.value, found.instead
+    a, b = gap.value, gap.own
     whole = a.dtype.kind in "iu" and b.dtype.kind in "iu"
     if not whole or a.shape != b.shape or not a.size or a.squeeze().ndim > 1:
         return None
     apart = np.unique(b.astype(np.int64) - a.astype(np.int64))
     if len(apart) == 1 and a.size > 1:
         return "index", f"each is A's {'+' if apart[0] > 0 else '-'} {abs(apart[0])}"
-    return "index", f"{_some(b.ravel().tolist())} where A has {_some(a.ravel().tolist())}"
-
-
-def _some(numbers: list[int]) -> str:
-    return ", ".join(map(str, numbers[:6])) + (", ..." if len(numbers) > 6 else "")
+    own, wanted = (first_few(each.ravel().tolist(), 6) for each in (b, a))
+    return "index", f"{own} where A has {wanted}"
 
 
 def _sources(region: Region) -> list[int]:
     """Return the values up to four operations before a region's end, up to any max or min: the least of
     some rows is one of them, but is not read by its index."""
-    found, index = [], region.end
+    sources, index = [], region.end
     for _ in range(4):
         op = region.program.operations[index]
         if len(op.inputs) != 1 or op.name in ("max", "min"):
             break
         index = op.inputs[0]
-        found.append(index)
-    return found
+        sources.append(index)
+    return sources
 
 
 CAUSES = (

@@ -10,7 +10,7 @@ import numpy as np
 from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.search.exchange import closer, is_a, is_b, outside
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Found, Region
+from parity.verifier.search.region import Gap, Region
 
 LARGEST = 1 << 22
 """Most elements of a value whose rows are tried."""
@@ -23,33 +23,33 @@ _KINDS: dict[str, Callable[..., np.ndarray]] = {
 }  # fmt: skip
 
 
-def judge(found: Found, _: Index) -> Said | None:
+def judge(gap: Gap, _: Index) -> Said | None:
     """Recognise another reduction of the same rows, or one of other rows."""
-    shape = tuple(n for n in found.value.shape if n > 1)
-    if found.value.dtype.kind != "f":
+    shape = tuple(n for n in gap.value.shape if n > 1)
+    if gap.value.dtype.kind != "f":
         return None
-    weighted = _weighted(found, found.a, found.instead) or _weighted(found, found.b, found.value)
+    weighted = _weighted(gap, gap.a, gap.own) or _weighted(gap, gap.b, gap.value)
     if weighted is not None:
         return weighted
-    for region in (found.b, found.a):
+    for region in (gap.b, gap.a):
         for x in region.program.values(outside(region)).values():
             x = np.asarray(x)
-            if x.dtype.kind != "f" or not found.value.size < x.size <= LARGEST:
+            if x.dtype.kind != "f" or not gap.value.size < x.size <= LARGEST:
                 continue
             for axis, n in enumerate(x.shape):
                 if n > 1 and tuple(m for i, m in enumerate(x.shape) if i != axis and m > 1) == shape:
-                    said = _explained(found, x, axis)
+                    said = _explained(gap, x, axis)
                     if said is not None:
                         return "reduction", said
     return None
 
 
-def _weighted(found: Found, region: Region, plain: np.ndarray) -> Said | None:
+def _weighted(gap: Gap, region: Region, plain: np.ndarray) -> Said | None:
     """Recognise a mean of all numbers in the place of a region's mean of some, as of masked patches."""
     known = region.program.values([*outside(region), *region.operations]).values()
     arrays = [v for v in known if isinstance(v, np.ndarray) and v.dtype.kind in "fb"]
     values = [v.astype(float) for v in arrays if 1 < v.size <= LARGEST][:MOST_VALUES]
-    own = found.value if region is found.a else found.instead
+    own = gap.value if region is gap.a else gap.own
     masks = [v for v in values if np.isin(v, (0, 1)).all() and v.any()]
     for x, w in product(values, masks):
         if x.shape != w.shape or x is w:
@@ -58,21 +58,21 @@ def _weighted(found: Found, region: Region, plain: np.ndarray) -> Said | None:
             with np.errstate(all="ignore"):
                 some, all_ = (x * w).sum(axis) / w.sum(axis), x.mean(axis)
             if np.size(some) == own.size and all(
-                closer(wanted, np.reshape(value, wanted.shape), found.error)
+                closer(wanted, np.reshape(value, wanted.shape), gap.error)
                 for wanted, value in ((own, some), (plain, all_))
             ):
                 said = [f"the mean of {list(x.shape)}", "that of the numbers that a mask keeps"]
-                said = said if region is found.a else said[::-1]
+                said = said if region is gap.a else said[::-1]
                 return "reduction", f"{said[0]} where A has {said[1]}"
     return None
 
 
-def _explained(found: Found, x: np.ndarray, axis: int) -> str | None:
+def _explained(gap: Gap, x: np.ndarray, axis: int) -> str | None:
     of_a, of_b = [], []
     for said, value in _reduced(x, axis):
-        value = value.reshape(found.value.shape)
-        of_a += [said] if is_a(found, value) else []
-        of_b += [said] if is_b(found, value) else []
+        value = value.reshape(gap.value.shape)
+        of_a += [said] if is_a(gap, value) else []
+        of_b += [said] if is_b(gap, value) else []
     if len(of_a) != 1 or len(of_b) != 1:
         return None
     return f"{of_b[0]} of axis {axis} of {list(x.shape)} where A has {of_a[0]}"

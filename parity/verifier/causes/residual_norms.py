@@ -9,7 +9,7 @@ from typing import Literal
 
 from parity.verifier.programs.names import ELEMENTWISE, LAYOUT
 from parity.verifier.programs.program import Program
-from parity.verifier.search.meeting import reach
+from parity.verifier.search.meeting import unmet
 
 MOST = 16
 """Most operations between a value and the root of its mean square."""
@@ -40,13 +40,13 @@ class Norm:
 def residual_norms(program: Program) -> Iterator[Norm]:
     """Yield the norms around a program's residual connections."""
     fixed = _fixed(program)
-    live = reach(program, (i for _, i in program.outputs), set())
-    readers = [[each for each in found if each in live] for found in program.consumers()]
+    live = unmet(program, (i for _, i in program.outputs), set())
+    readers = [[each for each in several if each in live] for several in program.consumers()]
     for op in program.operations:
         if op.name in ("sqrt", "rsqrt") and op.index not in fixed:
-            found = _norm(program, readers, fixed, op.index)
-            if found is not None:
-                yield from _residuals(program, readers, fixed, *found)
+            norm = _norm(program, readers, fixed, op.index)
+            if norm is not None:
+                yield from _residuals(program, readers, fixed, *norm)
 
 
 def _fixed(program: Program) -> set[int]:
@@ -162,7 +162,7 @@ def _residuals(
         op = program.operations[index]
         return op.name == "add" and len(op.inputs) == 2 and not fixed.intersection(op.inputs)
 
-    def found(kind: Kind, stream: int, branch: int, total: int) -> Iterator[Norm]:
+    def norm(kind: Kind, stream: int, branch: int, total: int) -> Iterator[Norm]:
         shapes = {program.operations[i].shape for i in (read, end, stream, total)}
         begin = end if kind == "pre" else stream
         if branch in program.behind({begin}) and len(shapes) == 1:
@@ -176,12 +176,12 @@ def _residuals(
     alone = all(inside.issuperset(readers[i]) for i in (read, *operations) if i != end)
     if adds(read) and alone:
         for branch in program.operations[read].inputs:
-            yield from found("post", beside(read, branch), branch, read)
+            yield from norm("post", beside(read, branch), branch, read)
     sums = [i for i in readers[read] if i not in inside]
     if len(sums) == 1 and adds(sums[0]):
-        yield from found("pre", read, beside(sums[0], read), sums[0])
+        yield from norm("pre", read, beside(sums[0], read), sums[0])
     if alone and len(readers[end]) == 1 and adds(readers[end][0]):
-        yield from found("res-post", beside(readers[end][0], end), read, readers[end][0])
+        yield from norm("res-post", beside(readers[end][0], end), read, readers[end][0])
     op = program.operations[read]
     if op.is_layout and op.inputs:  # what it moves may be what is added up
         yield from _residuals(program, readers, fixed, op.inputs[0], end, (read, *operations))

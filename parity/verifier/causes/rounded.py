@@ -7,10 +7,9 @@ from collections.abc import Callable
 import numpy as np
 
 from parity.verifier.causes.cause import Cause, Said
-from parity.verifier.search.exchange import closer, outside, rerun
-from parity.verifier.search.layouts import arrangements
+from parity.verifier.search.exchange import closer_moved, outside, rerun
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Found, Region
+from parity.verifier.search.region import Gap, Region
 
 LARGEST = 24
 """Largest region, in operations, that is run again."""
@@ -37,18 +36,15 @@ TYPES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }  # fmt: skip
 
 
-def judge(found: Found, _: Index) -> Said | None:
+def judge(gap: Gap, _: Index) -> Said | None:
     """Find the type to which one side rounds its operands: the other's rounded ones give its product."""
-    for region, wanted, side in ((found.a, found.instead, "B"), (found.b, found.value, "A")):
+    for region, wanted, side in ((gap.a, gap.own, "B"), (gap.b, gap.value, "A")):
         if not _is_product(region):
             continue
         reads = region.program.values(outside(region))
         for name, rounded in TYPES.items():
             given = {i: rounded(v) for i, v in reads.items() if np.asarray(v).dtype.kind == "f"}
-            value = rerun(region, given=given)
-            if value is None:
-                continue
-            if any(closer(wanted, way, found.error) for way in arrangements(value, wanted.shape)):
+            if closer_moved(wanted, rerun(region, given=given), gap.error):
                 return "rounded operands", f"only {side} rounds what is multiplied to {name}"
     return None
 

@@ -12,10 +12,9 @@ from parity.verifier.causes.alone import named
 from parity.verifier.causes.cause import Said
 from parity.verifier.causes.skips import skips
 from parity.verifier.programs.operation import Ref
-from parity.verifier.search.exchange import closer, rerun
-from parity.verifier.search.layouts import arrangements
+from parity.verifier.search.exchange import closer_moved, rerun
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Found, Region
+from parity.verifier.search.region import Gap, Region
 
 LARGEST = 48
 """Largest region, in operations, that is tried."""
@@ -28,18 +27,15 @@ VAGUE = ("left out", "one step too many")
 _Skip = tuple[list[int], int]
 
 
-def judge(found: Found, _: Index) -> Said | None:
+def judge(gap: Gap, _: Index) -> Said | None:
     """Find operations of the same names that, skipped together on one side, give the other's value."""
-    for region, side, wanted in ((found.a, "A", found.instead), (found.b, "B", found.value)):
-        alike: dict[tuple[str, ...], list[_Skip]] = {}
-        for steps, kept in skips(region, LARGEST):
-            alike.setdefault(_names(region, steps), []).append((steps, kept))
-        for group in list(alike.values())[:MOST_TRIALS]:
+    for region, side, wanted in ((gap.a, "A", gap.own), (gap.b, "B", gap.value)):
+        groups: dict[tuple[str, ...], list[_Skip]] = {}
+        for steps, start in skips(region, LARGEST):
+            groups.setdefault(_names(region, steps), []).append((steps, start))
+        for group in list(groups.values())[:MOST_TRIALS]:
             for some in _choices(_apart(group)):
-                value = _without(region, some)
-                if value is not None and any(
-                    closer(wanted, way, found.error) for way in arrangements(value, wanted.shape)
-                ):
+                if closer_moved(wanted, _without(region, some), gap.error):
                     name, said = named(region, side, *some[0])
                     return None if name in VAGUE else (name, f"{said}, {len(some)} times")
     return None
@@ -61,19 +57,19 @@ def _names(region: Region, steps: list[int]) -> tuple[str, ...]:
 def _apart(group: list[_Skip]) -> list[_Skip]:
     """Return the skips that share no operation, preferring those that end last."""
     taken: set[int] = set()
-    found = []
-    for steps, kept in sorted(group, key=lambda each: -each[0][-1]):
+    disjoint = []
+    for steps, start in sorted(group, key=lambda each: -each[0][-1]):
         if not taken.intersection(steps):
             taken.update(steps)
-            found.append((steps, kept))
-    return found[::-1]
+            disjoint.append((steps, start))
+    return disjoint[::-1]
 
 
 def _without(region: Region, group: list[_Skip]):
     changed = {}
-    for steps, kept in group:
+    for steps, start in group:
         op = region.program.operations[steps[-1]]
         changed[op.index] = replace(
-            op, operands=(Ref(kept),), run=lambda operands, op=op: np.reshape(operands[0], op.shape)
+            op, operands=(Ref(start),), run=lambda operands, op=op: np.reshape(operands[0], op.shape)
         )
     return rerun(region, changed)

@@ -12,7 +12,7 @@ from parity.verifier.search.constants import constants_of
 from parity.verifier.search.exchange import closer, outside, rerun, upstream
 from parity.verifier.search.layouts import arrangements, long_axes
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Found, Region
+from parity.verifier.search.region import Gap, Region
 
 LARGEST = 24
 """Largest region, in operations, in which skips are tried."""
@@ -22,45 +22,42 @@ WHOLE = 0.9
 the same elements of each row do."""
 
 
-def judge(found: Found, _: Index) -> Said | None:
+def judge(gap: Gap, _: Index) -> Said | None:
     """Find the fewest operations that, skipped on one side, give the value of the other."""
-    for region, side, wanted in (
-        (found.a, "A", found.instead),
-        (found.b, "B", found.value),
-    ):
-        for steps, kept in skips(region):
+    for region, side, wanted in ((gap.a, "A", gap.own), (gap.b, "B", gap.value)):
+        for steps, start in skips(region):
             end = steps[-1]
-            value = _skipped(region, end, kept)
+            value = _skipped(region, end, start)
             if value is None:
                 continue
-            ways = arrangements(value, wanted.shape) if region is found.a else (value,)
-            if any(closer(wanted, way, found.error) for way in ways):
-                return named(region, side, steps, kept)
-    return _partly(found, found.a, "A")
+            layouts = arrangements(value, wanted.shape) if region is gap.a else (value,)
+            if any(closer(wanted, each, gap.error) for each in layouts):
+                return named(region, side, steps, start)
+    return _partly(gap, gap.a, "A")
 
 
-def kept_as_it_was(found: Found, index: Index) -> Said | None:
+def not_updated(gap: Gap, index: Index) -> Said | None:
     """Recognise a parameter that B returns as it was given, where A returns what it computes from it."""
-    program = found.b.program
+    program = gap.b.program
     outputs = program.values([each for _, each in program.outputs]).values()
-    if not any(np.array_equal(each, found.instead) for each in outputs):
+    if not any(np.array_equal(each, gap.own) for each in outputs):
         return None
-    for i, value in program.values([found.b.end, *outside(found.b)]).items():
+    for i, value in program.values([gap.b.end, *outside(gap.b)]).items():
         op = program.operations[i]
-        before = {each.index for each in index.meets(op)} & set(upstream(found.a, found.a.end))
-        if op.kind == "parameter" and before and np.array_equal(value, found.instead):
+        before = {each.index for each in index.meets(op)} & set(upstream(gap.a, gap.a.end))
+        if op.kind == "parameter" and before and np.array_equal(value, gap.own):
             return "not updated", f"{op.label} stays as it is given"
     return None
 
 
-def too_many_of_a_part(found: Found, _: Index) -> Said | None:
+def too_many_of_a_part(gap: Gap, _: Index) -> Said | None:
     """Find operations that B runs on rows on which A does not."""
-    return _partly(found, found.b, "B")
+    return _partly(gap, gap.b, "B")
 
 
-def _partly(found: Found, region: Region, side: str) -> Said | None:
+def _partly(gap: Gap, region: Region, side: str) -> Said | None:
     """Find operations that one side runs on rows on which the other does not."""
-    a, b = found.value, found.instead
+    a, b = gap.value, gap.own
     apart = ~np.isclose(a, b, rtol=1e-9, atol=1e-12)
     if apart.all() or not apart.any() or a.shape != b.shape:
         return None
@@ -76,11 +73,11 @@ def _partly(found: Found, region: Region, side: str) -> Said | None:
     which = ", ".join(map(str, np.flatnonzero(rows)[:4]))
     where = f"for row {which} of axis {axis} of {list(b.shape)}"
     own, other = (a, b) if side == "A" else (b, a)
-    for steps, kept in skips(region):
-        value = _skipped(region, steps[-1], kept)
-        for way in arrangements(value, b.shape) if value is not None else ():
-            if closer(other, np.where(apart, way, own), found.error):
-                name, said = named(region, side, steps, kept)
+    for steps, start in skips(region):
+        value = _skipped(region, steps[-1], start)
+        for arrangement in arrangements(value, b.shape) if value is not None else ():
+            if closer(other, np.where(apart, arrangement, own), gap.error):
+                name, said = named(region, side, steps, start)
                 return f"{name} of a part", f"{said} {where}"
     return None
 
@@ -97,22 +94,22 @@ def skips(region: Region, largest: int = LARGEST) -> Iterator[tuple[list[int], i
     program, inside = region.program, set(region.operations)
     single = [i for i in region.operations if program.operations[i].size == 1]
     numbers = constants_of(program).intersection(single) if single else set()
-    found = []
+    ranked = []
     for end in region.operations:
         op = program.operations[end]
-        if op.mark is None or op.is_layout or end in numbers:  # one number leads to another in many ways
+        if op.mark is None or op.is_layout or end in numbers:  # one number leads to any other
             continue
-        for kept in _before(region, end):
-            other = program.operations[kept]
+        for start in _before(region, end):
+            other = program.operations[start]
             if other.mark is None or long_axes(other.shape) != long_axes(op.shape):
                 continue
-            steps = [i for i in _between(region, kept, end) if i in inside]
+            steps = [i for i in _between(region, start, end) if i in inside]
             count = sum(not program.operations[i].is_layout for i in steps)
             if count:
-                found.append((count, -end, steps, kept))
-    found.sort(key=lambda each: each[:2])
-    for _, _, steps, kept in found[:MOST_TRIALS]:
-        yield steps, kept
+                ranked.append((count, -end, steps, start))
+    ranked.sort(key=lambda each: each[:2])
+    for _, _, steps, start in ranked[:MOST_TRIALS]:
+        yield steps, start
 
 
 def _before(region: Region, end: int) -> list[int]:
@@ -137,9 +134,9 @@ def _between(region: Region, first: int, last: int) -> list[int]:
     return sorted(i for i in needed if i in behind or i == last)
 
 
-def _skipped(region: Region, end: int, kept: int) -> np.ndarray | None:
+def _skipped(region: Region, end: int, start: int) -> np.ndarray | None:
     program = region.program
-    value = np.asarray(program.values([kept])[kept])
+    value = np.asarray(program.values([start])[start])
     if end == region.end:
         return value.reshape(_shape(region)) if value.size == program.operations[end].size else None
     value = value.reshape(program.operations[end].shape)
@@ -150,7 +147,7 @@ CAUSES = (
     Cause(
         "not updated",
         "B returns a parameter as it was given, A what it computes from it.",
-        kept_as_it_was,
+        not_updated,
         "descent(lambda p: jnp.tanh(x @ p['w'] + p['b']).sum(), w=w, b=b)",
         "descent(lambda p: jnp.tanh(x @ p['w'] + lax.stop_gradient(p['b'])).sum(), w=w, b=b)",
     ),

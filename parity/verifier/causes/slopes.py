@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import permutations
+from itertools import islice, permutations
 
 import numpy as np
 
-from parity.verifier.causes.activations import PARTS
+from parity.verifier.causes.activations import PARTS, inputs_of
 from parity.verifier.causes.cause import Cause, Said
-from parity.verifier.search.exchange import is_a, is_b, outside
+from parity.verifier.search.exchange import is_a, is_b
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Found, Region
+from parity.verifier.search.region import Gap
 
 _Slope = Callable[[np.ndarray], np.ndarray]
 
@@ -48,34 +48,28 @@ SLOPES: dict[str, _Slope] = {
 
 
 @np.errstate(all="ignore")  # of masked values, of which most slopes are no number
-def judge(found: Found, _: Index) -> Said | None:
+def judge(gap: Gap, _: Index) -> Said | None:
     """Recognise the slope of another activation, alone or times the arriving gradient."""
-    if found.value.dtype.kind != "f":
+    if gap.value.dtype.kind != "f":
         return None
-    reads = _read(found.a, found) + _read(found.b, found)
+    reads = [each for region in (gap.a, gap.b) for each in islice(inputs_of(region, gap), MOST_READ)]
     alone = [(np.ones_like(x), x) for x in reads]
     for arriving, x in (*alone, *permutations(reads, 2)):
-        of_a = [name for name, slope in SLOPES.items() if is_a(found, arriving * slope(x))]
+        of_a = [name for name, slope in SLOPES.items() if is_a(gap, arriving * slope(x))]
         if not of_a:
             continue
-        of_b = [name for name, slope in SLOPES.items() if is_b(found, arriving * slope(x))]
+        of_b = [name for name, slope in SLOPES.items() if is_b(gap, arriving * slope(x))]
         if len(of_a) == len(of_b) == 1:
             return "activation", f"the gradient of {of_b[0]} where A has that of {of_a[0]}"
     return None
 
 
-def nothing(found: Found, _: Index) -> Said | None:
+def nothing(gap: Gap, _: Index) -> Said | None:
     """Recognise a gradient that does not pass."""
-    backward = any(path.startswith("gradient") for path, _ in found.b.program.outputs)
-    if not backward or found.instead.any() or not found.value.any():
+    backward = any(path.startswith("gradient") for path, _ in gap.b.program.outputs)
+    if not backward or gap.own.any() or not gap.value.any():
         return None
     return "detached", "no gradient passes where A's does"
-
-
-def _read(region: Region, found: Found) -> list[np.ndarray]:
-    values = region.program.values(outside(region)).values()
-    fits = [np.asarray(v) for v in values if np.size(v) == found.value.size and np.ndim(v)]
-    return [v.reshape(found.value.shape) for v in fits[:MOST_READ] if v.dtype.kind == "f"]
 
 
 CAUSES = (

@@ -9,10 +9,10 @@ import numpy as np
 from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
-from parity.verifier.search.exchange import closer, computing, outside, rerun
-from parity.verifier.search.layouts import arrangements, long_axes
+from parity.verifier.search.exchange import closer, closer_moved, computing, outside, rerun
+from parity.verifier.search.layouts import long_axes
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Found, Region, before_of
+from parity.verifier.search.region import Gap, Region, before_of
 
 LARGEST = 32
 """Largest region, in operations, whose steps are exchanged."""
@@ -21,20 +21,17 @@ MOST_BEHIND = 200
 _POOLS = ("mean", "sum", "max")
 
 
-def judge(found: Found, _: Index) -> Said | None:
+def judge(gap: Gap, _: Index) -> Said | None:
     """Find two steps of one side that, exchanged, give the other side's value."""
-    sides = (found.a, "A", "B", found.instead), (found.b, "B", "A", found.value)
+    sides = (gap.a, "A", "B", gap.own), (gap.b, "B", "A", gap.value)
     for region, own, other, wanted in sides:
         for first, last in _steps(region):
-            value = _exchanged(first, last)
-            if value is None or not any(
-                closer(wanted, way, found.error) for way in arrangements(value, wanted.shape)
-            ):
+            if not closer_moved(wanted, _exchanged(first, last), gap.error):
                 continue
             if len(computing(last)) <= len(computing(first)):
                 return _said(computing(last)[-1], other, own)
             return _said(computing(first)[-1], own, other)
-    return _pooled_later(found)
+    return _pooled_later(gap)
 
 
 def _said(op: Operation, before: str, after: str) -> Said:
@@ -74,27 +71,27 @@ def _exchanged(first: Region, last: Region) -> np.ndarray | None:
         if value.shape == shape:
             return rerun(first, given={i: value})
         for axis in range(len(shape)):
-            kept = shape[:axis] + shape[axis + 1 :]
-            if shape[axis] > 1 and value.size and long_axes(kept) == long_axes(value.shape):
-                rows = np.broadcast_to(np.expand_dims(value.reshape(kept), axis), shape)
+            rest = shape[:axis] + shape[axis + 1 :]
+            if shape[axis] > 1 and value.size and long_axes(rest) == long_axes(value.shape):
+                rows = np.broadcast_to(np.expand_dims(value.reshape(rest), axis), shape)
                 made = rerun(first, given={i: rows.copy()})
                 return None if made is None else np.take(made, 0, axis)
         return None
     return None
 
 
-def _pooled_later(found: Found) -> Said | None:
+def _pooled_later(gap: Gap) -> Said | None:
     """Recognise rows that A reduces to one here, and B later."""
-    a = [op for op in computing(found.a) if op.name in _POOLS]
-    if not a or computing(found.b) or found.value.shape != found.instead.shape:
+    a = [op for op in computing(gap.a) if op.name in _POOLS]
+    if not a or computing(gap.b) or gap.value.shape != gap.own.shape:
         return None
-    for axis, n in enumerate(found.value.shape):
-        rows, instead = (np.moveaxis(each, axis, 0) for each in (found.value, found.instead))
+    for axis, n in enumerate(gap.value.shape):
+        rows, own = (np.moveaxis(each, axis, 0) for each in (gap.value, gap.own))
         if n < 2 or not all(np.array_equal(row, rows[0]) for row in rows):
             continue
-        if any(closer(rows[0], pool(instead, 0), found.error) for pool in (np.mean, np.sum, np.max)):
-            of_b = _pools(found.b.program, found.b.end, n)
-            if of_b and len(of_b) > len(_pools(found.a.program, found.a.end, n)):
+        if any(closer(rows[0], pool(own, 0), gap.error) for pool in (np.mean, np.sum, np.max)):
+            of_b = _pools(gap.b.program, gap.b.end, n)
+            if of_b and len(of_b) > len(_pools(gap.a.program, gap.a.end, n)):
                 return _said(of_b[0], "A", "B")
     return None
 
@@ -102,13 +99,13 @@ def _pooled_later(found: Found) -> Said | None:
 def _pools(program: Program, start: int, n: int) -> list[Operation]:
     """Return operations that reduce `n` rows to one, behind a value."""
     behind = {start}
-    found = []
+    pools = []
     for op in program.operations[start + 1 : start + 1 + MOST_BEHIND]:
         if behind.intersection(op.inputs):
             behind.add(op.index)
             of = max(program.operations[i].size for i in op.inputs)
-            found += [op] if op.name in _POOLS and of == n * op.size else []
-    return found
+            pools += [op] if op.name in _POOLS and of == n * op.size else []
+    return pools
 
 
 CAUSES = (

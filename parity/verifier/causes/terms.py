@@ -9,9 +9,9 @@ import numpy as np
 from parity.verifier.causes.cause import Said
 from parity.verifier.causes.numbers import Slot, exchanged, slots
 from parity.verifier.search.exchange import is_a, is_b, rerun, where
-from parity.verifier.search.layouts import ways
+from parity.verifier.search.layouts import layout_changes
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Found, Region
+from parity.verifier.search.region import Gap, Region
 
 LARGEST = 32
 """Largest region, in operations, whose numbers are tried."""
@@ -21,13 +21,13 @@ LEAST_NUMBERS = 3
 MOST_TERMS = 6
 
 
-def judge(found: Found, _: Index) -> Said | None:
+def judge(gap: Gap, _: Index) -> Said | None:
     """Find the one factor of a term of B's that, exchanged for another number, gives A's value."""
-    if found.value.size < LEAST_NUMBERS or len(found.b.operations) > LARGEST:
+    if gap.value.size < LEAST_NUMBERS or len(gap.b.operations) > LARGEST:
         return None
-    factors = [s for s in slots(found.b) if s.operation.name in ("mul", "div") and _is_one(s.value)]
+    factors = [s for s in slots(gap.b) if s.operation.name in ("mul", "div") and _is_one(s.value)]
     for slot in factors[-MOST_TRIALS:][::-1]:  # the last is the nearest to the sum
-        times = _solved(found, slot)
+        times = _solved(gap, slot)
         if times is None:
             continue
         if abs(times + 1) < 1e-9:
@@ -37,25 +37,25 @@ def judge(found: Found, _: Index) -> Said | None:
     return None
 
 
-def weights(found: Found, _: Index) -> Said | None:
+def weights(gap: Gap, _: Index) -> Said | None:
     """Recognise B's value as the sum of A's terms, some of which are multiplied by other numbers."""
-    terms = _terms(found.a)
-    if not 2 <= len(terms) <= MOST_TERMS or found.value.size < LEAST_NUMBERS * len(terms):
+    terms = _terms(gap.a)
+    if not 2 <= len(terms) <= MOST_TERMS or gap.value.size < LEAST_NUMBERS * len(terms):
         return None
-    parts = _contributions(found, terms)
+    parts = _contributions(gap, terms)
     if parts is None:
         return None
     rest, *each = parts
     matrix = np.stack([part.ravel() for part in each], 1)
-    if not np.isfinite(matrix).all() or not np.isfinite(found.instead).all():
+    if not np.isfinite(matrix).all() or not np.isfinite(gap.own).all():
         return None
-    times = np.linalg.lstsq(matrix, (found.instead - rest).ravel(), rcond=None)[0]
+    times = np.linalg.lstsq(matrix, (gap.own - rest).ravel(), rcond=None)[0]
     times = np.where(np.abs(times) < 1e-9, 0, times)
     changed = [i for i, n in enumerate(times) if abs(n - 1) > 1e-9]
-    value = (matrix @ times).reshape(found.instead.shape) + rest
-    if not 0 < len(changed) < len(terms) or not is_b(found, value):
+    value = (matrix @ times).reshape(gap.own.shape) + rest
+    if not 0 < len(changed) < len(terms) or not is_b(gap, value):
         return None
-    names = [where(found.a.program.operations[terms[i]]) for i in changed]
+    names = [where(gap.a.program.operations[terms[i]]) for i in changed]
     said = " and ".join(
         f"that of {n} is {times[i]:.10g} times A's" for n, i in zip(names, changed, strict=True)
     )
@@ -66,31 +66,32 @@ def weights(found: Found, _: Index) -> Said | None:
 
 def _terms(region: Region) -> list[int]:
     """Return the values whose sum or difference a region's value is, moved or not."""
-    found, stack, inside = [], [region.end], set(region.operations)
+    terms, stack, inside = [], [region.end], set(region.operations)
     while stack:
         index = stack.pop()
         op = region.program.operations[index]
         if index in inside and (op.is_layout or op.name in ("add", "sub", "rsub")):
             stack += op.inputs
-        elif index not in found:
-            found.append(index)
-    return found
+        elif index not in terms:
+            terms.append(index)
+    return terms
 
 
-def _contributions(found: Found, terms: Sequence[int]) -> list[np.ndarray] | None:
+def _contributions(gap: Gap, terms: Sequence[int]) -> list[np.ndarray] | None:
     """Return what a sum has without its terms, and what each term adds, in B's layout."""
-    region, program = found.a, found.a.program
+    region, program = gap.a, gap.a.program
     given = program.values(terms)
     if not all(isinstance(value, np.ndarray) and value.dtype.kind == "f" for value in given.values()):
         return None
     zeros = {i: np.zeros_like(value) for i, value in given.items()}
     of_a = np.asarray(program.values([region.end])[region.end])
-    way = next((w for w in ways(of_a.shape, found.value.shape) if is_a(found, w.of(of_a))), None)
+    changes = layout_changes(of_a.shape, gap.value.shape)
+    change = next((each for each in changes if is_a(gap, each.of(of_a))), None)
     values = [rerun(region, given=zeros)]
     values += [rerun(region, given=zeros | {i: given[i]}) for i in terms]
-    if way is None or any(v is None or np.shape(v) != of_a.shape for v in values):
+    if change is None or any(v is None or np.shape(v) != of_a.shape for v in values):
         return None
-    rest, *each = (way.of(np.asarray(v, float)) for v in values)
+    rest, *each = (change.of(np.asarray(v, float)) for v in values)
     return [rest, *(v - rest for v in each)]
 
 
@@ -98,16 +99,16 @@ def _is_one(value: object) -> bool:
     return np.size(value) == 1 and bool(np.all(np.isfinite(value))) and bool(np.all(value))  # type: ignore[call-overload]
 
 
-def _solved(found: Found, slot: Slot) -> float | None:
+def _solved(gap: Gap, slot: Slot) -> float | None:
     """Return how many times too large B's term is: solved from two runs, and checked in a third."""
     power = -1.0 if slot.operation.name == "div" and slot.position == 1 else 1.0
-    one, two = (exchanged(found.b, [(slot, slot.value * scale**power)]) for scale in (1.0, 2.0))
-    if any(v is None or np.shape(v) != found.value.shape for v in (one, two)):
+    one, two = (exchanged(gap.b, [(slot, slot.value * scale**power)]) for scale in (1.0, 2.0))
+    if any(v is None or np.shape(v) != gap.value.shape for v in (one, two)):
         return None
     with np.errstate(all="ignore"):
         slope = np.asarray(two) - one
-        scale = 1 + np.vdot(slope, found.value - one).real / np.vdot(slope, slope).real
+        scale = 1 + np.vdot(slope, gap.value - one).real / np.vdot(slope, slope).real
     if not np.isfinite(scale) or abs(scale) < 1e-6 or abs(scale - 1) < 1e-9:
         return None
-    value = exchanged(found.b, [(slot, slot.value * float(scale) ** power)])
-    return 1 / float(scale) if is_a(found, value) else None
+    value = exchanged(gap.b, [(slot, slot.value * float(scale) ** power)])
+    return 1 / float(scale) if is_a(gap, value) else None

@@ -16,7 +16,7 @@ from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.windows import WINDOW, Window
 from parity.verifier.search.exchange import computing, is_a, rerun
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Found
+from parity.verifier.search.region import Gap
 
 _NAMES = ("padding", "stride", "dilation")
 _OF_JAX = {"padding": "padding", "stride": "window_strides", "dilation": "rhs_dilation"}
@@ -26,18 +26,18 @@ MOST = 4
 """Most convolutions of a region that are tried."""
 
 
-def judge(found: Found, _: Index) -> Said | None:
+def judge(gap: Gap, _: Index) -> Said | None:
     """Find the fewest arguments of a convolution of B's that, exchanged for those of one of A's, give
     A's value."""
     of_a, of_b = (
-        [op for op in computing(region) if WINDOW in op.extra][:MOST] for region in (found.a, found.b)
+        [op for op in computing(region) if WINDOW in op.extra][:MOST] for region in (gap.a, gap.b)
     )
     for b in of_b:
         for a in of_a:
             theirs, own = a.extra[WINDOW], b.extra[WINDOW]
             for names in _unlike(theirs, own):
                 changed = _with(b, {name: getattr(theirs, name) for name in names})
-                if changed is not None and is_a(found, rerun(found.b, {b.index: changed})):
+                if changed is not None and is_a(gap, rerun(gap.b, {b.index: changed})):
                     said = (", ".join(f"{n} {w.said(n)}" for n in names) for w in (own, theirs))
                     held, wanted = said if len(names) > 1 else (own.said(*names), theirs.said(*names))
                     return " and ".join(names), f"{held} where A has {wanted}"

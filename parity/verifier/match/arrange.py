@@ -47,11 +47,11 @@ def arrange(ours: np.ndarray, theirs: np.ndarray, kind: np.dtype, name: str = ""
         name: name of A's leaf, which decides the letters of heads in the layout.
     """
     left, right = bits(ours, kind), bits(theirs, kind)
-    found = guesses(ours.shape, theirs.shape, name)
-    for guess in found:
+    options = guesses(ours.shape, theirs.shape, name)
+    for guess in options:
         if _agrees(left, right, guess):
             return guess
-    for guess in found:
+    for guess in options:
         if orders := _orders(ours, guess.apply(theirs), kind):
             ordered = replace(guess, orders=orders)
             if np.array_equal(ordered.apply(right), left):
@@ -67,8 +67,8 @@ def guesses(ours: Shape, theirs: Shape, name: str = "") -> list[Arrangement]:
         name: see `arrange`.
     """
     # fewer factors first: a tensor of equal numbers would fit any guess
-    found = sorted(_guesses(ours, theirs), key=lambda guess: len(guess.sizes))
-    return [_layout(guess, name) for guess in found]
+    options = sorted(_guesses(ours, theirs), key=lambda guess: len(guess.sizes))
+    return [_layout(guess, name) for guess in options]
 
 
 def _agrees(left: np.ndarray, right: np.ndarray, layout: Arrangement) -> bool:
@@ -132,9 +132,9 @@ def _refine(
 ) -> tuple[tuple[int, ...], list[tuple[int, ...]], list[tuple[int, ...]]] | None:
     """Return the factors that make up the axes of both shapes, in order; None if there are none."""
     if 0 in one:
-        alike = tuple(one) == tuple(other)
+        equal = tuple(one) == tuple(other)
         each = [(i,) for i in range(len(one))]
-        return (tuple(one), each, each) if alike else None
+        return (tuple(one), each, each) if equal else None
     if math.prod(one) != math.prod(other):
         return None
     ends = [list(np.cumprod(shape, dtype=np.int64)) for shape in (one, other)]
@@ -169,15 +169,15 @@ def _layout(guess: _Guess, name: str) -> Arrangement:
 def _letters(guess: _Guess, name: str) -> dict[int, str]:
     heads = next((letters for where, letters in HEADS.items() if where in name), "")
     joined = next((axis for axis in guess.ours if len(axis) == 2 == len(heads)), ())
-    found = dict(zip(joined, heads, strict=False))
+    named = dict(zip(joined, heads, strict=False))
     free = iter(OTHERS)
-    return {f: found.get(f) or next(free) for f in range(len(guess.sizes))}
+    return {f: named.get(f) or next(free) for f in range(len(guess.sizes))}
 
 
 def _orders(ours: np.ndarray, theirs: np.ndarray, kind: np.dtype) -> tuple[Order, ...]:
     """Find the orders of slices, by axis, in which two tensors of one shape differ; empty if none is
     found."""
-    found = []
+    orders = []
     left, right = mixed(ours, kind), mixed(theirs, kind)
     for axis in range(ours.ndim):
         others = tuple(other for other in range(ours.ndim) if other != axis)
@@ -189,5 +189,5 @@ def _orders(ours: np.ndarray, theirs: np.ndarray, kind: np.dtype) -> tuple[Order
         order = find_order(sums[0], sums[1], axis)
         if order is None:
             return ()
-        found.append(order)
-    return tuple(found)
+        orders.append(order)
+    return tuple(orders)

@@ -54,7 +54,7 @@ def families(matched: Matched) -> list[Family]:
     for name in matched.a:
         links = matched.of(name)
         if links:
-            said = tuple(_said(link, name, matched) for link in links)
+            said = tuple(_said(link, matched) for link in links)
             groups.setdefault((skeleton(name), matched.a[name], said), []).append(name)
     return [family for names in groups.values() for family in _joined(names, matched)]
 
@@ -97,7 +97,7 @@ def _joined(names: Sequence[str], matched: Matched) -> list[Family]:
     return [Family(ours, names_b, tuple(names), links[0], tuple(known))]
 
 
-def _said(link: Link, name: str, matched: Matched) -> tuple[object, ...]:
+def _said(link: Link, matched: Matched) -> tuple[object, ...]:
     """Return the facts that all links of one family share."""
     part = link.part_b._replace(start=0, stop=1) if link.part_b and _one(link) else link.part_b
     orders = tuple((order.axis, order.words) for order in link.arrangement.orders)
@@ -125,5 +125,5 @@ def skeleton(name: str) -> str:
 
 def block(name: str) -> int | None:
     """Return the first number in a name."""
-    found = re.search(r"\d+", name)
-    return int(found[0]) if found else None
+    number = re.search(r"\d+", name)
+    return int(number[0]) if number else None

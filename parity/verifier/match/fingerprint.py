@@ -61,12 +61,12 @@ def bits(array: np.ndarray, kind: np.dtype) -> np.ndarray:
 
 def mixed(array: np.ndarray, kind: np.dtype) -> np.ndarray:
     """Return what each value adds to a fingerprint: uint64 of the same shape."""
-    found = bits(array, kind).astype(np.uint64)
-    found += _START
+    words = bits(array, kind).astype(np.uint64)
+    words += _START
     for odd, shift in zip(_ODD, (np.uint64(32), np.uint64(29)), strict=True):
-        found *= odd
-        found ^= found >> shift
-    return found
+        words *= odd
+        words ^= words >> shift
+    return words
 
 
 def fingerprint(array: np.ndarray, kind: np.dtype) -> Fingerprint:

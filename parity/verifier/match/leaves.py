@@ -90,7 +90,7 @@ def read_leaves(path: str | Path) -> dict[str, Stored]:
 
 def _of_trace(path: Path) -> dict[str, Stored]:
     trace = Trace(path)
-    found: dict[str, Stored] = {}
+    leaves: dict[str, Stored] = {}
     for event in trace.of("parameters", next(iter(trace.steps), None)):
         if event.spacing is not None:
             raise WeightsError(
@@ -98,5 +98,5 @@ def _of_trace(path: Path) -> dict[str, Stored]:
                 " again without `keep`"
             )
         name = f"{event.path}.{event.port}" if event.port else event.path
-        found[name] = Stored(event.shape, np.dtype(event.dtype), lambda event=event: trace.read(event))
-    return found
+        leaves[name] = Stored(event.shape, np.dtype(event.dtype), lambda event=event: trace.read(event))
+    return leaves

@@ -178,9 +178,9 @@ class Matched:
     """Leaves that are sums of two tensors of the other side."""
 
     def __repr__(self) -> str:
-        found = len({link.a for link in self.links}) if self.links else 0
+        count = len({link.a for link in self.links}) if self.links else 0
         return (
-            f"<Matched: partners of {found} of A's {len(self.a)} leaves; B has {len(self.b)};"
+            f"<Matched: partners of {count} of A's {len(self.a)} leaves; B has {len(self.b)};"
             f" {len(self.ambiguous)} ambiguous>"
         )
 
@@ -190,10 +190,10 @@ class Matched:
 
     @cached_property
     def _by_leaf(self) -> dict[str, tuple[Link, ...]]:
-        found: dict[str, tuple[Link, ...]] = {}
+        links: dict[str, tuple[Link, ...]] = {}
         for link in self.links:
-            found[link.a] = (*found.get(link.a, ()), link)
-        return found
+            links[link.a] = (*links.get(link.a, ()), link)
+        return links
 
     def rest(self, side: Literal["a", "b"]) -> tuple[str, ...]:
         """Return the leaves of one side that are not fully matched, and not ambiguous."""

@@ -21,14 +21,17 @@ COMPARING = "comparing what is equal"
 
 
 def match(
-    a: Mapping[str, Stored | np.ndarray], b: Mapping[str, Stored | np.ndarray], *, told: Stage = nobody
+    a: Mapping[str, Stored | np.ndarray],
+    b: Mapping[str, Stored | np.ndarray],
+    *,
+    on_stage: Stage = nobody,
 ) -> Matched:
     """Find which leaf of A is which leaf of B, whatever they are called.
 
     Args:
         a: arrays of any shapes and types, by name.
         b: the arrays of another program, by name.
-        told: called with each stage as it begins.
+        on_stage: called with each stage as it begins.
 
     Raises:
         WeightsError: the bytes of a tensor are damaged.
@@ -40,14 +43,14 @@ def match(
         for side, each in sides.items()
         for name in each.types
     }
-    plan = Plan(told, reading | {COMPARING: sum(reading.values()) / 2})
+    plan = Plan(on_stage, reading | {COMPARING: sum(reading.values()) / 2})
     ours.read(theirs.types.values(), lambda name: plan.begin(f"reading {name} of A"))
     theirs.read(ours.types.values(), lambda name: plan.begin(f"reading {name} of B"))
     plan.begin(COMPARING)
     known = search(ours, theirs)
     placed = place(ours, theirs, known)
     graded: list[tuple[Equal, Grade, str]] = [(each, "by value", "") for each in known]
-    for each, why in placed.found:
+    for each, why in placed.partners:
         graded.append((each, "by place", why))
     # links to one leaf of B stay together, so that it is read once
     links = [_link(ours, theirs, *each) for each in sorted(graded, key=lambda each: each[0].b)]
@@ -74,19 +77,19 @@ def _sums(a: Leaves, b: Leaves, matched: Matched) -> tuple[Sum, ...]:
     return (*sums("b", b, rest_b, a, rest_a, part_a), *sums("a", a, rest_a, b, rest_b, part_b))
 
 
-def _link(a: Leaves, b: Leaves, found: Equal, grade: Grade, why: str) -> Link:
-    left, right = a.load(found.a), b.load(found.b)
-    left = found.part_a.take(left) if found.part_a else left
-    right = found.part_b.take(right) if found.part_b else right
-    arrangement = arrange(left, right, found.kind, found.a)
-    return Link(found.a, found.part_a, found.b, found.part_b, found.kind, arrangement, grade, why)
+def _link(a: Leaves, b: Leaves, equal: Equal, grade: Grade, why: str) -> Link:
+    left, right = a.load(equal.a), b.load(equal.b)
+    left = equal.part_a.take(left) if equal.part_a else left
+    right = equal.part_b.take(right) if equal.part_b else right
+    arrangement = arrange(left, right, equal.kind, equal.a)
+    return Link(equal.a, equal.part_a, equal.b, equal.part_b, equal.kind, arrangement, grade, why)
 
 
 def _filled(
     leaves: Leaves, taken: list[tuple[str, Slices | None]]
 ) -> dict[str, tuple[tuple[Slices, float], ...]]:
     """Return the unmatched stretches of partly matched leaves, if each holds one value throughout."""
-    found: dict[str, tuple[tuple[Slices, float], ...]] = {}
+    filled: dict[str, tuple[tuple[Slices, float], ...]] = {}
     parts: dict[str, list[Slices]] = {}
     for name, part in taken:
         if part is not None:
@@ -104,5 +107,5 @@ def _filled(
         values = [each.take(leaves.load(name)) for each in stretches]
         if all((each == each.reshape(-1)[0]).all() for each in values):
             firsts = [float(each.reshape(-1)[0]) for each in values]
-            found[name] = tuple(zip(stretches, firsts, strict=True))
-    return found
+            filled[name] = tuple(zip(stretches, firsts, strict=True))
+    return filled

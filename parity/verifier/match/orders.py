@@ -24,8 +24,8 @@ def find_order(ours: np.ndarray, theirs: np.ndarray, axis: int) -> Order | None:
         theirs: the same fingerprints in B's order, (n,).
         axis: the axis of the slices.
     """
-    if found := _known(ours, theirs):
-        return Order(axis, *found)
+    if order := _known(ours, theirs):
+        return Order(axis, *order)
     thirds = _thirds(ours, theirs)
     return Order(axis, *(thirds or _any(ours, theirs)))
 
@@ -46,7 +46,7 @@ def _thirds(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, str] | No
     third, rest = divmod(len(ours), 3)
     if rest:
         return None
-    found, said = [], []
+    orders, said = [], []
     for number, name in enumerate(("queries", "keys", "values")):
         a, b = (each[number * third : (number + 1) * third] for each in (ours, theirs))
         if np.array_equal(a, b):
@@ -55,9 +55,9 @@ def _thirds(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, str] | No
             return None
         else:
             one = _known(a, b) or _any(a, b)
-        found.append(one[0] + number * third)
+        orders.append(one[0] + number * third)
         said += [f"{name}: {one[1]}"] if one[1] else []
-    return np.concatenate(found), "; ".join(said)
+    return np.concatenate(orders), "; ".join(said)
 
 
 def _any(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, str]:

@@ -21,7 +21,7 @@ from parity.verifier.match.search import Equal, Key, keys
 class Placed(NamedTuple):
     """Partners found by place, and leaves that remain ambiguous."""
 
-    found: list[tuple[Equal, str]]
+    partners: list[tuple[Equal, str]]
     """Partners, each with the evidence."""
     ambiguous: dict[str, tuple[str, ...]]
     ambiguous_b: dict[str, tuple[str, ...]]
@@ -29,15 +29,15 @@ class Placed(NamedTuple):
 
 def place(a: Leaves, b: Leaves, known: list[Equal]) -> Placed:
     """Find the partners of leaves for which the modules around leave one candidate."""
-    found: list[tuple[Equal, str]] = []
+    placed: list[tuple[Equal, str]] = []
     while True:
-        links = [*known, *(each for each, _ in found)]
+        links = [*known, *(each for each, _ in placed)]
         new = _beside(a, b, links) or [*_alone(a, b, links)]
         if not new:
             break
-        found += new
+        placed += new
     ambiguous, ambiguous_b = _candidates(a, b, links)
-    return Placed(found, ambiguous, ambiguous_b)
+    return Placed(placed, ambiguous, ambiguous_b)
 
 
 def _beside(a: Leaves, b: Leaves, links: list[Equal]) -> list[tuple[Equal, str]]:
@@ -59,8 +59,8 @@ def _beside(a: Leaves, b: Leaves, links: list[Equal]) -> list[tuple[Equal, str]]
                 y, part_b = partners[0]
                 kind = common_type(a.types[x], b.types[y])
                 assert kind is not None
-                found = Equal(x, part_a, y, part_b, kind)
-                proposed[x, part_a, y, part_b] = found, f"beside {link.a} and {link.b}"
+                equal = Equal(x, part_a, y, part_b, kind)
+                proposed[x, part_a, y, part_b] = equal, f"beside {link.a} and {link.b}"
     once_a = Counter(each[:2] for each in proposed)
     once_b = Counter(each[2:] for each in proposed)
     return [new for each, new in proposed.items() if once_a[each[:2]] == once_b[each[2:]] == 1]
@@ -85,7 +85,7 @@ class _Beside:
     def stretches(self, name: str, part: Slices | None) -> list[tuple[str, Slices | None, int, float]]:
         """Return the free leaves beside a leaf (for a part of it, the same share of each) that hold one
         value, each with size and value."""
-        found = []
+        stretches = []
         for beside in self._by_parent.get(_parent(name), ()):
             shape = self._leaves.shapes[beside]
             own = _part_of(part, self._leaves.shapes[name], shape) if part else None
@@ -97,8 +97,8 @@ class _Beside:
             if first.size and (array == first).all():
                 with np.errstate(all="ignore"):  # in the coarsest type, which the other side may have
                     value = float(first.astype(ml_dtypes.bfloat16)[0])
-                found.append((beside, own, array.size, value))
-        return found
+                stretches.append((beside, own, array.size, value))
+        return stretches
 
     def _is_taken(self, name: str, part: Slices | None) -> bool:
         parts = self._taken.get(name, [])
@@ -152,7 +152,7 @@ def _classes(
     """Group the open leaves of both sides by values and innermost pair of corresponding modules."""
     pairs = {} if everywhere else _pairs(links)
     back = {theirs: ours for ours, theirs in pairs.items()}
-    found: dict[tuple[Key, tuple[str, str]], tuple[list[str], list[str]]] = {}
+    classes: dict[tuple[Key, tuple[str, str]], tuple[list[str], list[str]]] = {}
     for side, leaves in enumerate((a, b)):
         taken = [link.b if side else link.a for link in links]
         held = keys(leaves)
@@ -161,8 +161,8 @@ def _classes(
             other = (back if side else pairs).get(module, "")
             address = (other, module) if side else (module, other)
             for key in held.get(name, ()):
-                found.setdefault((key, address), ([], []))[side].append(name)
-    return found
+                classes.setdefault((key, address), ([], []))[side].append(name)
+    return classes
 
 
 def _pairs(links: list[Equal]) -> dict[str, str]:
@@ -174,13 +174,13 @@ def _pairs(links: list[Equal]) -> dict[str, str]:
 
 def _innermost(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return for each module the innermost one that contains the partners of all its leaves."""
-    found: dict[str, list[str]] = {}
+    containers: dict[str, list[str]] = {}
     for name, partner in pairs:
         above = modules_above(partner)
         for module in modules_above(name):
-            common = found.setdefault(module, above)
-            found[module] = [x for x, y in zip(common, above, strict=False) if x == y]
-    return {module: common[-1] if common else "" for module, common in found.items()}
+            common = containers.setdefault(module, above)
+            containers[module] = [x for x, y in zip(common, above, strict=False) if x == y]
+    return {module: common[-1] if common else "" for module, common in containers.items()}
 
 
 def _open(leaves: Leaves, taken: Iterable[str]) -> list[str]:

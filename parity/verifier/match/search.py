@@ -43,16 +43,16 @@ Key = tuple[np.dtype, int, int]
 
 def search(a: Leaves, b: Leaves) -> list[Equal]:
     """Find the parts of two sets of leaves that hold the same numbers and are found only once."""
-    found, repeated = _wholes(a, b)
+    equals, repeated = _wholes(a, b)
     for step in (_whole_in_stretch, _spread, _slices_in_stretches):
         for turned in (False, True):
             one, other = (b, a) if turned else (a, b)
-            taken = [each.turned() if turned else each for each in found]
+            taken = [each.turned() if turned else each for each in equals]
             names = _open(one, repeated[turned].union(x.a for x in taken))
             places = _open(other, repeated[not turned].union(x.b for x in taken if x.part_b is None))
             new = step(one, other, names, places)
-            found += [each.turned() if turned else each for each in new]
-    return found
+            equals += [each.turned() if turned else each for each in new]
+    return equals
 
 
 def keys(leaves: Leaves) -> dict[str, set[Key]]:
@@ -71,16 +71,16 @@ def _wholes(a: Leaves, b: Leaves) -> tuple[list[Equal], tuple[set[str], set[str]
         for name, each in keys(leaves).items():
             for key in each:
                 by_key[key][side].append(name)
-    found = []
+    wholes = []
     repeated: tuple[set[str], set[str]] = (set(), set())
     for (kind, _, _), (ours, theirs) in by_key.items():
         pairs = [(x, y) for x in ours for y in theirs if common_type(a.types[x], b.types[y]) == kind]
         if len(pairs) == 1 and len(ours) == len(theirs) == 1 and not a.constant(ours[0]):
-            found.append(Equal(ours[0], None, theirs[0], None, kind))
+            wholes.append(Equal(ours[0], None, theirs[0], None, kind))
         elif pairs:
             repeated[0].update(ours)
             repeated[1].update(theirs)
-    return found, repeated
+    return wholes, repeated
 
 
 def _open(leaves: Leaves, taken: set[str]) -> list[str]:
@@ -118,7 +118,7 @@ def _slices_in_stretches(one: Leaves, other: Leaves, names: list[str], places: l
         for name, each in by_leaf.items():
             if len(each) / one.shapes[name][axis] > _share(best.get(name), one.shapes[name]):
                 best[name] = each
-    return [found for each in best.values() for found in each]
+    return [equal for each in best.values() for equal in each]
 
 
 def _telling(leaves: Leaves, name: str, parts: int = 1) -> bool:
@@ -127,9 +127,9 @@ def _telling(leaves: Leaves, name: str, parts: int = 1) -> bool:
     return leaves.types[name].kind not in "iub" and leaves.size(name) >= LEAST * parts
 
 
-def _share(found: list[Equal] | None, shape: tuple[int, ...]) -> float:
-    part = found[0].part_a if found else None
-    return len(found) / shape[part.axis] if found and part else 0.0
+def _share(equals: list[Equal] | None, shape: tuple[int, ...]) -> float:
+    part = equals[0].part_a if equals else None
+    return len(equals) / shape[part.axis] if equals and part else 0.0
 
 
 def _look_up(

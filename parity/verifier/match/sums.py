@@ -29,16 +29,16 @@ def sums(
         terms: the left-over leaves of `other`.
         tables: those of `terms` that are partly matched, as the other rows of a position table are.
     """
-    found = []
+    results = []
     for name in rest:
         size = one.size(name)
         wide = [t for t in tables if other.shapes[t][-1] == size < other.size(t)]
         for term in (t for t in terms if other.size(t) == size > 1):
             rows = [(t, row) for t in wide for row in _rows(one, name, other, term, t)]
             if len(rows) == 1:
-                found.append(Sum(side, name, term, *rows[0]))
+                results.append(Sum(side, name, term, *rows[0]))
                 break
-    return found
+    return results
 
 
 def _rows(one: Leaves, name: str, other: Leaves, term: str, table: str) -> Iterable[int]:

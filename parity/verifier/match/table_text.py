@@ -165,14 +165,14 @@ def _generalised(
     if len(rows) < 2 or len(numbers) != len(rows):
         return rows
     theirs = template([theirs for _, theirs in rows], numbers)
-    found: list[str | None] = []
+    templates: list[str | None] = []
     for column in columns:
         names = [name for name in column if name is not None]
         one = template(names, numbers) if len(names) == len(rows) else None
         if (one is None) == bool(names):
             return rows
-        found.append(one)
-    return [(tuple(found), theirs)] if theirs else rows
+        templates.append(one)
+    return [(tuple(templates), theirs)] if theirs else rows
 
 
 def _row(

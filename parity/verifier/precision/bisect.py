@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
+from parity.measure.shown import first_three
 from parity.verifier.choices import LOW, Low
 from parity.verifier.precision.rounded import RoundedProgram
 from parity.verifier.programs.operation import Operation
@@ -42,8 +43,7 @@ def _times(same: Sequence[HeldOperation]) -> str:
     """Describe all runs of one operation of one line."""
     first = same[0]
     modules = list(dict.fromkeys(each.module for each in same if each.module))
-    shown = ", ".join(modules[:3]) + (f" and {len(modules) - 3} more" if len(modules) > 3 else "")
-    inside = f" in {shown}" if modules else ""
+    inside = f" in {first_three(modules)}" if modules else ""
     if len(same) == 1:
         return f"{first.operation} {list(first.shape)}{inside}; {first.without:.2g} without it"
     least, most = min(each.without for each in same), max(each.without for each in same)

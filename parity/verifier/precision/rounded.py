@@ -19,6 +19,7 @@ from parity.verifier.programs.jaxprs.values import rounding_of
 from parity.verifier.programs.names import LAYOUT
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
+from parity.verifier.search.meeting import unmet
 from parity.verifier.search.region import distance
 
 PRODUCTS = frozenset(["matmul", "conv", "addmm", "baddbmm", "linear"])
@@ -54,24 +55,17 @@ class RoundedProgram:
         """
         self.runs += 1
         outputs = self._run(frozenset(high))
-        found = [distance(exact, each) for exact, each in zip(self.exact, outputs, strict=True)]
-        return max((each if np.isfinite(each) else np.inf for each in found), default=0.0)
+        errors = [distance(exact, each) for exact, each in zip(self.exact, outputs, strict=True)]
+        return max((each if np.isfinite(each) else np.inf for each in errors), default=0.0)
 
     def ran_error(self) -> float:
         """Return the same error of the framework's own run in the smaller type."""
-        found = [distance(exact, np.reshape(each, np.shape(exact)))
+        errors = [distance(exact, np.reshape(each, np.shape(exact)))
                  for exact, each in zip(self.exact, self.program.ran, strict=True)]  # fmt: skip
-        return max(found, default=0.0)
+        return max(errors, default=0.0)
 
     def _needed(self) -> list[int]:
-        found: set[int] = set()
-        stack = [index for _, index in self.program.outputs]
-        while stack:
-            index = stack.pop()
-            if index not in found:
-                found.add(index)
-                stack += self.program.operations[index].inputs
-        return [i for i in sorted(found) if self.program.operations[i].run is not None]
+        return sorted(unmet(self.program, (index for _, index in self.program.outputs), set()))
 
     def _loses(self, op: Operation) -> bool:
         if self.dtype == "tf32":
@@ -92,7 +86,7 @@ class RoundedProgram:
             op = program.operations[index]
             for i in op.inputs:
                 if i not in known:
-                    known[i] = _wide(program.kept[i])
+                    known[i] = _wide(program.cache[i])
             operands = known
             if high is not None and self.dtype == "tf32" and op.name in PRODUCTS and index not in high:
                 operands = {**known, **{i: _tf32(known[i]) for i in _factors(op)}}
@@ -102,7 +96,7 @@ class RoundedProgram:
             for i in op.inputs:
                 if last[i] == index and i not in final:
                     known.pop(i, None)
-        return [_wide(known[i] if i in known else program.kept[i]) for _, i in program.outputs]
+        return [_wide(known[i] if i in known else program.cache[i]) for _, i in program.outputs]
 
     def _rounded(self, op: Operation, value: Any, high: frozenset[int]) -> Any:
         if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
@@ -129,5 +123,5 @@ def _tf32(value: Any) -> Any:
         return value
     bits = np.ascontiguousarray(value, np.float32).view(np.uint32).astype(np.uint64)
     bits += 0x0FFF + ((bits >> 13) & 1)
-    kept = (bits & 0xFFFFE000).astype(np.uint32).view(np.float32).reshape(value.shape)
-    return np.where(np.isfinite(value), kept, value).astype(np.float64)
+    high = (bits & 0xFFFFE000).astype(np.uint32).view(np.float32).reshape(value.shape)
+    return np.where(np.isfinite(value), high, value).astype(np.float64)

@@ -49,12 +49,12 @@ class Tolerance:
             raise AssertionError(f"shapes differ: {list(a.shape)} and {list(b.shape)}")
         relative = distance(b, a)
         absolute = float(np.abs(np.nan_to_num(a - b, nan=np.inf)).max(initial=0.0))
-        for name, found, limit in (
+        for name, error, limit in (
             ("relative error", relative, self.relative),
             ("largest difference", absolute, self.absolute),
         ):
-            if not found <= limit:
-                raise AssertionError(f"{name} {found:.2g}, where {limit:.2g} is allowed: {self.origin}")
+            if not error <= limit:
+                raise AssertionError(f"{name} {error:.2g}, where {limit:.2g} is allowed: {self.origin}")
 
 
 def tolerance_for(
@@ -110,9 +110,9 @@ def _by_nudges(program: Program, output: str | None) -> Tolerance:
     moved = apart = 0.0
     for seed in range(NUDGES):
         given = {
-            op.index: nudged(_wide(program.kept[op.index]), seed, f"{op.index}")
+            op.index: nudged(_wide(program.cache[op.index]), seed, f"{op.index}")
             for op in program.operations
-            if op.kind in ("parameter", "input") and isinstance(program.kept[op.index], np.ndarray)
+            if op.kind in ("parameter", "input") and isinstance(program.cache[op.index], np.ndarray)
         }
         index = program.outputs[chosen][1]
         value = np.asarray(program.values([index], given)[index])
@@ -140,7 +140,9 @@ def _again(program: Program, chosen: int) -> np.ndarray:
     """Compute the chosen output again from the leaves, in float64."""
     index = program.outputs[chosen][1]
     bare = Program(program.name, program.operations, program.outputs)
-    bare.kept = {op.index: _wide(program.kept[op.index]) for op in program.operations if op.run is None}
+    bare.cache = {
+        op.index: _wide(program.cache[op.index]) for op in program.operations if op.run is None
+    }
     return np.asarray(bare.values([index])[index])
 
 

@@ -75,8 +75,8 @@ def _of_torch(weights: Weights, function: Any) -> Callable[..., Any]:
         else:
             leaves = floating(trees) | floating(HeldByTorch(function).tensors())
         for position, each in enumerate(args, 2):
-            found = named_tensors(each, f"argument {position}")
-            leaves |= {path: tensor for path, tensor in found if tensor.is_floating_point()}
+            named = named_tensors(each, f"argument {position}")
+            leaves |= {path: tensor for path, tensor in named if tensor.is_floating_point()}
         leaves |= floating(kwargs)
         for each in leaves.values():
             each.requires_grad_(True)
@@ -93,8 +93,8 @@ def _of_torch(weights: Weights, function: Any) -> Callable[..., Any]:
             loss = sum(terms[1:], terms[0])
             if not loss.requires_grad:
                 raise InputError(NOTHING)
-            found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
-        pairs = zip(leaves.items(), found, strict=True)
+            derivatives = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+        pairs = zip(leaves.items(), derivatives, strict=True)
         return {
             GRADIENT: {path: torch.zeros_like(leaf) if g is None else g for (path, leaf), g in pairs}
         }

@@ -125,10 +125,10 @@ def called_function(name: str) -> Callable[[], Any]:
         if error.name and where.split(".")[0] == error.name.split(".")[0]:
             raise MissingFileError(f"{name}: no module is named {where}") from None
         raise
-    found = getattr(module, function, None)
-    if not callable(found):
+    called = getattr(module, function, None)
+    if not callable(called):
         raise ConfigError(f"{name}: {where} has no function {function}")
-    return found
+    return called
 
 
 def _module(where: str) -> Any:

@@ -28,8 +28,8 @@ def watched() -> Iterator[None]:
         imports = builtins.__import__
 
         def watch() -> None:
-            for path in [path for path in left if _found(path) is not None]:
-                for owner, name, by in left.pop(path)(_found(path)):
+            for path in [path for path in left if _class(path) is not None]:
+                for owner, name, by in left.pop(path)(_class(path)):
                     stack.enter_context(_replaced(owner, name, by))
 
         def imported(*args: Any, **kwargs: Any) -> Any:
@@ -58,7 +58,7 @@ def layers_called() -> Iterator[dict[str, Source]]:
 
         return called
 
-    made = _found("keras.layers.Layer")
+    made = _class("keras.layers.Layer")
     with ExitStack() as stack:
         if made is not None:
             stack.enter_context(_replaced(made, "__call__", noting))
@@ -78,13 +78,13 @@ def line_of(module: Any) -> Source | None:
     return getattr(module, "__dict__", {}).get(_LINE)
 
 
-def _found(path: str) -> Any:
+def _class(path: str) -> Any:
     """Return a class of a framework; None where it is not imported, or not yet as a whole."""
     package, *names = path.split(".")
-    found: Any = sys.modules.get(package)
+    value: Any = sys.modules.get(package)
     for name in names:
-        found = vars(found).get(name) if found is not None else None
-    return found
+        value = vars(value).get(name) if value is not None else None
+    return value
 
 
 @contextmanager

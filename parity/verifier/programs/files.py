@@ -81,7 +81,7 @@ def _read(path: Path) -> tuple[Any, list[int], dict[str, Any]]:
         module = graph_module(path)
         shapes = [each.type.tensor_type.shape.dim for each in module.inputs]
         shape = [dim.dim_value for dim in shapes[0]] if len(shapes) == 1 else []
-        return module, shape, json.loads(module.told.get(ABOUT, "{}"))
+        return module, shape, json.loads(module.metadata.get(ABOUT, "{}"))
     if not is_zipfile(path):  # of which torch would log a traceback
         raise WeightsError(f"{path}: torch.export cannot read it (no whole zip archive)")
     import torch
@@ -112,10 +112,10 @@ def _with_own_outputs(module: Any, about: dict[str, Any]) -> Any:
         return module  # a text tower returns its tokens as one
     prefix = ViTConfig.from_json(json.dumps(about["schema"])).num_prefix_tokens
 
-    def split(found: dict[str, Any]) -> dict[str, Any]:
-        found = dict(found)
-        tokens = found.pop("tokens")
-        return {**found, "prefix_tokens": tokens[:, :prefix], "patch_tokens": tokens[:, prefix:]}
+    def split(outputs: dict[str, Any]) -> dict[str, Any]:
+        outputs = dict(outputs)
+        tokens = outputs.pop("tokens")
+        return {**outputs, "prefix_tokens": tokens[:, :prefix], "patch_tokens": tokens[:, prefix:]}
 
     if about.get("format") == "stablehlo":
 

@@ -27,8 +27,8 @@ def held_by(function: Any) -> Iterator[tuple[str, Any]]:
         if is_module(value) or _is_array(value):
             yield name, value
             continue
-        found = [(f"{name}.{key}".strip("."), each, depth + 1) for key, each in _inside(value)]
-        stack += found[::-1]
+        parts = [(f"{name}.{key}".strip("."), each, depth + 1) for key, each in _inside(value)]
+        stack += parts[::-1]
 
 
 def is_module(value: Any) -> bool:

@@ -10,7 +10,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from parity.measure.nearness import LEAST, Nearness
+from parity.measure.nearness import LEAST as NEAREST
+from parity.measure.nearness import Nearness
+from parity.verifier.programs.fingerprint import INFINITE, LEAST, MOST
 
 Kind = Literal["input", "parameter", "constant", "operation"]
 
@@ -75,7 +77,7 @@ class Operation:
     dtype: str = ""
     mark: np.ndarray | None = None
     """Its fingerprint; None where it has no numbers (keys, tuples)."""
-    near: Nearness = LEAST
+    near: Nearness = NEAREST
     """What rounding may do to it; `nearness.py` measures that."""
     is_layout: bool = False
     """Whether it only moves or repeats the elements of its one operand."""
@@ -87,6 +89,13 @@ class Operation:
 
     def __post_init__(self) -> None:
         self.inputs = [each.index for each in self.operands if isinstance(each, Ref)]
+
+    @property
+    def number(self) -> float | None:
+        """The number that all its elements are; None where they differ, as in a mask of 0 and -inf."""
+        if self.mark is None or self.mark[LEAST] != self.mark[MOST] or self.mark[INFINITE]:
+            return None
+        return float(self.mark[LEAST])
 
     @property
     def size(self) -> int:

@@ -24,8 +24,8 @@ KEEP_BYTES = 256 * 2**20
 class RunPlan(NamedTuple):
     """How the values of some operations are computed."""
 
-    kept: tuple[int, ...]
-    """The operations whose kept values are read."""
+    cached: tuple[int, ...]
+    """The operations whose cached values are read."""
     steps: tuple[tuple[int, list[int]], ...]
     """The operations to run, in order, and the values that are not read after each of them."""
 
@@ -38,8 +38,8 @@ class Program:
     operations: list[Operation] = field(default_factory=list)
     outputs: list[tuple[str, int]] = field(default_factory=list)
     """Path and operation of each output."""
-    kept: dict[int, Any] = field(default_factory=dict)
-    """Values of leaves and of as many operations as the budget allows."""
+    cache: dict[int, Any] = field(default_factory=dict)
+    """Values of leaves, and cached ones of as many operations as the budget allows."""
     notes: list[str] = field(default_factory=list)
     """Facts that its author may not expect: what was done to it, what is random in it."""
     narrowed: dict[Source, str] = field(default_factory=dict)
@@ -49,13 +49,13 @@ class Program:
     """Lines that draw random numbers, in the order in which they run."""
     built: dict[str, Source] = field(default_factory=dict)
     """Lines at which modules were built, by their paths; only those that are known."""
-    kept_bytes: int = 0
+    cache_bytes: int = 0
     ran: list[np.ndarray] = field(default_factory=list)
     """Outputs as the framework computed them, for a program recorded in a smaller type."""
     repaired: frozenset[int] = frozenset()
     """Operations with patched values: the other program's in place of their own."""
     owners: set[int] = field(default_factory=set)
-    """Identities of the memory in which kept values lie."""
+    """Identities of the memory in which cached values lie."""
 
     def __len__(self) -> int:
         return len(self.operations)
@@ -73,39 +73,44 @@ class Program:
         owner, owned = _memory(value)
         if owner in self.owners:
             owned = 0
-        if always or self.kept_bytes + owned <= KEEP_BYTES:
-            self.kept[index] = value
+        if always or self.cache_bytes + owned <= KEEP_BYTES:
+            self.cache[index] = value
             self.owners.add(owner)
-            self.kept_bytes += 0 if always else owned
+            self.cache_bytes += 0 if always else owned
+
+    def maker(self, index: int) -> Operation:
+        """Return the operation that made a value, without those that moved its elements after it."""
+        op = self.operations[index]
+        while op.is_layout and op.inputs:
+            op = self.operations[op.inputs[0]]
+        return op
 
     def consumers(self) -> list[list[int]]:
         """Return, for each operation, the operations that read it."""
-        found: list[list[int]] = [[] for _ in self.operations]
+        consumers: list[list[int]] = [[] for _ in self.operations]
         for op in self.operations:
             for each in dict.fromkeys(op.inputs):
-                found[each].append(op.index)
-        return found
+                consumers[each].append(op.index)
+        return consumers
 
     def values(
         self,
         wanted: Iterable[int],
         given: Mapping[int, Any] | None = None,
-        edges: Mapping[tuple[int, int], Any] | None = None,
     ) -> dict[int, Any]:
-        """Compute the values of operations from those that are kept.
+        """Compute the values of operations from those that are cached.
 
         Args:
             wanted: operations.
             given: patched values, by operation.
-            edges: patched values for one consumer of an operation alone, as {(read, reader): value}.
         """
-        given, edges, wanted = given or {}, edges or {}, list(wanted)
-        return self.run(self.plan(wanted, given, edges), wanted, given, edges)
+        given, wanted = given or {}, list(wanted)
+        return self.run(self.plan(wanted, given, ()), wanted, given, {})
 
     def plan(
         self, wanted: Iterable[int], given: Collection[int], edges: Collection[tuple[int, int]]
     ) -> RunPlan:
-        """Return how operations are computed from kept values and those that will be patched."""
+        """Return how operations are computed from cached values and those that will be patched."""
         changed = self.behind(given, edges) if given or edges else set()
         final, read = set(wanted), set()
         need: set[int] = set()
@@ -114,16 +119,14 @@ class Program:
             index = stack.pop()
             if index in need or index in given or index in read:
                 continue
-            if index not in changed and index in self.kept:
+            if index not in changed and index in self.cache:
                 read.add(index)
                 continue
             need.add(index)
             stack += [i for i in self.operations[index].inputs if (i, index) not in edges]
         steps: list[tuple[int, list[int]]] = []
         spared = final | set(given)
-        for index in sorted(
-            need, reverse=True
-        ):  # the first to read a value from behind is its last reader
+        for index in sorted(need, reverse=True):  # from behind, the first reader of a value is its last
             last = [i for i in dict.fromkeys(self.operations[index].inputs) if i not in spared]
             spared.update(last)
             steps.append((index, last))
@@ -136,8 +139,15 @@ class Program:
         given: Mapping[int, Any],
         edges: Mapping[tuple[int, int], Any],
     ) -> dict[int, Any]:
-        """Compute the values of operations as a plan says; see `values`."""
-        known: dict[int, Any] = {**given, **{i: self.kept[i] for i in plan.kept}}
+        """Compute the values of operations as a plan says; see `values`.
+
+        Args:
+            plan: how to compute them.
+            wanted: operations.
+            given: patched values, by operation.
+            edges: patched values for one consumer of an operation alone, as {(read, reader): value}.
+        """
+        known: dict[int, Any] = {**given, **{i: self.cache[i] for i in plan.cached}}
         for index, last in plan.steps:
             known[index] = self.apply(self.operations[index], known, edges)
             for i in last:
@@ -168,13 +178,13 @@ class Program:
         """Return the program with patched values, everything downstream of them run again; `changed`
         replaces operations as well, by index."""
         other = Program(
-            self.name, list(self.operations), list(self.outputs), dict(self.kept), self.notes,
+            self.name, list(self.operations), list(self.outputs), dict(self.cache), self.notes,
             self.narrowed, self.draws, self.built,
         )  # fmt: skip
         for index, value in given.items():
             old = self.operations[index]
             other.operations[index] = replace(old, operands=(), run=None, mark=fingerprint(value))
-            other.kept[index] = value
+            other.cache[index] = value
         for index, op in (changed or {}).items():
             other.operations[index] = op
         by_value: dict[tuple[int, int], int] = {}
@@ -185,7 +195,7 @@ class Program:
                 leaf = replace(old, index=len(other), operands=(), run=None, mark=fingerprint(value))
                 by_value[key] = leaf.index
                 other.operations.append(leaf)
-                other.kept[leaf.index] = value
+                other.cache[leaf.index] = value
             op = other.operations[reader]
             operands = tuple(
                 Ref(by_value[key]) if isinstance(e, Ref) and e.index == read else e for e in op.operands
@@ -195,7 +205,7 @@ class Program:
         first = {reader for _, reader in edges} | set(changed or ())
         again = sorted(other.behind(given) | first | other.behind(first))
         for index in again:
-            other.kept.pop(index, None)
+            other.cache.pop(index, None)
         other.refresh([each for each in again if each not in given])
         return other
 
@@ -222,12 +232,12 @@ class Program:
     def behind(self, given: Iterable[int], edges: Iterable[tuple[int, int]] = ()) -> set[int]:
         """Return the operations downstream of those given, without these."""
         given = set(given)
-        found = {reader for _, reader in edges} - given
-        start = min([*given, *found], default=len(self))
+        behind = {reader for _, reader in edges} - given
+        start = min([*given, *behind], default=len(self))
         for op in self.operations[start:]:
-            if op.index not in given and any(i in given or i in found for i in op.inputs):
-                found.add(op.index)
-        return found
+            if op.index not in given and any(i in given or i in behind for i in op.inputs):
+                behind.add(op.index)
+        return behind
 
 
 def _memory(value: Any) -> tuple[int, int]:

@@ -55,7 +55,7 @@ def innermost(frames: Iterable[tuple[str, int, str]]) -> Source | None:
     Frames are (file, line, function), the innermost first. Those outside of the code that runs the
     program are left out: they only asked for the run.
     """
-    found: list[tuple[str, int, str]] = []
+    own: list[tuple[str, int, str]] = []
     inside = False
     for frame in frames:
         if frame[0] in _WATCHES:
@@ -64,12 +64,12 @@ def innermost(frames: Iterable[tuple[str, int, str]]) -> Source | None:
         if (inside and ours) or frame[0] == _ASKS:
             break
         inside = inside or not ours
-        if is_user(frame[0]) and frame not in found[-1:]:
-            found.append(frame)
-            if len(found) > CALLERS:
+        if is_user(frame[0]) and frame not in own[-1:]:
+            own.append(frame)
+            if len(own) > CALLERS:
                 break
     source: Source | None = None
-    for frame in reversed(found):
+    for frame in reversed(own):
         source = Source(*frame, source)
     return source
 

@@ -52,8 +52,8 @@ def noting_result(original: Callable[..., Any]) -> Callable[..., Any]:
 def schedules(optax: Any) -> Iterator[tuple[Any, str]]:
     """Yield the modules and the names under which optax has functions that return a schedule."""
     for module in (optax, optax.schedules):
-        for name, found in vars(module).items():
-            if getattr(found, "__annotations__", {}).get("return") is optax.Schedule:
+        for name, value in vars(module).items():
+            if getattr(value, "__annotations__", {}).get("return") is optax.Schedule:
                 yield module, name
 
 

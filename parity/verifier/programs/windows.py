@@ -40,8 +40,8 @@ class Window:
             return str(value)
         if name == "padding" and all(low == high for low, high in value):
             value = tuple(low for low, _ in value)
-        alike = len(set(value)) == 1 and isinstance(value[0], int)
-        return str(value[0]) if alike else str(value).replace(" ", "") if value else ""
+        equal = len(set(value)) == 1 and isinstance(value[0], int)
+        return str(value[0]) if equal else str(value).replace(" ", "") if value else ""
 
 
 def window_of_jax(params: Mapping[str, Any]) -> Window:

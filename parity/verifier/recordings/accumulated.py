@@ -82,20 +82,20 @@ def _of_updates(trace: Trace, updated: Collection[int], *, means: bool = False) 
     place = {step: divmod(i, size) for i, step in enumerate(steps)}
     calls = Counter((e.step, e.stage, e.path, e.port) for e in trace.events)
     moved: dict[Site, list[Event]] = {}
-    kept: list[tuple[Event, tuple[Event, ...]]] = []
+    passed: list[tuple[Event, tuple[Event, ...]]] = []
     for event in trace.events:
         step, micro = place[event.step]
         if event.stage == "batch" or (means and event.stage == "gradients"):
             moved.setdefault(Site(step, *event.site[1:]), []).append(event)
         elif event.stage in OF_MODULES:
             call = micro * calls[event.step, event.stage, event.path, event.port] + event.call
-            kept.append((event.replace(step=step, call=call), (event,)))
+            passed.append((event.replace(step=step, call=call), (event,)))
         elif event.stage == "loss":
-            kept.append((event.replace(step=step, call=micro), (event,)))
+            passed.append((event.replace(step=step, call=micro), (event,)))
         elif (event.stage, micro) == ("parameters", 0) or (event.stage in LAST and micro == size - 1):
-            kept.append((event.replace(step=step), (event,)))
+            passed.append((event.replace(step=step), (event,)))
     gathered = [_joined(parts, site) for site, parts in moved.items()]
-    return Joined(trace, [*gathered, *kept])
+    return Joined(trace, [*gathered, *passed])
 
 
 def _without_losses(trace: Trace) -> Trace:
@@ -107,8 +107,9 @@ def _without_losses(trace: Trace) -> Trace:
 
 def _rows(trace: Trace, step: int) -> list[int]:
     """Return the size of the batch in each of a step's passes, by the model's first output."""
-    found = [e for e in trace.of("forward", step) if not e.path and e.port.startswith("out") and e.shape]
-    return [event.shape[0] for event in found if event.port == found[0].port]
+    events = (e for e in trace.of("forward", step) if not e.path and e.shape)
+    outputs = [event for event in events if event.port.startswith("out")]
+    return [event.shape[0] for event in outputs if event.port == outputs[0].port]
 
 
 def _as_one(trace: Trace) -> Trace:
@@ -116,25 +117,25 @@ def _as_one(trace: Trace) -> Trace:
     passes = {step: _rows(trace, step) for step in trace.steps}
     if all(len(rows) == 1 for rows in passes.values()):
         return trace
-    kept: list[tuple[Event, tuple[Event, ...]]] = []
+    passed: list[tuple[Event, tuple[Event, ...]]] = []
     groups: dict[Site, list[Event]] = {}
     calls = Counter((e.step, e.stage, e.path, e.port) for e in trace.of("forward"))
     calls += Counter((e.step, e.stage, e.path, e.port) for e in trace.of("backward"))
     for event in trace.events:
         each = calls[event.step, event.stage, event.path, event.port] // max(len(passes[event.step]), 1)
         if event.stage not in OF_MODULES or not each:
-            kept.append((event, (event,)))
+            passed.append((event, (event,)))
         else:
             groups.setdefault(event.site._replace(call=event.call % each), []).append(event)
     for site, parts in groups.items():
         parts.sort(key=lambda each: each.call)
         rows = passes[site.step]
         if len(parts) == len(rows) and all(map(_has_rows, parts, rows)):
-            kept.append(_joined(parts, site))
+            passed.append(_joined(parts, site))
         elif site.stage == "forward":  # of no batch, and so the same in each pass
-            kept.append((parts[0].replace(call=site.call), (parts[0],)))
-    kept.sort(key=lambda each: (each[0].step, STAGES.index(each[0].stage)))
-    return Joined(trace, kept)
+            passed.append((parts[0].replace(call=site.call), (parts[0],)))
+    passed.sort(key=lambda each: (each[0].step, STAGES.index(each[0].stage)))
+    return Joined(trace, passed)
 
 
 def _has_rows(event: Event, count: int) -> bool:

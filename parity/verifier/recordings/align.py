@@ -40,22 +40,21 @@ class Alignment:
 
     def path_in_b(self, path: str) -> str | None:
         """Return the partner of a module of A; None if it has none."""
-        found = self.modules.get(Call(path, 0))
-        return found.path if found else None
+        partner = self.modules.get(Call(path, 0))
+        return partner.path if partner else None
 
 
-def align(a: Trace, b: Trace, how: How | Path = "auto", step: int | None = None) -> Alignment:
-    """Pair the modules of two traces, and their inputs and outputs.
+def align(a: Trace, b: Trace, how: How | Path = "auto") -> Alignment:
+    """Pair the modules of two traces, and their inputs and outputs, as A's first step calls them.
 
     Args:
         how: see `HOW`; or a JSON file {module of A: module of B}.
-        step: the step whose calls are aligned; the first of A by default.
 
     Raises:
         ConfigError, MissingFileError: the map cannot be read, or names unknown modules.
         InputError: no modules correspond.
     """
-    step = min(a.steps, default=0) if step is None else step
+    step = min(a.steps, default=0)
     left, right = _calls(a, step), _calls(b, step)
     ordered = False
     if isinstance(how, Path):
@@ -137,9 +136,9 @@ def _in_the_same_order(a: Trace, b: Trace, pairs: Sequence[Pair]) -> Iterator[Pa
 def _event_pairs(left: Ports, right: Ports, partners: Mapping[Call, Call]) -> Iterator[Pair]:
     for call, partner in partners.items():
         mine, theirs = left[call], right[partner]
-        found = [pair for port in mine if port in theirs and (pair := pair_of(mine[port], theirs[port]))]
-        ports = {pair.a.port.partition("[")[0].partition(".")[0] for pair in found}
+        pairs = [pair for port in mine if port in theirs and (pair := pair_of(mine[port], theirs[port]))]
+        ports = {pair.a.port.partition("[")[0].partition(".")[0] for pair in pairs}
         for side in ("in", "out"):
             if side not in ports and (main := main_pair(side, mine, theirs)):
-                found.append(main)
-        yield from found
+                pairs.append(main)
+        yield from pairs

@@ -48,6 +48,11 @@ class Pair(NamedTuple):
     parts: Parts | None = None
     """Tensors that hold what `a` does, if they are not called or laid out alike; `b` is the first."""
 
+    @property
+    def all_b(self) -> tuple[Event, ...]:
+        """Every tensor of B that holds numbers of `a`."""
+        return self.parts.events if self.parts else (self.b,)
+
 
 class Call(NamedTuple):
     """One call of one module."""

@@ -33,13 +33,13 @@ def counterparts(traces: Traces, alignment: Alignment) -> dict[str, Counterpart]
     pairs = list(pairs_of(traces, alignment, "parameters", step_a, step_b))
     rest_a = _rest(traces.a, step_a, {pair.a.site for pair in pairs})
     rest_b = _rest(traces.b, step_b, {pair.b.site for pair in pairs})
-    found = dict(_transposed(traces, alignment, pairs)) | dict(_renamed(traces, rest_a, rest_b))
-    taken = {name for each in found.values() for name in each.names}
-    rest_a = [each for each in rest_a if each.path not in found and each.spacing is None]
+    partners = dict(_transposed(traces, alignment, pairs)) | dict(_renamed(traces, rest_a, rest_b))
+    taken = {name for each in partners.values() for name in each.names}
+    rest_a = [each for each in rest_a if each.path not in partners and each.spacing is None]
     rest_b = [each for each in rest_b if each.path not in taken and each.spacing is None]
     for group_a, group_b in _groups(traces, rest_a, rest_b):
-        found |= _elements(traces, group_a, group_b)
-    return found
+        partners |= _elements(traces, group_a, group_b)
+    return partners
 
 
 def _transposed(

@@ -42,8 +42,8 @@ class Diagnosis:
     @property
     def verdict(self) -> Said:
         """Verdict on the two recordings, without what is accepted."""
-        found = self.difference
-        return found.verdict_but_for_differences if self.is_accepted else found.verdict
+        difference = self.difference
+        return difference.verdict_but_for_differences if self.is_accepted else difference.verdict
 
     @property
     def is_accepted(self) -> bool:
@@ -58,9 +58,9 @@ class Diagnosis:
     @property
     def causes(self) -> tuple[Cause, ...]:
         """Best cause of every place that has one, in order; then the other causes of the places."""
-        found = [place.verdict.causes for place in self.places]
-        best = [causes[0] for causes in found if causes]
-        return (*best, *(cause for causes in found for cause in causes[1:]))
+        by_place = [place.verdict.causes for place in self.places]
+        best = [causes[0] for causes in by_place if causes]
+        return (*best, *(cause for causes in by_place for cause in causes[1:]))
 
     @property
     def unknown(self) -> str | None:
@@ -82,7 +82,7 @@ def diagnose(difference: Difference, accept: Collection[str] = ()) -> Diagnosis:
         accept: names of causes that may differ: the two are EQUAL if they are the only ones.
     """
     difference = with_small_updates(difference)
-    found = Search(difference)
+    search = Search(difference)
     return Diagnosis(
-        difference, tuple(found.places), frozenset(found.follows), found.checked, tuple(accept)
+        difference, tuple(search.places), frozenset(search.follows), search.checked, tuple(accept)
     )

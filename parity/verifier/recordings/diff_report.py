@@ -100,8 +100,7 @@ def _cells(each: StageComparison, differs: str) -> list[str]:
     worst = each.worst
     verdict = "[green]ok[/]" if each.passed else f"[bold red]{differs}[/]"
     if worst is None:
-        found = "[yellow]nothing to compare[/]"
-        return [each.stage, "0", "-", "-", "-", found]
+        return [each.stage, "0", "-", "-", "-", "[yellow]nothing to compare[/]"]
     return [
         each.stage,
         str(len(each.judged)),

@@ -87,16 +87,16 @@ class Difference:
             return ()
         if first.stage != "parameters":
             return ((first,),)
-        found: dict[str, list[Divergence]] = {}
+        groups: dict[str, list[Divergence]] = {}
         for each in self.comparisons:
             for divergence in each.divergences if each.stage == "parameters" else ():
-                found.setdefault(re.sub(r"\d+", "{i}", divergence.where), []).append(divergence)
-        return tuple(tuple(group) for group in found.values())
+                groups.setdefault(re.sub(r"\d+", "{i}", divergence.where), []).append(divergence)
+        return tuple(tuple(group) for group in groups.values())
 
     def first_of(self, stages: Collection[Stage]) -> Divergence | None:
         """Return the first place that differs in the given stages; None if there is none."""
-        found = (each.divergence for each in self.comparisons if each.stage in stages)
-        return next((each for each in found if each is not None), None)
+        divergences = (each.divergence for each in self.comparisons if each.stage in stages)
+        return next((each for each in divergences if each is not None), None)
 
 
 def compare_sides(

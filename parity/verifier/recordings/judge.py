@@ -16,7 +16,7 @@ from parity.verifier.recordings.align import Alignment
 from parity.verifier.recordings.calls import Pair, read_pair
 from parity.verifier.recordings.no_gradient import Missing, missing_gradients
 from parity.verifier.recordings.pairs import pairs_of
-from parity.verifier.recordings.rounding import GRAINS, Traces, grain, limit, told
+from parity.verifier.recordings.rounding import GRAINS, Traces, above_noise, grain, limit
 
 NOISE = 1e-3
 """Size, relative to the gradients of its layer, below which a gradient is compared on their scale."""
@@ -142,13 +142,13 @@ def parameters_apart(traces: Traces, alignment: Alignment, index: int) -> dict[s
         layer = pair.a.path.rpartition(".")[0]
         usual = sizes[pair.a.path] / max(pair.a.size, 1) ** 0.5
         layers[layer] = max(layers.get(layer, 0.0), usual) if layer else 0.0
-    found, most = {}, 0.0
+    distances, most = {}, 0.0
     for pair in pairs:
         a, b = read_pair(traces.a, traces.b, pair)
-        found[pair.a.path] = relative_error(b, a, holes=True)
+        distances[pair.a.path] = relative_error(b, a, holes=True)
         usual = layers[pair.a.path.rpartition(".")[0]] * pair.a.size**0.5
         most = max(most, relative_error(b, a, at_least=usual, holes=True))
-    return found | {"": most}
+    return distances | {"": most}
 
 
 def _scales(a: Trace, pairs: list[Pair]) -> list[float]:
@@ -167,15 +167,15 @@ def _scales(a: Trace, pairs: list[Pair]) -> list[float]:
         key = pair.a.path.rpartition(".")[0], pair.a.port
         beside[key] = max(beside.get(key, 0.0), size)
     typical = _typical(pairs, norms)
-    found = []
+    scales = []
     for pair, size in zip(pairs, norms, strict=True):
         layer = beside[pair.a.path.rpartition(".")[0], pair.a.port]
         usual = typical[pair.a.port] * pair.a.size**0.5
         rounded = (GRAINS * grain(pair)) ** (2 if pair.a.port == "exp_avg_sq" else 1)
         own = [layer] * (size < NOISE * layer) + [usual] * (size < rounded * usual)
         of_gradients = pair.a.stage in ("gradients", "clipped", "moments")
-        found.append(own[0] if own and of_gradients else max(1e-16 * largest, _output(a, pair.a)))
-    return found
+        scales.append(own[0] if own and of_gradients else max(1e-16 * largest, _output(a, pair.a)))
+    return scales
 
 
 def _typical(pairs: list[Pair], norms: list[float]) -> dict[str, float]:
@@ -200,12 +200,12 @@ def _judge(
 ) -> Judged:
     a, b = read_pair(traces.a, traces.b, pair)
     b = b if factor == 1 else wide(b) / factor
-    mask = told(traces.a, pair.a)
-    told_a, told_b = (a, b) if mask is None or mask.shape != a.shape else (a[mask], b[mask])
-    found = relative_error(told_b, told_a, at_least=scale, holes=True)
+    mask = above_noise(traces.a, pair.a)
+    clear_a, clear_b = (a, b) if mask is None or mask.shape != a.shape else (a[mask], b[mask])
+    error = relative_error(clear_b, clear_a, at_least=scale, holes=True)
     most = limit(traces, pair, scale, apart)
     finite = bool(np.isfinite(wide(a)).all() and np.isfinite(wide(b)).all())
-    return Judged(pair.a.site, (found,), most.value, most.origin, pair.b.site, finite)
+    return Judged(pair.a.site, (error,), most.value, most.origin, pair.b.site, finite)
 
 
 def divergence_of(
@@ -220,28 +220,28 @@ def divergence_of(
     Args:
         called: paths of A's modules that ran in the step.
     """
-    found = judged[index]
+    pair = judged[index]
     if stage not in ("forward", "backward"):
-        what = "differs" if found.finite else "is not finite in one of the two"
+        what = "differs" if pair.finite else "is not finite in one of the two"
         return Divergence(
-            stage, found.site.path, found.partner.path, f"{_STAGE_WORDS[stage]} {what}", found
+            stage, pair.site.path, pair.partner.path, f"{_STAGE_WORDS[stage]} {what}", pair
         )
     before = judged[index - 1].site if index else None
-    entered = found.site.port.startswith("in")
-    own = found.site.path
+    entered = pair.site.port.startswith("in")
+    own = pair.site.path
     # the calling code computed a tensor that enters a module, and a gradient that reaches its output
     blamed = _parent(own, called) if entered == (stage == "forward") and own else own
     after = f"after {before}" if before else "from the start"
     gradient = "the gradient of " if stage == "backward" else ""
     if blamed == own:
         same, another = ("input", "output") if stage == "forward" else ("gradient", "one passed on")
-        what = f"{gradient}{found.site.port}: same {same}, another {another}"
+        what = f"{gradient}{pair.site.port}: same {same}, another {another}"
     else:
-        what = f"{gradient}{found.site} differs, everything {after} agrees"
-    if not found.finite:
+        what = f"{gradient}{pair.site} differs, everything {after} agrees"
+    if not pair.finite:
         what += "; not finite"
     other = alignment.path_in_b(blamed)
-    return Divergence(stage, blamed, blamed if other is None else other, what, found)
+    return Divergence(stage, blamed, blamed if other is None else other, what, pair)
 
 
 def _parent(path: str, called: set[str]) -> str:

@@ -22,18 +22,18 @@ def left_out(traces: Traces, alignment: Alignment, side: str) -> tuple[str, ...]
     step_a, step_b = traces.a.steps[0], traces.b.steps[0]
     missing = missing_gradients(traces, alignment, step_a, step_b)
     judged = {each.name_a for each in missing}, {each for one in missing for each in one.names_b}
-    found = []
+    lines = []
     for stage in NAMED:
         if stage not in stages_of(traces.a, step_a) or stage not in stages_of(traces.b, step_b):
             continue
         pairs = list(pairs_of(traces, alignment, stage, step_a, step_b))
-        of_b = {each.site for p in pairs for each in (p.parts.events if p.parts else (p.b,))}
+        of_b = {each.site for pair in pairs for each in pair.all_b}
         names_a = _rest(traces.a, stage, step_a, {pair.a.site for pair in pairs}, judged[0])
         names_b = _rest(traces.b, stage, step_b, of_b, judged[1])
         said = [f"{of}'s {', '.join(names)}" for of, names in (("A", names_a), ("B", names_b)) if names]
         if said and bool(names_a) == (side == "A"):
-            found.append(f"{stage}: {'; '.join(said)}")
-    return tuple(found)
+            lines.append(f"{stage}: {'; '.join(said)}")
+    return tuple(lines)
 
 
 def _rest(trace: Trace, stage: Stage, step: int, paired: set[Site], judged: set[str]) -> list[str]:

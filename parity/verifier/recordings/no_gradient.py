@@ -34,12 +34,9 @@ def missing_gradients(
     first = traces.a.steps[0], traces.b.steps[0]
     of_a = {each.path: each for each in traces.a.of("gradients", step_a)}
     of_b = {each.path: each for each in traces.b.of("gradients", step_b)}
-    found = []
+    missing = []
     for pair in pairs_of(traces, alignment, "parameters", *first) if of_a and of_b else ():
-        mine, theirs = (
-            pair.a.path,
-            tuple(e.path for e in (pair.parts.events if pair.parts else (pair.b,))),
-        )
+        mine, theirs = pair.a.path, tuple(each.path for each in pair.all_b)
         there = [name for name in theirs if name in of_b]
         if (mine in of_a) == (len(there) == len(theirs)) or (mine not in of_a and not there):
             continue
@@ -56,8 +53,8 @@ def missing_gradients(
             seen = any(_is_seen(traces.b, of_b[name], traces.b.read(of_b[name])) for name in there)
             moved = _moved(traces.a, step_a, mine)
         if seen and not moved:
-            found.append(Missing(mine, theirs, "B" if mine in of_a else "A"))
-    return tuple(found)
+            missing.append(Missing(mine, theirs, "B" if mine in of_a else "A"))
+    return tuple(missing)
 
 
 def _is_seen(trace: Trace, event: Event, gradient: np.ndarray) -> bool:

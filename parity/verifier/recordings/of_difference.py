@@ -5,7 +5,6 @@ from __future__ import annotations
 from parity.measure.shown import number
 from parity.verifier.recordings.diagnosis import Diagnosis
 from parity.verifier.recordings.diagnosis_report import to_dict
-from parity.verifier.recordings.difference import Difference
 from parity.verifier.recordings.judge import Divergence
 from parity.verifier.recordings.verdict import Cause
 from parity.verifier.report.comparison import PlaceSide
@@ -23,9 +22,8 @@ def report_of_diagnosis(diagnosis: Diagnosis) -> Report:
         rule = cause.name if cause else "unknown-cause" if verdict.unknown else _rule(first)
         details = _evidence(cause) if cause else ((verdict.unknown,) if verdict.unknown else ())
         findings.append(
-            _finding(diagnosis.difference, first, len(place.divergences), rule=rule, level=level,
-                     cause=cause, details=details)
-        )  # fmt: skip
+            _finding(first, len(place.divergences), rule=rule, level=level, cause=cause, details=details)
+        )
     return _report(diagnosis, findings)
 
 
@@ -50,14 +48,13 @@ def _report(diagnosis: Diagnosis, findings: list[Finding]) -> Report:
 
 
 def _finding(
-    difference: Difference,
     first: Divergence,
     times: int,
     *,
     rule: str,
     level: Level,
-    cause: Cause | None = None,
-    details: tuple[str, ...] = (),
+    cause: Cause | None,
+    details: tuple[str, ...],
 ) -> Finding:
     return Finding(
         rule=rule,

@@ -23,7 +23,7 @@ def by_order(a: Trace, b: Trace, left: Ports, right: Ports, *, values: bool) -> 
     scores = np.zeros((len(rows), len(columns)))
     for i, row in enumerate(rows):
         for j, column in enumerate(columns):
-            score = _alike(a, b, row, column, left[row], right[column], own)
+            score = _likeness(a, b, row, column, left[row], right[column], own)
             score *= _ratio(below[0][row.path], below[1][column.path])
             if score and values:
                 score += _correlation(a, b, left[row], right[column])
@@ -46,7 +46,7 @@ def by_order(a: Trace, b: Trace, left: Ports, right: Ports, *, values: bool) -> 
     return {call: partners[call] for call in rows if call in partners}
 
 
-def _alike(
+def _likeness(
     a: Trace,
     b: Trace,
     row: Call,
@@ -79,27 +79,27 @@ def _correlation(a: Trace, b: Trace, mine: Mapping[str, Event], theirs: Mapping[
 
 def _own_parameters(trace: Trace) -> dict[str, _Parameters]:
     """Return for each module the shapes of its own parameters, each with the norms of its values."""
-    found: dict[str, _Parameters] = defaultdict(dict)
+    parameters: dict[str, _Parameters] = defaultdict(dict)
     for event in trace.of("parameters", min(trace.steps, default=0)):
         value = float(np.linalg.norm(trace.read(event).astype(np.float64)))
         module = event.path.rpartition(".")[0]
-        found[module].setdefault(event.shape, []).append(float(f"{value:.6g}"))
-    return found
+        parameters[module].setdefault(event.shape, []).append(float(f"{value:.6g}"))
+    return parameters
 
 
 def _parameters_below(trace: Trace) -> Counter[str]:
     """Return for each module the size of its parameters and of those of all modules below it."""
-    found: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
     for event in trace.of("parameters", min(trace.steps, default=0)):
         module = event.path.rpartition(".")[0]
-        found[module] += event.size
+        sizes[module] += event.size
         while module:
             module = module.rpartition(".")[0]
-            found[module] += event.size
-    return found
+            sizes[module] += event.size
+    return sizes
 
 
 def _ratio(a: int, b: int) -> float:
-    """Return how alike two sizes are: 1 if equal, 0 if one is more than twice the other."""
+    """Return the likeness of two sizes: 1 if equal, 0 if one is more than twice the other."""
     ratio = min(a, b) / max(a, b) if a or b else 1.0
     return ratio if ratio >= 0.5 else 0.0

@@ -16,8 +16,8 @@ Partners = Mapping[tuple[str, str, int], Event]
 
 def stages_of(trace: Trace, step: int) -> tuple[Stage, ...]:
     """Return the stages that a trace has of a step, in order."""
-    found = {event.stage for event in trace.events if event.step == step}
-    return tuple(stage for stage in STAGES if stage in found)
+    stages = {event.stage for event in trace.events if event.step == step}
+    return tuple(stage for stage in STAGES if stage in stages)
 
 
 def pairs_of(
@@ -26,13 +26,13 @@ def pairs_of(
     """Yield the pairs of tensors of one stage of one step, matched by place or by name, in order."""
     a, b = traces.a, traces.b
     if stage in ("forward", "backward"):
-        found = []
+        pairs = []
         for pair in alignment.pairs:
             mine = Site(step_a, stage, *pair.a.site[2:])
             theirs = Site(step_b, stage, *pair.b.site[2:])
             if mine in a and theirs in b:
-                found.append(Pair(a[mine], b[theirs], pair.axes))
-        yield from found if stage == "forward" else reversed(found)
+                pairs.append(Pair(a[mine], b[theirs], pair.axes))
+        yield from pairs if stage == "forward" else reversed(pairs)
         return
     if stage in ("batch", "loss"):  # each program has its own names for them: paired in order
         for mine, theirs in zip(a.of(stage, step_a), b.of(stage, step_b), strict=False):
@@ -63,14 +63,14 @@ def _by_name(alignment: Alignment, event: Event, partners: Partners) -> Pair | N
 
 def _by_values(alignment: Alignment, event: Event, partners: Partners) -> Pair | None:
     """Return the pair of a tensor and the elements of B's whose parameters have the same values."""
-    found = alignment.counterparts.get(event.path)
-    if found is None:
+    counterpart = alignment.counterparts.get(event.path)
+    if counterpart is None:
         return None
-    events = [partners.get((name, event.port, event.call)) for name in found.names]
+    events = [partners.get((name, event.port, event.call)) for name in counterpart.names]
     there = tuple(each for each in events if each is not None)
     if len(there) < len(events) or any(each.spacing != event.spacing for each in there):
         return None
-    return Pair(event, there[0], None, Parts(there, found.index))
+    return Pair(event, there[0], None, Parts(there, counterpart.index))
 
 
 def _named(trace: Trace, stage: Stage, step: int) -> dict[tuple[str, str, int], Event]:

@@ -31,15 +31,15 @@ def draw(difference: Difference, path: Path) -> None:
         raise ConfigError(f"{path}: a picture ends in one of {', '.join(sorted(kinds))}")
     axes = figure.subplots(2, 1)
     for axis, stage in zip(axes, ("forward", "backward"), strict=True):
-        found = [each for each in difference.comparisons if each.stage == stage and each.judged]
+        comparisons = [each for each in difference.comparisons if each.stage == stage and each.judged]
         axis.set_title(
             f"{stage}: relative error of each tensor, in the order of computation", loc="left"
         )
         axis.set_yscale("log")
-        if found:
-            _draw(axis, found[0])
+        if comparisons:
+            _draw(axis, comparisons[0])
             axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-            _name_blocks(axis, found[0])
+            _name_blocks(axis, comparisons[0])
     figure.suptitle(f"{difference.name_a} (A) against {difference.name_b} (B)")
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=120, format=path.suffix.lstrip("."))

@@ -51,7 +51,7 @@ def limit(traces: Traces, pair: Pair, scale: float, apart: Mapping[str, float]) 
     return assumed(least, 1 + pair.a.step - traces.a.steps[0], left)
 
 
-def told(a: Trace, event: Event) -> np.ndarray | None:
+def above_noise(a: Trace, event: Event) -> np.ndarray | None:
     """Return a mask of the elements of a moment or updated parameter that are not noise; None for all.
 
     Where the gradient is zero in theory, as in the third of a packed bias that belongs to the keys, it
@@ -66,7 +66,7 @@ def told(a: Trace, event: Event) -> np.ndarray | None:
     gradient = np.abs(wide(a.read(site)))
     if not gradient.any():  # the loss does not depend on it, or rounding left nothing in this step
         before = [event.site._replace(step=step) for step in a.steps if step < event.step]
-        return told(a, a[before[-1]]) if before and before[-1] in a else None
+        return above_noise(a, a[before[-1]]) if before and before[-1] in a else None
     least = max(_NOISE_GRAINS * gradient.max(initial=0.0), GRAINS * usual_gradient(a, event.step))
     return gradient > least * epsilon(event.dtype)
 
@@ -84,8 +84,8 @@ def _moved(shadow: Trace, a: Trace, event: Event, scale: float) -> float:
     if event.site not in shadow:
         return 0.0
     values, moved = read_pair(a, shadow, Pair(event, shadow[event.site], None))
-    found = relative_error(moved, values, at_least=scale, holes=True)
-    return found if math.isfinite(found) else 0.0
+    error = relative_error(moved, values, at_least=scale, holes=True)
+    return error if math.isfinite(error) else 0.0
 
 
 def grain(pair: Pair) -> float:

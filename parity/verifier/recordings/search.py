@@ -104,9 +104,10 @@ class Search:
                 & a.result.keys()
                 & b.result.keys()
             )
-            if mine.port == AVERAGE and (found := explain_average(self.difference.traces, mine, theirs)):
-                if found.causes and found.causes[0].name not in self._named:
-                    self.places.append(PlaceKind((each,), found))
+            average = mine.port == AVERAGE
+            if average and (verdict := explain_average(self.difference.traces, mine, theirs)):
+                if verdict.causes and verdict.causes[0].name not in self._named:
+                    self.places.append(PlaceKind((each,), verdict))
             elif (not known or (mine.port and not port)) and mine.path not in self._frozen:
                 self.places.append(PlaceKind((each,), Verdict(unknown=f"{comparison.stage}: {NO_RULE}")))
                 return False
@@ -163,10 +164,10 @@ class Search:
     def _passed_on(self, step: int, carried: float) -> Verdict | None:
         """Return the verdict on the parameters' gradients for a difference in the backward pass, if its
         cause makes all gradients multiples: then those between the layers are multiples, too."""
-        found = self._at(step, "gradients")
-        if found is None or found.divergence is None:
+        comparison = self._at(step, "gradients")
+        if comparison is None or comparison.divergence is None:
             return None
-        verdict = explain_step(*step_segments(self.difference, found.divergence), carried)
+        verdict = explain_step(*step_segments(self.difference, comparison.divergence), carried)
         return verdict if {cause.name for cause in verdict.causes} & MULTIPLES else None
 
     def _is_carried(self, comparison: StageComparison) -> bool:
@@ -189,10 +190,10 @@ class Search:
         return max(self._distances(index), default=0.0)
 
     def _at(self, step: int, stage: Stage) -> StageComparison | None:
-        found = (
+        comparisons = (
             each for each in self.difference.comparisons if (each.step, each.stage) == (step, stage)
         )
-        return next(found, None)
+        return next(comparisons, None)
 
     def _distances(self, index: int) -> Iterator[float]:
         traces = self.difference.traces
@@ -203,13 +204,13 @@ class Search:
 
 def _number(said: str) -> float:
     """Return the last number of what a side does; 0 where it has none."""
-    found = re.findall(r"\d[\d.]*(?:e[+-]?\d+)?", said)
-    return float(found[-1]) if found else 0.0
+    numbers = re.findall(r"\d[\d.]*(?:e[+-]?\d+)?", said)
+    return float(numbers[-1]) if numbers else 0.0
 
 
 def _without(segment: StepSegment, names: Collection[str]) -> StepSegment:
     """Return a stage without some parameters."""
     if not names:
         return segment
-    kept = [key for key in segment.result if leaf_of(key, segment.stage) not in names]
-    return replace(segment, result={key: segment.result[key] for key in kept})
+    keys = [key for key in segment.result if leaf_of(key, segment.stage) not in names]
+    return replace(segment, result={key: segment.result[key] for key in keys})

@@ -25,14 +25,14 @@ def with_small_updates(difference: Difference) -> Difference:
     if not difference.equal or difference.traces.shadow is not None:
         return difference
     for place, comparison in enumerate(difference.comparisons):
-        found = _telling(difference, comparison)
-        if found is None:
+        telling = _telling(difference, comparison)
+        if telling is None:
             continue
-        verdict = explain_step(*step_segments(difference, found.divergences[0]))
+        verdict = explain_step(*step_segments(difference, telling.divergences[0]))
         if {cause.name for cause in verdict.causes} <= CONVENTIONS:
             return difference
         before, after = difference.comparisons[:place], difference.comparisons[place + 1 :]
-        return replace(difference, comparisons=(*before, found, *after))
+        return replace(difference, comparisons=(*before, telling, *after))
     return difference
 
 

@@ -97,10 +97,10 @@ def _class(trace: Trace, path: str) -> str:
 
 def _output(trace: Trace) -> Event | None:
     """Return the event of the model's logits, or of the first tensor that it returns."""
-    found = [
+    outputs = [
         e for e in trace.of("forward", min(trace.steps)) if e.path == "" and e.port.startswith("out")
     ]
-    return next((e for e in found if e.port == "out.logits"), found[0] if found else None)
+    return next((e for e in outputs if e.port == "out.logits"), outputs[0] if outputs else None)
 
 
 def _first_not_finite(trace: Trace, other: Trace) -> str | None:

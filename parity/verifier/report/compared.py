@@ -101,12 +101,12 @@ class Compared:
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain data: the verdict on the whole, the fields of the forward
         comparison, and the backward comparison as one field."""
-        found = self.forward.to_dict() | {
+        fields = self.forward.to_dict() | {
             "verdict": self.verdict,
             "backward": None if self.backward is None else self.backward.to_dict(),
             "no_backward": self.no_backward,
         }
         if self.in_type is not None:
             each = self.in_type
-            found["in_type"] = {"dtype": each.dtype, "errors": list(each.errors), "apart": each.side}
-        return found
+            fields["in_type"] = {"dtype": each.dtype, "errors": list(each.errors), "apart": each.side}
+        return fields

@@ -7,9 +7,10 @@ import math
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from parity.measure.shown import finite, first_three
 from parity.measure.verdict import Verdict
 from parity.verifier.report.modules import Module
-from parity.verifier.search.region import Found, Kind
+from parity.verifier.search.region import Gap, Kind
 
 SCHEMA = "parity.operations/1"
 """Version of the JSON; a field is never renamed or removed within a version."""
@@ -70,7 +71,7 @@ class Place:
     modules: tuple[str, ...] = ()
     """Further modules of B where the same line parts in the same way."""
     times: int = 1
-    found: Found | None = field(default=None, repr=False, compare=False)
+    gap: Gap | None = field(default=None, repr=False, compare=False)
     """The regions of both programs; no part of the JSON."""
 
     @property
@@ -121,7 +122,7 @@ class Comparison:
     """Modules of B, where it has any, in the order in which they begin."""
     seconds: float = 0.0
     backward: bool = False
-    """Whether the outputs are gradients; the forward passes were then found to be the same."""
+    """Whether the outputs are gradients; the forward passes are then the same."""
 
     def __repr__(self) -> str:
         """One line; `to_text` has all."""
@@ -133,19 +134,19 @@ class Comparison:
 
     def to_json(self) -> str:
         """Return the comparison as JSON, with `schema` first."""
-        return json.dumps(_plain(self.to_dict()), indent=2, allow_nan=False)
+        return json.dumps(finite(self.to_dict()), indent=2, allow_nan=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain data, with `schema` first; infinities stay."""
         bare = replace(
             self,
-            places=tuple(replace(each, found=None) for each in self.places),
-            notes=tuple(replace(each, found=None) for each in self.notes),
+            places=tuple(replace(each, gap=None) for each in self.places),
+            notes=tuple(replace(each, gap=None) for each in self.notes),
         )
-        found = asdict(bare)
-        for place in (*found["places"], *found["notes"]):
-            del place["found"]
-        return {"schema": SCHEMA, **found}
+        fields = asdict(bare)
+        for place in (*fields["places"], *fields["notes"]):
+            del place["gap"]
+        return {"schema": SCHEMA, **fields}
 
     def to_text(self) -> str:
         """Return the comparison as a text for people."""
@@ -237,10 +238,10 @@ def _place(number: int, place: Place) -> list[str]:
     if place.message:
         head += f": {place.message}"
     width = max(len(place.a.where), len(place.b.where))
-    found = [head]
+    lines = [head]
     for side, part in (("A", place.a), ("B", place.b)):
-        found.append(f"   {side} {part.where:<{width}}  {part.formula}")
-        found += [f"     {line.line:>5} | {line.text}" for line in part.lines[:4]]
+        lines.append(f"   {side} {part.where:<{width}}  {part.formula}")
+        lines += [f"     {line.line:>5} | {line.text}" for line in part.lines[:4]]
     where = f" in {place.b.module}" if place.b.module else ""
     size = (
         "no relative error: one of the two is zero or infinite"
@@ -251,25 +252,12 @@ def _place(number: int, place: Place) -> list[str]:
         if place.kind == "open"
         else "no error between these shapes"
     )
-    found.append(
+    lines.append(
         f"   {size}{where}"
         + (f"; {place.times} times: also {_some(place.modules)}" if place.times > 1 else "")
     )
-    return found
+    return lines
 
 
 def _some(modules: tuple[str, ...]) -> str:
-    named = [each for each in dict.fromkeys(modules) if each]
-    return (
-        ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
-        or "in later calls"
-    )
-
-
-def _plain(tree: Any) -> Any:
-    """Turn numbers that are not finite into text: JSON has no infinity."""
-    if isinstance(tree, dict):
-        return {key: _plain(each) for key, each in tree.items()}
-    if isinstance(tree, (list, tuple)):
-        return [_plain(each) for each in tree]
-    return str(tree) if isinstance(tree, float) and not math.isfinite(tree) else tree
+    return first_three([each for each in dict.fromkeys(modules) if each]) or "in later calls"

@@ -7,7 +7,6 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from parity.verifier.programs.fingerprint import INFINITE, LEAST, MOST
 from parity.verifier.programs.operation import Operation, Ref, Source
 from parity.verifier.programs.program import Program
 from parity.verifier.search.meeting import Index
@@ -32,9 +31,8 @@ class Letters:
 
     def name(self, program: Program, op: Operation) -> str:
         """Name a value from outside a formula's region."""
-        mark = op.mark
-        if mark is not None and mark[LEAST] == mark[MOST] and not mark[INFINITE] and op.kind != "input":
-            return number(mark[LEAST])
+        if op.number is not None and op.kind != "input":
+            return number(op.number)
         if op.run is None and op.kind == "parameter":
             return ".".join(op.label.split(".")[-2:])
         partners = self.index.meets(op) if op.mark is not None else []
@@ -121,5 +119,5 @@ def _is_written_by(program: Program, op: Operation) -> bool:
 
 def lines(program: Program, indices: Collection[int]) -> list[Source]:
     """Return the distinct source lines of operations, in the order in which they ran."""
-    found = (program.operations[each].source for each in sorted(indices))
-    return list(dict.fromkeys(each for each in found if each is not None))
+    sources = (program.operations[each].source for each in sorted(indices))
+    return list(dict.fromkeys(each for each in sources if each is not None))

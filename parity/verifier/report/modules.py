@@ -85,11 +85,11 @@ def _is_result(program: Program, op: Operation, readers: Sequence[int], path: st
 def _partners(a: Program, b: Program, met: Mapping[int, Sequence[int]]) -> dict[str, str]:
     """Match each module of B to the module of A with the largest share of common values."""
     name: dict[int, int] = {}
-    for found in met.values():
-        for index in found:  # several of A's values may be the same numbers
-            name[index] = min(found)
+    for partners_of_a in met.values():
+        for index in partners_of_a:  # several of A's values may be the same numbers
+            name[index] = min(partners_of_a)
     of_a = _values(a.operations, name)
-    of_b = _values(b.operations, {index: name[found[0]] for index, found in met.items()})
+    of_b = _values(b.operations, {index: name[partners_of_a[0]] for index, partners_of_a in met.items()})
     holders: dict[int, set[str]] = defaultdict(set)
     for path, values in of_a.items():
         for value in values:
@@ -97,21 +97,21 @@ def _partners(a: Program, b: Program, met: Mapping[int, Sequence[int]]) -> dict[
     partners = {}
     for path, values in of_b.items():
         shared = Counter(holder for value in values for holder in holders[value])
-        alike = {each: n / len(values | of_a[each]) for each, n in shared.items()}
+        shares = {each: n / len(values | of_a[each]) for each, n in shared.items()}
         # of equals that of the same depth: a module may do nothing but call another
         best = max(
-            alike, key=lambda each: (alike[each], -abs(each.count(".") - path.count("."))), default=""
+            shares, key=lambda each: (shares[each], -abs(each.count(".") - path.count("."))), default=""
         )
-        if best and alike[best] >= SHARED:
+        if best and shares[best] >= SHARED:
             partners[path] = best
     return partners
 
 
 def _values(operations: Sequence[Operation], name: Mapping[int, int]) -> dict[str, set[int]]:
     """Collect the values that each module computes, as `name` numbers them: no leaves, no layout."""
-    found: dict[str, set[int]] = defaultdict(set)
+    values: dict[str, set[int]] = defaultdict(set)
     for op in operations:
         if op.run is not None and not op.is_layout and op.index in name and not is_weak(op):
             for path in _above(op.module):
-                found[path].add(name[op.index])
-    return found
+                values[path].add(name[op.index])
+    return values

@@ -7,27 +7,27 @@ from parity.verifier.report.comparison import KINDS, Place, PlaceSide
 from parity.verifier.report.report import Finding, Level, Report, Table
 
 
-def report_of(found: Compared) -> Report:
+def report_of(compared: Compared) -> Report:
     """Make the report on two programs."""
     findings = [
-        *(_finding(place, "error") for place in found.places),
+        *(_finding(place, "error") for place in compared.places),
         *(
             Finding("not-compared", "warning", f"not compared: {each}", _NOTHING, _NOTHING)
-            for part in found.parts
+            for part in compared.parts
             for each in part.counts.outputs_left_out
         ),
-        *(_finding(place, "note") for part in found.parts for place in part.notes),
+        *(_finding(place, "note") for part in compared.parts for place in part.notes),
     ]
-    if found.no_backward:
-        said = f"gradients were not compared: {found.no_backward}"
+    if compared.no_backward:
+        said = f"gradients were not compared: {compared.no_backward}"
         findings.append(Finding("not-compared", "note", said, _NOTHING, _NOTHING))
-    own = found.to_dict() | {"left_out": list(found.forward.counts.outputs_left_out)}
-    head, rows = found.module_rows()
+    own = compared.to_dict() | {"left_out": list(compared.forward.counts.outputs_left_out)}
+    head, rows = compared.module_rows()
     table = Table(head, tuple(rows)) if rows else None
-    legend = {letter: said for part in reversed(found.parts) for letter, said in part.legend.items()}
+    legend = {letter: said for part in reversed(compared.parts) for letter, said in part.legend.items()}
     return Report(
-        "diff", found.name_a, found.name_b, found.verdict, found.summary(), tuple(findings), table,
-        legend, own,
+        "diff", compared.name_a, compared.name_b, compared.verdict, compared.summary(),
+        tuple(findings), table, legend, own,
     )  # fmt: skip
 
 

@@ -107,13 +107,13 @@ def _head(part: PlaceSide) -> str:
 
 def _source(lines: tuple[Line, ...]) -> str:
     width = max(len(str(line.line)) for line in lines)
-    found, file = [], lines[0].file
+    shown, file = [], lines[0].file
     for line in lines:
         if line.file != file:
-            found.append(f'<span class="dim">{escape(Path(line.file).name)}</span>')
+            shown.append(f'<span class="dim">{escape(Path(line.file).name)}</span>')
             file = line.file
-        found.append(f'<span class="dim">{line.line:>{width}}</span>  {escape(line.text)}')
-    return "\n".join(found)
+        shown.append(f'<span class="dim">{line.line:>{width}}</span>  {escape(line.text)}')
+    return "\n".join(shown)
 
 
 def _table(table: Table) -> Iterator[str]:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from parity.verifier.programs.fingerprint import LEAST, MOST
 from parity.verifier.programs.operation import Operation, Source
 from parity.verifier.programs.program import Program
 from parity.verifier.programs.sources import outside_of_frameworks
 from parity.verifier.report.comparison import Line, PlaceSide
 from parity.verifier.report.formula import Letters, formula, lines
+from parity.verifier.search.constants import constants_of
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Found, Region
+from parity.verifier.search.region import Gap, Region, computing_with
 
 
 def part_of(
     region: Region,
     letters: Letters,
-    found: Found,
+    gap: Gap,
     *,
     read: bool = False,
     masks: bool = False,
@@ -28,59 +28,51 @@ def part_of(
     Args:
         region: the region.
         letters: what stands for values in formulas.
-        found: the place.
+        gap: the place.
         read: show the line that reads its value, too, which may be wrong as well.
         masks: show the lines that made the masks that it reads, too.
         built: show the line that built the module, too, which gave it its arguments.
     """
     program, end = region.program, region.end
     operations = list(region.operations)
-    ends = found.a.program.operations[found.a.end], found.b.program.operations[found.b.end]
+    ends = gap.a.program.operations[gap.a.end], gap.b.program.operations[gap.b.end]
     order = ends[0] in letters.index.meets(ends[1])
-    traced = found.traced and program is found.b.program
+    traced = gap.traced and program is gap.b.program
     shown = _moves_before(program, end) if traced else _order_before(program, end) if order else []
     text = formula(program, end, {*operations, *shown}, letters, layout=order)
-    sources = lines(program, [i for i in [*shown, *operations] if _matters(program, i)])
-    if region is found.b:
-        sources = [*_callers(found, letters.index), *sources]
+    sources = lines(program, [*shown, *operations])
+    if region is gap.b:
+        sources = [*_callers(gap, letters.index), *sources]
     if all(program.operations[i].is_layout for i in operations) and (traced or not operations):
-        made = [each for each in [_maker(program, end)] if each is not None]
-        sources += [s for s in made if s not in sources]
-    sources += [s for s in lines(program, region.readers[:2]) if s not in sources]
-    if region is found.b:
-        sources = [*(s for s in _ended(found) if s not in sources), *sources]
-    if read:
-        sources += [s for s in _reading(program, end) if s not in sources]
-    sources += [s for s in _masks(region) if s not in sources] if masks else []
-    if not sources:
-        sources = lines(program, [end])
-    sources += [s for s in map(outside_of_frameworks, sources) if s is not None and s not in sources]
+        sources += filter(None, [program.maker(end).source])
+    sources += lines(program, region.readers[:2])
+    if region is gap.b:
+        sources = [*(s for s in _ended(gap) if s not in sources), *sources]
+    sources += lines(program, computing_with(program, end, program.consumers()))[:1] if read else []
+    sources += _masks(region) if masks else []
+    sources = sources or lines(program, [end])
+    sources += filter(None, [outside_of_frameworks(each) for each in sources])
     module = next((program.operations[i].module for i in [*operations, *region.readers, end]
                    if program.operations[i].module), "")  # fmt: skip
-    line = program.built.get(module) if built else None
-    sources += [line] if line is not None and line not in sources else []
+    sources += filter(None, [program.built.get(module) if built else None])
     return PlaceSide(text, tuple(_line(each) for each in dict.fromkeys(sources)), module)
 
 
-def _matters(program: Program, index: int) -> bool:
-    return program.operations[index].source is not None
-
-
-def _callers(found: Found, index: Index) -> list[Source]:
+def _callers(gap: Gap, index: Index) -> list[Source]:
     """Return the callers of a region's lines in B, where the same operations, called from elsewhere,
     compute A's values: then the call is wrong, not the operations. Of an open place, all callers."""
-    program = found.b.program if found.twins or found.repaired is None else found.repaired
-    operations = found.b.program.operations
-    region = [operations[i] for i in found.b.operations]
+    program = gap.b.program if gap.twins or gap.repaired is None else gap.repaired
+    operations = gap.b.program.operations
+    region = [operations[i] for i in gap.b.operations]
     if not region:  # what a line reads of its own
-        made = operations[found.b.end].source
-        region = [operations[i] for i in found.b.readers if operations[i].source == made]
+        made = operations[gap.b.end].source
+        region = [operations[i] for i in gap.b.readers if operations[i].source == made]
     wrong: dict[Source, set[str]] = {}
     for op in region:
         if op.source is not None and not op.is_layout:
             wrong.setdefault(op.source, set()).add(op.name)
     callers = (
-        _parting(program, source, names, index) if found.closed else source.caller
+        _parting(program, source, names, index) if gap.closed else source.caller
         for source, names in wrong.items()
     )
     return list(dict.fromkeys(each for each in callers if each is not None))
@@ -89,14 +81,14 @@ def _callers(found: Found, index: Index) -> list[Source]:
 def _parting(program: Program, source: Source, names: set[str], index: Index) -> Source | None:
     """Return the innermost caller of a line in whose place another caller gets A's values; None where
     none does."""
-    alike = [
+    equal = [
         op for op in program.operations
         if op.name in names and op.source is not None and op.source == source and index.meets(op)
     ]  # fmt: skip
     own = _callers_of(source)
     for depth, caller in enumerate(own):
         elsewhere = (
-            op for op in alike
+            op for op in equal
             if op.source and (chain := _callers_of(op.source))[:depth] == own[:depth]
             and chain[depth : depth + 1] not in ([], [caller])
         )  # fmt: skip
@@ -106,22 +98,11 @@ def _parting(program: Program, source: Source, names: set[str], index: Index) ->
 
 
 def _callers_of(source: Source) -> list[Source]:
-    found = []
+    callers = []
     while source.caller is not None:
         source = source.caller
-        found.append(source)
-    return found
-
-
-def _reading(program: Program, end: int) -> list[Source]:
-    """Return the first line that computes with a value, moved or not."""
-    moved = {end}
-    for op in program.operations[end + 1 :]:
-        if any(i in moved for i in op.inputs):
-            if not op.is_layout and op.source is not None:
-                return [op.source]
-            moved.add(op.index)
-    return []
+        callers.append(source)
+    return callers
 
 
 def _masks(region: Region) -> list[Source]:
@@ -130,14 +111,14 @@ def _masks(region: Region) -> list[Source]:
     program = region.program
     inside = [*region.operations, *region.readers]
     stack = [i for each in inside for i in program.operations[each].inputs]
-    found: list[int] = []
-    while stack and len(found) < _MOST_OF_A_MASK:
+    masks: list[int] = []
+    while stack and len(masks) < _MOST_OF_A_MASK:
         index = stack.pop(0)
         op = program.operations[index]
-        if index not in found and op.run is not None and _is_mask(program, op):
-            found.append(index)
+        if index not in masks and op.run is not None and _is_mask(program, op):
+            masks.append(index)
             stack += op.inputs
-    return lines(program, sorted(found))[-_MOST_LINES:]
+    return lines(program, sorted(masks))[-_MOST_LINES:]
 
 
 def _is_mask(program: Program, op: Operation) -> bool:
@@ -155,69 +136,49 @@ _MOST_OF_A_MASK = 24
 _MOST_LINES = 4
 _FLAT = frozenset(["round", "floor", "ceil", "sign", "stop_gradient"])
 """Operations through which no gradient passes."""
-_GIVEN = ("parameter", "input")
 
 
-def _ended(found: Found) -> list[Source]:
+def _ended(gap: Gap) -> list[Source]:
     """Return the lines at which a gradient may end, where B has zeros that depend on nothing and A a
     computed value."""
-    program, end = found.b.program, found.b.end
-    mark = program.operations[end].mark
-    if mark is None or mark[LEAST] != 0 or mark[MOST] != 0 or _is_computed(program, end):
+    program, end = gap.b.program, gap.b.end
+    if program.operations[end].number != 0:
         return []
-    if not _is_computed(found.a.program, found.a.end):
+    fixed = constants_of(program)
+    if end not in fixed or gap.a.end in constants_of(gap.a.program):
         return []
-    given = (op.index for op in program.operations if op.kind in _GIVEN)
-    return lines(program, [i for i in program.behind(given) if program.operations[i].name in _FLAT])
-
-
-def _is_computed(program: Program, end: int) -> bool:
-    """Return whether a value depends on a parameter or an input."""
-    stack, seen = [end], {end}
-    while stack:
-        op = program.operations[stack.pop()]
-        if op.kind in _GIVEN:
-            return True
-        stack += (new := [i for i in op.inputs if i not in seen])
-        seen.update(new)
-    return False
-
-
-def _maker(program: Program, index: int) -> Source | None:
-    """Return the line that computed a value, layout operations skipped."""
-    while program.operations[index].is_layout and program.operations[index].inputs:
-        index = program.operations[index].inputs[0]
-    return program.operations[index].source
+    flat = (op.index for op in program.operations if op.name in _FLAT and op.index not in fixed)
+    return lines(program, list(flat))
 
 
 def _order_before(program: Program, end: int) -> list[int]:
     """Return the operations that gave a value its order: those that move elements, or, without any,
     the one that made it."""
-    found: list[int] = []
+    order: list[int] = []
     index, moved = end, False
-    while program.operations[index].run is not None and len(found) < 12:
+    while program.operations[index].run is not None and len(order) < 12:
         op = program.operations[index]
         moves = op.is_layout or op.name in ("slice", "concat", "gather", "stack")
         if not moves and (moved or len(op.inputs) != 1):
-            return found if moved else [*found, index]
+            return order if moved else [*order, index]
         moved |= op.name in ("transpose", "flip", "concat", "gather", "slice")
-        found.append(index)
+        order.append(index)
         index = op.inputs[0]
-    return found
+    return order
 
 
 def _moves_before(program: Program, end: int) -> list[int]:
     """Return the transposes right before a layout operation that ends in a wrong order: one of them is
     wrong, or one is missing."""
-    found: list[int] = []
+    moves: list[int] = []
     index = end
     while program.operations[index].inputs:
         op = program.operations[index]
         if index != end and not op.is_layout:
             break
-        found += [index] if index != end and op.name in ("transpose", "flip") else []
+        moves += [index] if index != end and op.name in ("transpose", "flip") else []
         index = op.inputs[0]
-    return found
+    return moves
 
 
 def _line(source: Source) -> Line:

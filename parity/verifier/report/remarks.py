@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import numpy as np
 
+from parity.measure.shown import first_three
 from parity.verifier.programs.program import Program
 
 
 def remarks(a: Program, b: Program) -> tuple[str, ...]:
     """Return the remarks on each side, as "A: ..."."""
-    found = []
+    lines = []
     for side in (a, b):
         notes = list(side.notes)
         if side.draws:
-            at = list(side.draws)
-            more = f" and {len(at) - 3} more lines" if len(at) > 3 else ""
             notes.append(
-                f"draws random numbers at {', '.join(at[:3])}{more}; give what it draws as"
-                " an input, so that both sides have the same"
+                f"draws random numbers at {first_three(list(side.draws), 'more lines')}; give what it"
+                " draws as an input, so that both sides have the same"
             )
         for path, index in side.outputs:
             missing = int(np.isnan(_numbers(side, index)).sum())
             if missing:
                 size = side.operations[index].size
                 notes.append(f"{path or 'its output'} has {missing} NaN among {size} numbers")
-        found += [f"{side.name}: {note}" for note in dict.fromkeys(notes)]
-    return tuple(found)
+        lines += [f"{side.name}: {note}" for note in dict.fromkeys(notes)]
+    return tuple(lines)
 
 
 def _numbers(side: Program, index: int) -> np.ndarray:

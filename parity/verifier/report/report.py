@@ -78,8 +78,8 @@ class Report:
 
 
 def _finding(each: Finding) -> dict[str, Any]:
-    found = asdict(each)
-    return found | {"a": _part(each.a), "b": _part(each.b), "details": list(each.details)}
+    fields = asdict(each)
+    return fields | {"a": _part(each.a), "b": _part(each.b), "details": list(each.details)}
 
 
 def _part(part: PlaceSide) -> dict[str, Any]:

@@ -7,11 +7,11 @@ https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
 from __future__ import annotations
 
 import hashlib
-import math
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from parity.measure.shown import finite
 from parity.porting.provenance import versions
 from parity.verifier.report.comparison import Line, PlaceSide
 from parity.verifier.report.report import Finding, Report
@@ -72,30 +72,30 @@ def _result(each: Finding, report: Report, rules: list[str], root: Path) -> dict
     formulas = "".join(
         f" {name}: {part.formula}." for name, part in (("A", each.a), ("B", each.b)) if part.formula
     )
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "ruleId": each.rule,
         "ruleIndex": rules.index(each.rule),
         "level": each.level,
         "message": {"text": f"{each.message}.{formulas}{size}"},
         "partialFingerprints": {"parity/1": _identity(each)},
-        "properties": {"error": _number(each.error), "limit": _number(each.limit), "times": each.times},
+        "properties": {"error": finite(each.error), "limit": finite(each.limit), "times": each.times},
     }
     if locations := _locations(each.b, report.b, root):
-        found["locations"] = locations
+        result["locations"] = locations
     related = _locations(each.a, report.a, root)
     for number, location in enumerate(related):
         location["id"] = number
         location["message"] = {"text": f"{report.a} (A)"}
-    return found | ({"relatedLocations": related} if related else {})
+    return result | ({"relatedLocations": related} if related else {})
 
 
 def _locations(part: PlaceSide, side: str, root: Path) -> list[dict[str, Any]]:
     module = part.module or side
     logical = [{"fullyQualifiedName": module, "kind": "module"}]
-    found = [
+    locations = [
         {"physicalLocation": _physical(line, root), "logicalLocations": logical} for line in part.lines
     ]
-    return found or ([{"logicalLocations": logical}] if part.module else [])
+    return locations or ([{"logicalLocations": logical}] if part.module else [])
 
 
 def _physical(line: Line, root: Path) -> dict[str, Any]:
@@ -119,7 +119,3 @@ def _identity(each: Finding) -> str:
     texts = [line.text for part in (each.a, each.b) for line in part.lines]
     parts = [each.rule, each.a.formula, each.b.formula, each.a.module, each.b.module, *texts]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-
-
-def _number(value: float | None) -> float | str | None:
-    return value if value is None or math.isfinite(value) else str(value)

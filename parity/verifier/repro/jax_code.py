@@ -92,8 +92,8 @@ def _expression(op: Operation, run: Any, operands: Sequence[str]) -> str:
 
 def _slices(params: dict[str, Any]) -> str:
     steps = params["strides"] or (1,) * len(params["start_indices"])
-    found = zip(params["start_indices"], params["limit_indices"], steps, strict=True)
-    return ", ".join(f"{low}:{high}" + (f":{step}" if step != 1 else "") for low, high, step in found)
+    bounds = zip(params["start_indices"], params["limit_indices"], steps, strict=True)
+    return ", ".join(f"{low}:{high}" + (f":{step}" if step != 1 else "") for low, high, step in bounds)
 
 
 def _bound(name: str, params: dict[str, Any], operands: Sequence[str]) -> str:

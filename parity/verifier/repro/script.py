@@ -12,8 +12,8 @@ import numpy as np
 
 from parity.verifier.report.comparison import Place
 from parity.verifier.repro.side import Arrays, CodeSide, side_of
-from parity.verifier.search.layouts import ways
-from parity.verifier.search.region import Found, Region
+from parity.verifier.search.layouts import layout_changes
+from parity.verifier.search.region import Gap, Region
 from vit_config import ConfigError, InputError
 from vit_config.files.atomic import check_writable, write_atomically
 
@@ -39,10 +39,10 @@ def write_repro(place: Place, path: Path, *, a: str = "A", b: str = "B") -> str:
         ConfigError, MissingFileError: see `check_repro`.
     """
     check_repro(path)
-    if place.found is None or not place.found.closed:
+    if place.gap is None or not place.gap.closed:
         raise InputError(f"{path}: the difference has no end, so there is no region to write")
     arrays = path.with_suffix(".npz")
-    text, held = script(place, place.found, arrays.name, a, b)
+    text, held = script(place, place.gap, arrays.name, a, b)
     with TemporaryDirectory() as folder:
         trial = Path(folder) / path.name
         trial.write_text(text, encoding="utf-8")
@@ -69,24 +69,24 @@ def check_repro(path: Path) -> None:
 
 
 def script(
-    place: Place, found: Found, arrays_name: str, a: str, b: str
+    place: Place, gap: Gap, arrays_name: str, a: str, b: str
 ) -> tuple[str, dict[str, np.ndarray]]:
     """Return the program, and the arrays that it loads from `arrays_name`."""
     arrays = Arrays()
-    of_a = side_of(found.a, arrays)
-    own = np.asarray(found.a.program.values([found.a.end])[found.a.end])
+    of_a = side_of(gap.a, arrays)
+    own = np.asarray(gap.a.program.values([gap.a.end])[gap.a.end])
     layout = next(
-        (way for way in ways(own.shape, found.value.shape) if _same(way.of(own), found.value)),
+        (each for each in layout_changes(own.shape, gap.value.shape) if _same(each.of(own), gap.value)),
         None,
     )
     if layout is None:  # an order that was followed back to where it arose
         arrays = Arrays()
-        of_a = side_of(_end_alone(found), arrays, given=found.value)
-    of_b = side_of(found.b, arrays)
+        of_a = side_of(_end_alone(gap), arrays, given=gap.value)
+    of_b = side_of(gap.b, arrays)
     big = {k: v for k, v in arrays.held.items() if v.size > LITERALS}
     frameworks = {of_a.framework, of_b.framework}
     code = "\n".join([*of_a.lines, *of_b.lines])
-    lines = [f'"""{_title(place, found, a, b)}"""', "", *_imports(frameworks, code, bool(big)), ""]
+    lines = [f'"""{_title(place, gap, a, b)}"""', "", *_imports(frameworks, code, bool(big)), ""]
     if big:
         lines.append(f'with np.load(Path(__file__).with_name("{arrays_name}")) as file:')
         lines.append("    arrays = dict(file)")
@@ -115,15 +115,15 @@ def _same(a: np.ndarray, b: np.ndarray) -> bool:
     return bool(((a == b) | ((a != a) & (b != b))).all())
 
 
-def _end_alone(found: Found) -> Region:
-    return Region(found.a.program, found.a.end, [])
+def _end_alone(gap: Gap) -> Region:
+    return Region(gap.a.program, gap.a.end, [])
 
 
-def _title(place: Place, found: Found, a: str, b: str) -> str:
+def _title(place: Place, gap: Gap, a: str, b: str) -> str:
     what = ": ".join(filter(None, (place.cause or place.kind, place.message)))
     lines = [f"Where {a} (A) and {b} (B) part: {what}.", ""]
     lines += [f"{side}  {part.where}  {part.formula}" for side, part in (("A", place.a), ("B", place.b))]
-    text = "\n".join([*lines, "", f"Relative difference when this was written: {found.error:.3g}."])
+    text = "\n".join([*lines, "", f"Relative difference when this was written: {gap.error:.3g}."])
     return text.replace("\\", "\\\\").replace('"""', "'''") + "\n"
 
 

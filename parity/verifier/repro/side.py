@@ -10,7 +10,7 @@ import numpy as np
 
 from parity.verifier.programs.operation import Operation, Ref
 from parity.verifier.programs.program import Program
-from parity.verifier.search.layouts import ways
+from parity.verifier.search.layouts import layout_changes
 from parity.verifier.search.region import Region, distance
 from vit_config import InputError
 
@@ -30,10 +30,10 @@ class Arrays:
     def give(self, program: Program, op: Operation, value: np.ndarray) -> str:
         """Return a numpy expression of a value that a region reads."""
         for name, array in self.held.items():
-            for way in ways(array.shape, value.shape):
-                if distance(way.of(array), value) <= SAME and array.dtype.kind == value.dtype.kind:
+            for change in layout_changes(array.shape, value.shape):
+                if distance(change.of(array), value) <= SAME and array.dtype.kind == value.dtype.kind:
                     self.about[name] += f"; {_about(program, op)}"
-                    return way.code(name, array.shape)
+                    return change.code(name, array.shape)
         name = self._free(op)
         self.held[name] = np.ascontiguousarray(value)
         self.about[name] = _about(program, op)

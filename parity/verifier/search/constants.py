@@ -12,11 +12,11 @@ from parity.verifier.search.meeting import Index
 
 def constants_of(program: Program) -> set[int]:
     """Return the values that depend on neither an input nor a parameter."""
-    found: set[int] = set()
+    constants: set[int] = set()
     for op in program.operations:
-        if op.kind == "constant" or (op.kind == "operation" and all(i in found for i in op.inputs)):
-            found.add(op.index)
-    return found
+        if op.kind == "constant" or (op.kind == "operation" and all(i in constants for i in op.inputs)):
+            constants.add(op.index)
+    return constants
 
 
 def rounded_constants(fine: Program, coarse: Program) -> dict[int, np.ndarray]:
@@ -35,7 +35,7 @@ def rounded_constants(fine: Program, coarse: Program) -> dict[int, np.ndarray]:
     if not index.operations:
         return {}
     complex_ones = [op for op in index.operations if op.dtype[:3] == "com"]
-    found: dict[int, np.ndarray] = {}
+    counterparts: dict[int, np.ndarray] = {}
     for i in sorted(constants_of(fine)):
         op = fine.operations[i]
         if op.mark is None or op.is_layout or op.dtype[:3] not in ("flo", "com") or index.find(op.mark):
@@ -47,10 +47,10 @@ def rounded_constants(fine: Program, coarse: Program) -> dict[int, np.ndarray]:
             value = coarse.values([partner.index])[partner.index]
             limit = MARGIN * rounding[partner.index] * size
             for each in (value.real, value.imag) if partner in parts else (value,):
-                way = _rounded(own, each, limit)
-                if way is not None and i not in found:
-                    found[i] = way
-    return found
+                counterpart = _rounded(own, each, limit)
+                if counterpart is not None and i not in counterparts:
+                    counterparts[i] = counterpart
+    return counterparts
 
 
 def _size(program: Program, op: Operation) -> np.ndarray:
@@ -67,7 +67,7 @@ MARGIN = 4.0
 
 def _rounded(own: np.ndarray, value: np.ndarray, limit: np.ndarray) -> np.ndarray | None:
     """Return the other program's value in the shape of `own`, if each element is within its limit."""
-    for way in arrangements(value, own.shape):
-        if np.all(np.abs(way - own) <= limit) and not np.array_equal(way, own):
-            return way
+    for arrangement in arrangements(value, own.shape):
+        if np.all(np.abs(arrangement - own) <= limit) and not np.array_equal(arrangement, own):
+            return arrangement
     return None

@@ -18,7 +18,7 @@ from parity.verifier.search.meeting import is_weak
 from parity.verifier.search.nearness import movements
 from parity.verifier.search.pairing import Outputs, Pairs
 from parity.verifier.search.places import MOST, Search
-from parity.verifier.search.region import Found, distance
+from parity.verifier.search.region import Gap, distance
 from parity.verifier.search.round import Round
 from parity.verifier.search.trials import Trial
 
@@ -42,7 +42,7 @@ def loses_digits(a: Program, b: Program, pairs: Pairs) -> bool:
     )
 
 
-def lost_digits(search: Search) -> Iterator[tuple[Found, str]]:
+def lost_digits(search: Search) -> Iterator[tuple[Gap, str]]:
     """Find the values of B that lose digits which A keeps, and put A's in their place.
 
     Yields:
@@ -53,16 +53,16 @@ def lost_digits(search: Search) -> Iterator[tuple[Found, str]]:
     limits = {index: FACTOR * norm for index, (_, _, norm) in movements(search.b).items()}
     for _ in range(MOST):
         now = search.round()
-        found = None if now is None else _first(now, limits)
-        if found is None or found[0].repaired is None:
+        first = None if now is None else _first(now, limits)
+        if first is None or first[0].repaired is None:
             return
-        search.b = found[0].repaired
-        yield found
+        search.b = first[0].repaired
+        yield first
 
 
-def _first(now: Round, limits: Mapping[int, float]) -> tuple[Found, str] | None:
+def _first(now: Round, limits: Mapping[int, float]) -> tuple[Gap, str] | None:
     """Return the first value of B that is A's but for the digits that it loses."""
-    for y in sorted(now.reach_b):
+    for y in sorted(now.unmet_b):
         op, limit = now.b.operations[y], limits.get(y, 0.0)
         if op.mark is None or op.is_layout or is_weak(op) or not limit <= FARTHEST:
             continue
@@ -72,12 +72,15 @@ def _first(now: Round, limits: Mapping[int, float]) -> tuple[Found, str] | None:
                 continue
             value = now.a.values([of_a.index])[of_a.index]
             now.look_up([y])
-            ways = arrangements(value, op.shape)
-            way = min(ways, key=lambda way: distance(way, now.window[y]), default=None)
-            apart = np.inf if way is None else distance(way, now.window[y])
-            if way is None or not BEYOND * of_a.near.norm < apart <= limit:
+            arrangement = min(
+                arrangements(value, op.shape),
+                key=lambda each: distance(each, now.window[y]),
+                default=None,
+            )
+            apart = np.inf if arrangement is None else distance(arrangement, now.window[y])
+            if arrangement is None or not BEYOND * of_a.near.norm < apart <= limit:
                 continue
-            repair = now.repair(Trial(of_a.index, y, np.ascontiguousarray(way), ()), 1)
+            repair = now.repair(Trial(of_a.index, y, np.ascontiguousarray(arrangement), ()), 1)
             if repair is not None:
-                return now.found(repair), f"rounding moves B's value {times:.0f} times as far as A's"
+                return now.gap(repair), f"rounding moves B's value {times:.0f} times as far as A's"
     return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from parity.verifier.programs.fingerprint import LEAST, MOST
 from parity.verifier.programs.program import Program
 from parity.verifier.search.constants import constants_of
 
@@ -11,27 +10,25 @@ LARGEST_REGION = 60
 input nor a parameter, such as a power taken in a loop, may always be an end."""
 
 
-def ends_of(
-    program: Program, reached: set[int], roots: set[int], depth: int = 0
-) -> list[tuple[int, int]]:
+def ends_of(program: Program, unmet: set[int], roots: set[int], depth: int = 0) -> list[tuple[int, int]]:
     """List the values that may end a fault, each with the number of operations before it: few first.
 
     Args:
         program: the program of the values.
-        reached: operations from which a path leads to a root through no meeting value.
+        unmet: operations from which a path leads to a root through no meeting value.
         roots: outputs that differ.
-        depth: how many operations upstream of those reached to include: angles may meet where their
+        depth: how many operations upstream of these to include: angles may meet where their
             cosines and sines do not, because the other program computes the angles twice.
     """
     before: dict[int, int] = {}
     bits: dict[int, int] = {}
     boundary: set[int] = set()
     constants = constants_of(program)
-    for number, index in enumerate(sorted(reached)):
+    for number, index in enumerate(sorted(unmet)):
         op = program.operations[index]
         mask = 0 if op.is_layout or not op.operands else 1 << number
         for i in op.inputs:
-            if i in reached:
+            if i in unmet:
                 mask |= bits[i]
             else:
                 boundary.add(i)
@@ -39,47 +36,41 @@ def ends_of(
         size = mask.bit_count()
         if (size <= LARGEST_REGION or index in constants) and op.mark is not None:
             before[index] = size
-    if not reached:
+    if not unmet:
         boundary |= roots
     edge = boundary
     for _ in range(depth):
         edge = {i for each in edge for i in program.operations[each].inputs} - boundary
         boundary = boundary | edge
     ends = [(i, 0) for i in boundary if program.operations[i].mark is not None]
-    fixed = _fixed(program, constants)
+    fixed = {i for i in constants if program.operations[i].number is not None}
     return sorted(
         (e for e in [*ends, *before.items()] if e[0] not in fixed or e[0] in roots),
         key=lambda each: (each[1], each[0]),
     )
 
 
-def spread(program: Program, reached: set[int]) -> list[tuple[int, int]]:
+def spread(program: Program, unmet: set[int]) -> list[tuple[int, int]]:
     """List, as ends, the values that reach their consumers through several layout operations, such as a
     row of cosines repeated once for each half that it turns."""
-    ways: dict[int, set[int]] = {}
-    for each in reached:
+    layouts: dict[int, set[int]] = {}
+    for each in unmet:
         for i in program.operations[each].inputs:
-            while i not in reached and program.operations[i].is_layout and program.operations[i].inputs:
+            while i not in unmet and program.operations[i].is_layout and program.operations[i].inputs:
                 (made,) = program.operations[i].inputs
-                ways.setdefault(made, set()).add(i)
+                layouts.setdefault(made, set()).add(i)
                 i = made
-    return [(i, 0) for i, found in sorted(ways.items()) if len(found) > 1]
+    return [(i, 0) for i, several in sorted(layouts.items()) if len(several) > 1]
 
 
 _FLOATING = ("flo", "com")
-
-
-def _fixed(program: Program, constants: set[int]) -> set[int]:
-    """Return the constants whose elements are all one number."""
-    marks = {i: program.operations[i].mark for i in constants}
-    return {i for i, mark in marks.items() if mark is not None and mark[LEAST] == mark[MOST]}
 
 
 def pairs_of(
     a: Program, b: Program, ends_a: list[tuple[int, int]], ends_b: list[tuple[int, int]]
 ) -> list[tuple[int, int, int, int]]:
     """Pair ends that can hold the same value: small regions first, then similar operations."""
-    found = []
+    ranked = []
     by_size: dict[int, list[tuple[int, int]]] = {}
     for y, size_b in ends_b:
         by_size.setdefault(b.operations[y].size, []).append((y, size_b))
@@ -96,12 +87,12 @@ def pairs_of(
             unlike = (of_a.kind != of_b.kind) + (of_a.size != of_b.size) + (of_a.shape != of_b.shape)
             size_b += 2 * (of_a.size != of_b.size)  # repeating A's value is a last resort
             order = (size_a + size_b, abs(size_a - size_b), unlike, of_a.name != of_b.name, y, x)
-            found.append((order, (size_a, size_b, x, y)))
-    found.sort(key=lambda each: each[0])
-    return [each for _, each in found]
+            ranked.append((order, (size_a, size_b, x, y)))
+    ranked.sort(key=lambda each: each[0])
+    return [each for _, each in ranked]
 
 
-def window_of(program: Program, reached: set[int], ends: list[tuple[int, int]]) -> set[int]:
+def window_of(program: Program, ends: list[tuple[int, int]]) -> set[int]:
     """Return the values that trials read: the ends and their operands."""
     wanted = {index for index, _ in ends}
     for index, _ in ends:

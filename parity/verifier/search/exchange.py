@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,18 +10,19 @@ import numpy as np
 
 from parity.measure.nearness import LEAST, MOST
 from parity.verifier.programs.operation import Operation
+from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Found, Region, distance
+from parity.verifier.search.region import Gap, Region, distance
 
 
-def is_a(found: Found, value: Any) -> bool:
+def is_a(gap: Gap, value: Any) -> bool:
     """Return whether a value is A's, far closer than B's own is; None is no value."""
-    return value is not None and closer(found.value, value, found.error)
+    return value is not None and closer(gap.value, value, gap.error)
 
 
-def is_b(found: Found, value: Any) -> bool:
+def is_b(gap: Gap, value: Any) -> bool:
     """Return whether a value is B's own, far closer than A's is."""
-    return closer(found.instead, value, found.error)
+    return closer(gap.own, value, gap.error)
 
 
 def closer(wanted: np.ndarray, value: Any, error: float) -> bool:
@@ -28,6 +30,20 @@ def closer(wanted: np.ndarray, value: Any, error: float) -> bool:
     value = np.asarray(value)
     limit = min(MOST.norm, max(1e-4 * error, LEAST.norm), error / 4)
     return value.shape == np.shape(wanted) and distance(wanted, value) <= limit
+
+
+def closer_moved(wanted: np.ndarray, value: Any, error: float) -> bool:
+    """Return whether a value is the wanted one in some layout; None is no value."""
+    if value is None:
+        return False
+    layouts = arrangements(np.asarray(value), np.shape(wanted))
+    return any(closer(wanted, each, error) for each in layouts)
+
+
+def layouts_of(value: Any, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
+    """Yield a value in each layout of a shape; as it is where the sizes differ."""
+    value = np.asarray(value)
+    return arrangements(value, shape) if value.size == math.prod(shape) else iter([value])
 
 
 def rerun(
@@ -92,3 +108,9 @@ def upstream(region: Region, index: int, limit: int = 4000) -> Iterator[int]:
             seen.add(each)
             yield each
             stack += program.operations[each].inputs
+
+
+def from_input(region: Region, index: int) -> bool:
+    """Return whether a value is an input or depends on one: tables of positions or sines do not."""
+    operations = region.program.operations
+    return any(operations[i].kind == "input" for i in (index, *upstream(region, index)))

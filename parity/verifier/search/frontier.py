@@ -8,11 +8,11 @@ import numpy as np
 
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
-from parity.verifier.search.meeting import reach
+from parity.verifier.search.meeting import unmet
 from parity.verifier.search.region import distance
 
 
-def apart(
+def false_meetings(
     a: Program, b: Program, met: Mapping[int, Sequence[int]], roots: Set[int], passed: Set[int]
 ) -> set[int]:
     """Return values of B whose numbers are not A's, although their fingerprints agree.
@@ -29,11 +29,11 @@ def apart(
         roots: outputs of B that differ.
         passed: further values of B at which a path ends.
     """
-    found: set[int] = set()
+    lookalikes: set[int] = set()
     checked: set[int] = set()
     while True:
-        reached = reach(b, roots, (met.keys() | passed) - found - roots)
-        frontier = {i for each in reached for i in b.operations[each].inputs} - reached - checked
+        between = unmet(b, roots, (met.keys() | passed) - lookalikes - roots)
+        frontier = {i for each in between for i in b.operations[each].inputs} - between - checked
         new = sorted(i for i in frontier if i in met and b.operations[i].run is not None)
         checked |= frontier
         own, of_a = b.values(new), a.values(sorted({x for y in new for x in met[y]}))
@@ -43,8 +43,8 @@ def apart(
             if not any(_has(b.operations[y], own[y], a.operations[x], of_a[x]) for x in met[y])
         }
         if not others:
-            return found
-        found |= others
+            return lookalikes
+        lookalikes |= others
 
 
 def _has(op: Operation, value: np.ndarray, other: Operation, numbers: np.ndarray) -> bool:

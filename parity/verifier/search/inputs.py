@@ -34,13 +34,13 @@ def check_inputs(a: Program, b: Program, pairs: Sequence[tuple[int, int]]) -> No
     if len(rest_a) != len(rest_b):
         return
     fits = all(a.operations[x].size == b.operations[y].size for x, y in pairs)
-    found = [
+    unequal = [
         f"{x.label} {list(x.shape)} in {a.name}, {y.label} {list(y.shape)} in {b.name}"
         for x, y in zip(rest_a, rest_b, strict=True)
         if len(x.shape) == len(y.shape) and not (fits and _broadcast(x.shape, y.shape))
     ]
-    if found:
-        raise InputError(f"not the same inputs: {'; '.join(found)}; give both sides the same ones")
+    if unequal:
+        raise InputError(f"not the same inputs: {'; '.join(unequal)}; give both sides the same ones")
 
 
 def _without_partner(program: Program, index: Index) -> list[Operation]:

@@ -9,11 +9,11 @@ from itertools import permutations
 
 import numpy as np
 
-MOST_WAYS = 24
+MOST_CHANGES = 24
 
 
 @dataclass(frozen=True)
-class Way:
+class LayoutChange:
     """One change of layout: an array is split, transposed, merged and repeated."""
 
     split: tuple[int, ...]
@@ -48,10 +48,10 @@ def long_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def arrangements(value: np.ndarray, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
     """Yield a value in another shape, in every way that keeps its axes whole; the plainest first."""
-    return (way.of(value) for way in ways(value.shape, shape))
+    return (change.of(value) for change in layout_changes(value.shape, shape))
 
 
-def ways(given: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[Way]:
+def layout_changes(given: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[LayoutChange]:
     """Yield the changes of layout between two shapes that keep axes whole; the plainest first.
 
     Between equal shapes: none, then axes exchanged. Axes that are merged in the given shape are split
@@ -61,14 +61,14 @@ def ways(given: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[Way]:
     count = 0
     plain = tuple(range(len(given)))
     if given == shape:
-        yield Way(given, plain, shape, shape)
+        yield LayoutChange(given, plain, shape, shape)
         seen.add((plain, given))
     size = math.prod(given)
     if size != math.prod(shape):
         yield from _broadcast(given, shape)
         return
     if given and size == given[0] and len(shape) == 1:
-        yield Way(given, plain, shape, shape)
+        yield LayoutChange(given, plain, shape, shape)
         return
     for finer in _finer(given, shape):
         axes = [i for i, n in enumerate(finer) if n != 1]
@@ -80,13 +80,13 @@ def ways(given: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[Way]:
                 continue
             seen.add(key)
             rest = [i for i in range(len(finer)) if i not in order]
-            yield Way(finer, (*rest, *order), shape, shape)
+            yield LayoutChange(finer, (*rest, *order), shape, shape)
             count += 1
-            if count >= MOST_WAYS:
+            if count >= MOST_CHANGES:
                 return
 
 
-def conventional(given: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[Way]:
+def conventional(given: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[LayoutChange]:
     """Yield the changes of layout between two shapes that need no proof: none, or channels first on one
     side and last on the other. All other axes keep their order.
 
@@ -94,22 +94,22 @@ def conventional(given: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[Way
     allow several of these, the first axis is the batch and stays.
     """
     if given == shape:
-        yield Way(given, tuple(range(len(given))), shape, shape)
+        yield LayoutChange(given, tuple(range(len(given))), shape, shape)
         return
     if math.prod(given) != math.prod(shape):
         return
     for move in (_in_place, _behind_the_batch, _of_frames, _first):
-        found = []
+        fitting = []
         for order in move(_axes(given, shape)):
             if _merges([given[i] for i in order], shape):
                 rest = [i for i in range(len(given)) if i not in order]
-                found.append(Way(given, (*rest, *order), shape, shape))
+                fitting.append(LayoutChange(given, (*rest, *order), shape, shape))
         for order in move(_axes(shape, given)) if len(shape) > len(given) else ():
             split = tuple(shape[i] for i in order)
             if _merges(list(split), given):  # the same the other way round
-                found.append(Way(split, tuple(map(int, np.argsort(order))), shape, shape))
-        if found:
-            yield from dict.fromkeys(found)
+                fitting.append(LayoutChange(split, tuple(map(int, np.argsort(order))), shape, shape))
+        if fitting:
+            yield from dict.fromkeys(fitting)
             return
 
 
@@ -137,13 +137,13 @@ def _first(axes: tuple[int, ...]) -> list[tuple[int, ...]]:
     return [(*axes[1:], *axes[:1]), (*axes[-1:], *axes[:-1])] if len(axes) > 1 else []
 
 
-def _broadcast(given: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[Way]:
+def _broadcast(given: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[LayoutChange]:
     """Yield the way to repeat a smaller value, with its axes where they fit."""
     size, total = math.prod(given), math.prod(shape)
     if not size or total % size or total == size:
         return
     if _broadcasts(given, shape):
-        yield Way(given, tuple(range(len(given))), given, shape)
+        yield LayoutChange(given, tuple(range(len(given))), given, shape)
         return
     dims = tuple(n for n in given if n != 1)
     places = [i for i, n in enumerate(shape) if n in dims]
@@ -153,7 +153,7 @@ def _broadcast(given: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[Way]:
             full = [1] * len(shape)
             for i, n in zip(chosen, dims, strict=True):
                 full[i] = n
-            yield Way(dims, order, tuple(full), shape)
+            yield LayoutChange(dims, order, tuple(full), shape)
             return
 
 

@@ -40,15 +40,15 @@ class Index:
         given = Nearness(close, 100 * close, close) if close is not None else None
         square = float(mark[SQUARE])
         slack = _slack(square, close or FARTHEST.means)
-        found = []
+        matches = []
         for position in range(bisect_left(self.squares, square - slack), len(self.squares)):
             if self.squares[position] > square + slack:
                 break
             op = self.operations[position]
             assert op.mark is not None
             if same(op.mark, mark, given or (op.near if near is None else op.near.or_more(near))):
-                found.append(op)
-        return found
+                matches.append(op)
+        return matches
 
     def may_have(self, value: np.ndarray) -> bool:
         """Return whether some operation may have a value's numbers, by their mean of squares, which is
@@ -65,19 +65,19 @@ class Index:
         return position < len(self.squares) and self.squares[position] <= square + slack
 
     def meets(self, op: Operation, mark: np.ndarray | None = None) -> list[Operation]:
-        """The operations whose values an operation of the other program meets.
+        """Return the operations whose values an operation of the other program meets.
 
         Numbers such as many values have (zeros, masks, counts) meet only where they are made alike.
         """
         mark = op.mark if mark is None else mark
         if mark is None or not op.size:
             return []
-        found = self.find(mark, op.near)
+        matches = self.find(mark, op.near)
         if is_weak(op, mark):
             return [
-                a for a in found if a.size == op.size and (a.name == op.name or a.kind != "operation")
+                a for a in matches if a.size == op.size and (a.name == op.name or a.kind != "operation")
             ]
-        return [a for a in found if a.index not in self.plain]
+        return [a for a in matches if a.index not in self.plain]
 
 
 def _slack(square: float, close: float) -> float:
@@ -94,14 +94,14 @@ def is_weak(op: Operation, mark: np.ndarray | None = None) -> bool:
 def noise(program: Program) -> set[int]:
     """Return the values that are nothing but the round-off of their operands, such as a difference of
     equals."""
-    found = set()
+    noisy = set()
     for op in program.operations:
         if op.mark is None or not op.inputs:
             continue
         size = max(abs(op.mark[LEAST]), abs(op.mark[MOST]))
         if size and size <= grain(program, op):
-            found.add(op.index)
-    return found
+            noisy.add(op.index)
+    return noisy
 
 
 def grain(program: Program, op: Operation) -> float:
@@ -113,40 +113,30 @@ def grain(program: Program, op: Operation) -> float:
     return 1e-14 * (float(np.prod(scales)) if op.name == "matmul" else max(scales, default=0.0))
 
 
-def meet(
-    operations: Sequence[Operation], index: Index, marks: dict[int, np.ndarray] | None = None
-) -> dict[int, list[int]]:
+def meet(operations: Sequence[Operation], index: Index) -> dict[int, list[int]]:
     """Return, for every operation that meets any, the operations of the other program that it meets."""
-    marks = marks or {}
-    found = {}
-    for op in operations:
-        partners = index.meets(op, marks.get(op.index))
-        if partners:
-            found[op.index] = [each.index for each in partners]
-    return found
+    partners = {op.index: index.meets(op) for op in operations}
+    return {i: [each.index for each in several] for i, several in partners.items() if several}
 
 
-def idle(a: Program, b: Program, met: Mapping[int, Sequence[int]], reached: Iterable[int]) -> set[int]:
+def neutral(a: Program, b: Program, met: Mapping[int, Sequence[int]], unmet: Iterable[int]) -> set[int]:
     """Find operations of B that meet because they change nothing, such as a sum with a mask of zeros,
     where A's operation on the same value yields another: what B's add is what is wrong."""
-    of_a = {(a.operations[each].name, i) for each in reached for i in a.operations[each].inputs}
-    found = set()
+    of_a = {(a.operations[each].name, i) for each in unmet for i in a.operations[each].inputs}
+    operations = set()
     for index in met:
         op = b.operations[index]
         if op.name not in ("add", "sub", "mul", "div") or len(set(op.inputs)) != 2 or op.mark is None:
             continue
         marks = [b.operations[i].mark for i in op.inputs]
-        kept = [m is not None and same(m, op.mark, op.near) for m in marks]
-        if sum(kept) != 1:
+        equal = [m is not None and same(m, op.mark, op.near) for m in marks]
+        if sum(equal) != 1:
             continue
-        value, other = op.inputs if kept[0] else op.inputs[::-1]
-        made = b.operations[other]
-        while made.is_layout and made.inputs:
-            made = b.operations[made.inputs[0]]
+        value, other = op.inputs if equal[0] else op.inputs[::-1]
         partners = met.get(value, ())
-        if made.inputs and any((op.name, i) in of_a for i in partners):
-            found.add(index)
-    return found
+        if b.maker(other).inputs and any((op.name, i) in of_a for i in partners):
+            operations.add(index)
+    return operations
 
 
 def repeated(a: Program, b: Program, met: Mapping[int, Sequence[int]]) -> set[int]:
@@ -161,21 +151,21 @@ def repeated(a: Program, b: Program, met: Mapping[int, Sequence[int]]) -> set[in
 
 def carried(program: Program, values: Set[int], through: Container[str] = ()) -> set[int]:
     """Return values, and the operations that move them, or do what a name in `through` says."""
-    found = set(values)
-    for op in program.operations[min(found, default=len(program)) :]:
-        if (op.is_layout or op.name in through) and any(i in found for i in op.inputs):
-            found.add(op.index)
-    return found
+    carriers = set(values)
+    for op in program.operations[min(carriers, default=len(program)) :]:
+        if (op.is_layout or op.name in through) and any(i in carriers for i in op.inputs):
+            carriers.add(op.index)
+    return carriers
 
 
-def reach(program: Program, roots: Iterable[int], met: set[int]) -> set[int]:
+def unmet(program: Program, roots: Iterable[int], met: set[int]) -> set[int]:
     """Return the roots, and the operations from which a path leads to one through no meeting value."""
-    found: set[int] = set()
+    operations: set[int] = set()
     stack = list(roots)
     while stack:
         index = stack.pop()
-        if index in found or index in met or program.operations[index].run is None:
+        if index in operations or index in met or program.operations[index].run is None:
             continue
-        found.add(index)
+        operations.add(index)
         stack += program.operations[index].inputs
-    return found
+    return operations

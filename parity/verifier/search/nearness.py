@@ -30,7 +30,7 @@ def measure(program: Program) -> None:
 
 def movements(program: Program) -> dict[int, Movement]:
     """Run a program once more, each leaf nudged, and return how far each operation's value moves."""
-    leaves = {op.index: program.kept[op.index] for op in program.operations if _is_nudged(program, op)}
+    leaves = {op.index: program.cache[op.index] for op in program.operations if _is_nudged(program, op)}
     known: dict[int, Any] = {i: nudged(v, NUDGE, str(i)) for i, v in leaves.items()}
     behind = sorted(program.behind(known))
     last: dict[int, int] = {}
@@ -38,7 +38,7 @@ def movements(program: Program) -> dict[int, Movement]:
         last.update(dict.fromkeys(program.operations[index].inputs, index))
     known |= program.values(sorted(last.keys() - known.keys() - set(behind)))
     marks: dict[int, np.ndarray] = {i: fingerprint(value) for i, value in known.items() if i in leaves}
-    found: dict[int, Movement] = {}
+    moves: dict[int, Movement] = {}
     for index in behind:
         op = program.operations[index]
         value = known[index] = _again(program, op, known)
@@ -46,15 +46,15 @@ def movements(program: Program) -> dict[int, Movement]:
             source = op.inputs[0] if op.is_layout and op.inputs else -1
             if source in marks:
                 marks[index] = marks[source]
-                if source in found:
-                    found[index] = found[source]
+                if source in moves:
+                    moves[index] = moves[source]
             else:
                 marks[index] = fingerprint(value)
-                found[index] = _moved(op, marks[index], value, program.kept.get(index))
+                moves[index] = _moved(op, marks[index], value, program.cache.get(index))
         for i in op.inputs:
             if last[i] == index:
                 known.pop(i, None)
-    return found
+    return moves
 
 
 def _again(program: Program, op: Operation, known: dict[int, Any]) -> Any:
@@ -69,7 +69,7 @@ def _again(program: Program, op: Operation, known: dict[int, Any]) -> Any:
 
 
 def _is_nudged(program: Program, op: Operation) -> bool:
-    value = program.kept.get(op.index)
+    value = program.cache.get(op.index)
     return op.run is None and isinstance(value, np.ndarray) and value.dtype == np.float64
 
 

@@ -13,7 +13,7 @@ from parity.measure.nearness import MOST as FARTHEST
 from parity.verifier.programs.fingerprint import INFINITE, LEAST, MOST, SQUARE
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
-from parity.verifier.search.layouts import Way, conventional, ways
+from parity.verifier.search.layouts import LayoutChange, conventional, layout_changes
 from parity.verifier.search.meeting import Index, grain, is_weak, meet
 from parity.verifier.search.region import distance
 
@@ -80,13 +80,13 @@ def _kin(
         first = min(class_a.get(each, each) for each in partners)
         class_a.update(dict.fromkeys(partners, first))
     class_b = {i: class_a[partners[0]] for i, partners in met.items() if not is_weak(b.operations[i])}
-    found: list[tuple[Named, Named]] = []
+    pairs: list[tuple[Named, Named]] = []
     for made in (made_of, _read):
         rest_a = [
-            x for x in of_a if a.operations[x[1]].size in several and x not in (p for p, _ in found)
+            x for x in of_a if a.operations[x[1]].size in several and x not in (p for p, _ in pairs)
         ]
         rest_b = [
-            y for y in of_b if b.operations[y[1]].size in several and y not in (q for _, q in found)
+            y for y in of_b if b.operations[y[1]].size in several and y not in (q for _, q in pairs)
         ]
         kin_a = [{class_a[i] for i in made(a, x, class_a) if i in class_a} for _, x in rest_a]
         kin_b = [{class_b[i] for i in made(b, y, class_b) if i in class_b} for _, y in rest_b]
@@ -100,23 +100,23 @@ def _kin(
         for *_, i, j in ranked:
             if not {("A", i), ("B", j)} & taken:
                 taken |= {("A", i), ("B", j)}
-                found.append((rest_a[i], rest_b[j]))
-    return found
+                pairs.append((rest_a[i], rest_b[j]))
+    return pairs
 
 
 def _read(program: Program, output: int, met: Container[int]) -> set[int]:
     """Return the values nearest before an output that the other program has as well."""
-    found: set[int] = set()
+    nearest: set[int] = set()
     seen, stack = {output}, list(program.operations[output].inputs)
     while stack:
         i = stack.pop()
         if i not in seen:
             seen.add(i)
             if i in met:
-                found.add(i)
+                nearest.add(i)
             else:
                 stack += program.operations[i].inputs
-    return found
+    return nearest
 
 
 class Outputs:
@@ -133,23 +133,23 @@ class Outputs:
 
     def __init__(self, a: Program, b: Program, pairs: Pairs) -> None:
         self.pairs = pairs
-        leaves = list(_alike(a, b))
+        leaves = list(_equal_parameters(a, b))
         self._limits: dict[tuple[int, int], float] = {}
         """Largest relative distance at which a pair is equal."""
         self._grains: dict[tuple[int, int], float] = {}
         """Size up to which the outputs of a pair are nothing but round-off."""
-        self._ways: dict[tuple[int, int], list[Way]] = {}
+        self._changes: dict[tuple[int, int], list[LayoutChange]] = {}
         self.unlike: Pairs = []
         """Pairs between whose shapes there is no conventional change of layout."""
         for x, y in pairs:
             self._limits[x, y] = a.operations[x].near.or_more(b.operations[y].near).norm
             self._grains[x, y] = _grain(a, b, (x, y))
             given, shape = a.operations[x].shape, b.operations[y].shape
-            found = _known(a, b, (x, y), leaves) or list(conventional(given, shape))
-            if not found:
+            changes = _known(a, b, (x, y), leaves) or list(conventional(given, shape))
+            if not changes:
                 self.unlike.append((x, y))
-                found = list(ways(given, shape))
-            self._ways[x, y] = found
+                changes = list(layout_changes(given, shape))
+            self._changes[x, y] = changes
 
     def of(self, renamed: Mapping[int, int]) -> Outputs:
         """Return the same pairs with B's outputs renumbered; `renamed` maps old to new operations."""
@@ -157,22 +157,22 @@ class Outputs:
         other.pairs, other.unlike = (
             [(x, renamed[y]) for x, y in pairs] for pairs in (self.pairs, self.unlike)
         )
-        for name in ("_ways", "_limits", "_grains"):
+        for name in ("_changes", "_limits", "_grains"):
             of_pairs = getattr(self, name)
-            setattr(other, name, {(x, renamed[y]): found for (x, y), found in of_pairs.items()})
+            setattr(other, name, {(x, renamed[y]): value for (x, y), value in of_pairs.items()})
         return other
 
-    def ways(self, pair: tuple[int, int], of_a: Any) -> Iterator[np.ndarray]:
+    def arrangements(self, pair: tuple[int, int], of_a: Any) -> Iterator[np.ndarray]:
         """Yield A's output in the layouts in which it may be B's."""
         of_a = np.asarray(of_a)
-        return (way.of(of_a) for way in self._ways[pair])
+        return (each.of(of_a) for each in self._changes[pair])
 
     def equal(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> bool:
         """Return whether two outputs are equal up to rounding and a known change of layout."""
         of_b = np.asarray(of_b)
         if self._is_rounding(pair, of_a, of_b):
             return True
-        return any(distance(each, of_b) <= self._limits[pair] for each in self.ways(pair, of_a))
+        return any(distance(each, of_b) <= self._limits[pair] for each in self.arrangements(pair, of_a))
 
     def error(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> float:
         """Return the relative distance of two outputs; infinite between shapes that cannot be compared,
@@ -182,23 +182,23 @@ class Outputs:
         of_b = np.asarray(of_b)
         if self._is_rounding(pair, of_a, of_b):
             return 0.0
-        return min((distance(each, of_b) for each in self.ways(pair, of_a)), default=np.inf)
+        return min((distance(each, of_b) for each in self.arrangements(pair, of_a)), default=np.inf)
 
     def _is_rounding(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> bool:
         largest = self._grains[pair]
         return largest > 0 and all(_size(each) <= largest for each in (of_a, of_b))
 
-    def nearest(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> Way | None:
+    def nearest(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> LayoutChange | None:
         """Return the change of layout that brings A's output closest to B's; None if there is none."""
-        found = [(distance(way.of(np.asarray(of_a)), np.asarray(of_b)), way) for way in self._ways[pair]]
-        return min(found, key=lambda each: each[0], default=(0.0, None))[1]
+        of_a, of_b = np.asarray(of_a), np.asarray(of_b)
+        return min(self._changes[pair], key=lambda each: distance(each.of(of_a), of_b), default=None)
 
     def axes(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> tuple[int, ...]:
         """Return A's axes in the order of B's output; empty where no order of whole axes is B's."""
-        for way in self._ways[pair]:
-            whole = way.split == np.shape(of_a) and way.merged == way.shape
-            if whole and distance(way.of(np.asarray(of_a)), np.asarray(of_b)) <= self._limits[pair]:
-                return way.axes
+        for each in self._changes[pair]:
+            whole = each.split == np.shape(of_a) and each.merged == each.shape
+            if whole and distance(each.of(np.asarray(of_a)), np.asarray(of_b)) <= self._limits[pair]:
+                return each.axes
         return ()
 
     def unequal(self, a: Program, b: Program) -> Pairs:
@@ -207,18 +207,10 @@ class Outputs:
                 if not self.equal((x, y), a.values([x])[x], b.values([y])[y])]  # fmt: skip
 
 
-def _unmoved(program: Program, index: int) -> Operation:
-    """Return the operation that made a value, layout operations skipped."""
-    op = program.operations[index]
-    while op.is_layout and op.inputs:
-        op = program.operations[op.inputs[0]]
-    return op
-
-
 def _grain(a: Program, b: Program, pair: tuple[int, int]) -> float:
     """Return the size up to which an output of A, or B's where A's is all zero, is nothing but
     round-off; 0 where A's is larger."""
-    x, y = _unmoved(a, pair[0]), _unmoved(b, pair[1])
+    x, y = a.maker(pair[0]), b.maker(pair[1])
     if x.mark is None or x.mark[INFINITE]:
         return 0.0
     largest = grain(a, x) if x.mark[SQUARE] else grain(b, y)
@@ -231,7 +223,7 @@ def _size(value: Any) -> float:
 
 def _known(
     a: Program, b: Program, pair: tuple[int, int], leaves: list[tuple[Operation, Operation]]
-) -> list[Way]:
+) -> list[LayoutChange]:
     """Return the changes of layout between equal parameters from which the two outputs are made; without
     any, between equal parameters of the outputs' shapes, unless these two shapes are one."""
     x, y = pair
@@ -243,16 +235,16 @@ def _known(
     own = [(p, q) for p, q in fitting if p.index in made_a and q.index in made_b]
     if not own and given == shape:
         return []
-    found: dict[Way, None] = {}
+    changes: dict[LayoutChange, None] = {}
     for p, q in own or fitting:
-        mine, theirs = a.kept[p.index], b.kept[q.index]
-        found.update(
-            (w, None) for w in ways(given, shape) if distance(w.of(mine), theirs) <= FARTHEST.norm
-        )
-    return list(found)
+        mine, theirs = a.cache[p.index], b.cache[q.index]
+        for each in layout_changes(given, shape):
+            if distance(each.of(mine), theirs) <= FARTHEST.norm:
+                changes[each] = None
+    return list(changes)
 
 
-def _alike(a: Program, b: Program) -> Iterator[tuple[Operation, Operation]]:
+def _equal_parameters(a: Program, b: Program) -> Iterator[tuple[Operation, Operation]]:
     """Yield pairs of parameters with more than one axis that hold the same numbers."""
     index = Index(a, {op.index for op in a.operations if _is_held(op)})
     for q in b.operations:
@@ -270,7 +262,7 @@ def made_of(program: Program, output: int, _: Container[int] = ()) -> set[int]:
     """Return the leaves that the fewest operations turn, element by element, into an output of their
     size: for a parameter after a step, the parameter before it."""
     size = program.operations[output].size
-    found: set[int] = set()
+    leaves: set[int] = set()
     seen, near, depth = {output}, deque([(output, 0)]), -1
     while near:
         index, steps = near.popleft()
@@ -279,7 +271,7 @@ def made_of(program: Program, output: int, _: Container[int] = ()) -> set[int]:
         op = program.operations[index]
         if op.run is None:
             if op.size == size and not is_weak(op):
-                found.add(index)
+                leaves.add(index)
                 depth = steps
             continue
         for i in op.inputs:
@@ -288,4 +280,4 @@ def made_of(program: Program, output: int, _: Container[int] = ()) -> set[int]:
                 seen.add(i)
                 entry = i, steps + (not op.is_layout)
                 near.appendleft(entry) if op.is_layout else near.append(entry)
-    return found
+    return leaves

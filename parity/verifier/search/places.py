@@ -22,7 +22,7 @@ from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index, is_weak
 from parity.verifier.search.origin import origin
 from parity.verifier.search.pairing import Outputs, Pairs
-from parity.verifier.search.region import Found, before_of, distance
+from parity.verifier.search.region import Gap, before_of, distance
 from parity.verifier.search.round import Round
 from parity.verifier.search.stages import stages
 from parity.verifier.search.trials import Repair, Trial
@@ -49,7 +49,7 @@ class _Step:
     before: Program
     """B, not yet patched with A's value there."""
     repair: Repair
-    found: Found
+    gap: Gap
     outputs: Outputs
     """The outputs upstream of which it was found."""
 
@@ -68,19 +68,19 @@ class Search:
         """Return the pairs of outputs that differ."""
         return self.outputs.unequal(self.a, b or self.b)
 
-    def places(self) -> list[Found]:
+    def places(self) -> list[Gap]:
         """Return the places where B parts from A, in B's order, each repaired before the next is found.
 
         Of several training steps, those of the first come first.
         """
         steps: list[_Step] = []
-        ends: list[Found] = []
+        ends: list[Gap] = []
         updates = [*stages(self.a, self.b, self.index)] if self.unequal() else []
         for outputs in [Outputs(self.a, self.b, pairs) for pairs in updates]:
             ends += self._stage(steps, outputs)
             self.b = self._level(outputs)
         ends += self._stage(steps, self.outputs)
-        return [*sorted((step.found for step in steps), key=lambda found: found.b.end), *ends]
+        return [*sorted((step.gap for step in steps), key=lambda gap: gap.b.end), *ends]
 
     def round(self, b: Program | None = None, outputs: Outputs | None = None) -> Round | None:
         """Return a round of B as it is now, or of `b`; None if the outputs, all or given, are equal."""
@@ -88,7 +88,7 @@ class Search:
         unequal = outputs.unequal(self.a, b)
         return Round(self.a, b, self.index, outputs, unequal) if unequal else None
 
-    def _stage(self, steps: list[_Step], outputs: Outputs) -> list[Found]:
+    def _stage(self, steps: list[_Step], outputs: Outputs) -> list[Gap]:
         """Add the places upstream of some outputs to `steps`; return a place for which no end is found.
 
         What is wrong with the update of one parameter is wrong with others: all are repaired at once.
@@ -100,15 +100,15 @@ class Search:
         best: Repair | None = None
         while self.repairs < MOST and (now := self.round(outputs=outputs)):
             self.repairs += 1
-            best = best and _alike(now, best)
+            best = best and _repeated(now, best)
             best = best or _of_an_update(now) or _best(now)
             if best is None:
                 return [now.open_end()]
-            found = now.found(best)
-            steps[:] = [*self._behind(found, steps), _Step(self.b, best, found, outputs)]
+            gap = now.gap(best)
+            steps[:] = [*self._behind(gap, steps), _Step(self.b, best, gap, outputs)]
             self.b = best.fed
             for each in _others(now, best):
-                steps.append(_Step(now.b, each, now.found(each), outputs))
+                steps.append(_Step(now.b, each, now.gap(each), outputs))
                 self.b = each.fed
         return []
 
@@ -122,32 +122,32 @@ class Search:
         given = {}
         for x, y in left:
             own = b.values([y])[y]
-            ways = outputs.ways((x, y), a.values([x])[x])
-            given[y] = min(ways, key=lambda way, own=own: distance(way, own))
+            layouts = outputs.arrangements((x, y), a.values([x])[x])
+            given[y] = min(layouts, key=lambda each, own=own: distance(each, own))
         return replace(b.fed(given, {}), repaired=frozenset()) if given or b.repaired else b
 
-    def _behind(self, front: Found, steps: list[_Step]) -> list[_Step]:
+    def _behind(self, front: Gap, steps: list[_Step]) -> list[_Step]:
         """Return the places, looking again for those that have a fault upstream, with it repaired."""
         front = origin(front, self.index) if steps else front
         if not front.closed:
             return steps
         return [each for step in steps if (each := self._smaller(front, step)) is not None]
 
-    def _smaller(self, front: Found, step: _Step) -> _Step | None:
+    def _smaller(self, front: Gap, step: _Step) -> _Step | None:
         """Look for a place again with another repaired: return it unchanged if that one does not lead to
         it, None if that one was all that was wrong."""
         b, y = step.before, front.b.end
         if y >= len(b) or step.repair.trial.y not in b.behind({y}):
             return step
         b = Trial(front.a.end, y, front.value, tuple(front.b.readers), front.twins).feed(b)
-        inside = {*step.found.b.operations, *step.found.b.readers}
+        inside = {*step.gap.b.operations, *step.gap.b.readers}
         now = self.round(b, step.outputs)
-        if now is None or not inside & now.reach_b:
+        if now is None or not inside & now.unmet_b:
             return None
         best = _best(now, among=inside)
         if best is None or best.size >= step.repair.size:
             return step
-        return _Step(b, best, now.found(best), step.outputs)
+        return _Step(b, best, now.gap(best), step.outputs)
 
 
 def _of_an_update(now: Round) -> Repair | None:
@@ -156,7 +156,7 @@ def _of_an_update(now: Round) -> Repair | None:
     for y, x in now.roots.items():
         if not _is_of_update(now, y):
             continue
-        of_a, of_b = before_of(now.a, x, now.reach_a), before_of(now.b, y, now.reach_b)
+        of_a, of_b = before_of(now.a, x, now.unmet_a), before_of(now.b, y, now.unmet_b)
         best = _best(now, _with_inputs(now.b, of_b), _with_inputs(now.a, of_a))
         if best is not None:
             return best
@@ -177,8 +177,8 @@ def _others(now: Round, first: Repair) -> list[Repair]:
         ends = [
             [each for each in ends if each[0] in among and _is_again(of.operations[each[0]], op)]
             for of, ends, among, op in (
-                (now.a, now.ends_a, set(before_of(now.a, x, now.reach_a)), of_a),
-                (program, now.ends_b, set(before_of(program, y, now.reach_b)), of_b),
+                (now.a, now.ends_a, set(before_of(now.a, x, now.unmet_a)), of_a),
+                (program, now.ends_b, set(before_of(program, y, now.unmet_b)), of_b),
             )
         ]
         tried = _trials(now, ends[1], set(), ends[0]) if all(ends) else ()
@@ -196,7 +196,7 @@ def _is_of_update(now: Round, y: int) -> bool:
     size, operations = now.b.operations[y].size, now.b.operations
     return size > 1 and all(
         operations[i].size in (1, size) and operations[i].name not in ("matmul", "conv")
-        for i in before_of(now.b, y, now.reach_b)
+        for i in before_of(now.b, y, now.unmet_b)
     )
 
 
@@ -228,15 +228,15 @@ def _best(now: Round, among: set[int] | None = None, of_a: set[int] | None = Non
     return best
 
 
-def _alike(now: Round, last: Repair) -> Repair | None:
+def _repeated(now: Round, last: Repair) -> Repair | None:
     """Return the last repair, repeated for another parameter or layer: between the same lines, and of
     as many operations."""
     before_a, before_b = now.a.operations[last.trial.x], now.b.operations[last.trial.y]
     ends_a = [each for each in now.ends_a if _is_again(now.a.operations[each[0]], before_a)]
     ends_b = [each for each in now.ends_b if _is_again(now.b.operations[each[0]], before_b)]
     for size, trial in _trials(now, ends_b, set(), ends_a) if ends_a and ends_b else ():
-        if size == last.size and (found := _better(now, trial, size, None)) is not None:
-            return found
+        if size == last.size and (repair := _better(now, trial, size, None)) is not None:
+            return repair
     return None
 
 
@@ -275,11 +275,11 @@ def _trials(
             continue  # a one in the place of a norm undoes the division by it, and mends nothing
         if 1 < value.size < own.size and (value == value.flat[0]).all():
             continue  # a number does not stand for many
-        for way in arrangements(value, np.shape(own)):
-            if np.array_equal(way, own, equal_nan=way.dtype.kind in "fc"):
+        for arrangement in arrangements(value, np.shape(own)):
+            if np.array_equal(arrangement, own, equal_nan=arrangement.dtype.kind in "fc"):
                 continue
-            numbers = hash(way.tobytes()), x if is_weak(now.a.operations[x]) else -1
-            for trial in now.trials(x, y, way):
+            numbers = hash(arrangement.tobytes()), x if is_weak(now.a.operations[x]) else -1
+            for trial in now.trials(x, y, arrangement):
                 key = (y, hash(trial.readers), len(trial.twins), *numbers)
                 if key not in tried:
                     tried.add(key)

@@ -1,4 +1,4 @@
-"""Places at which two programs part: a region of each, and a value downstream of which all meets."""
+"""Gaps between two programs: a region of each, and a value downstream of which all meets."""
 
 from __future__ import annotations
 
@@ -28,16 +28,18 @@ class Region:
 
 
 @dataclass
-class Found:
-    """One place at which the programs part."""
+class Gap:
+    """One place at which the programs part: what lies, in each, between the values that meet before it
+    and the first that meet again."""
 
     a: Region
     b: Region
     value: np.ndarray
     """A's value in B's layout."""
-    instead: np.ndarray
+    own: np.ndarray
     """B's own."""
     closed: bool = True
+    """Whether anything meets again."""
     repaired: Program | None = None
     """B patched with A's value here."""
     twins: tuple[int, ...] = ()
@@ -48,7 +50,7 @@ class Found:
     @property
     def error(self) -> float:
         """||a - b|| / ||a||."""
-        return distance(self.value, self.instead)
+        return distance(self.value, self.own)
 
 
 def distance(a: np.ndarray, b: np.ndarray) -> float:
@@ -66,31 +68,40 @@ def distance(a: np.ndarray, b: np.ndarray) -> float:
     return 0.0 if not apart else apart / norm if norm else np.inf
 
 
-def first(program: Program, reached: set[int]) -> list[int]:
-    """Return the operations of `reached` that read nothing in it; only those with operands, if any."""
-    found = [
-        i for i in sorted(reached) if not any(each in reached for each in program.operations[i].inputs)
+def first(program: Program, among: set[int]) -> list[int]:
+    """Return the operations of `among` that read nothing in it; only those with operands, if any."""
+    first_ones = [
+        i for i in sorted(among) if not any(each in among for each in program.operations[i].inputs)
     ]
-    written = [i for i in found if program.operations[i].operands]
-    return written or found
+    written = [i for i in first_ones if program.operations[i].operands]
+    return written or first_ones
 
 
-def before_of(program: Program, end: int, reached: set[int]) -> list[int]:
-    """Return the operations of `reached` that lead to a value, itself included, in order."""
-    found: set[int] = set()
+def before_of(program: Program, end: int, among: set[int]) -> list[int]:
+    """Return the operations of `among` that lead to a value, itself included, in order."""
+    before: set[int] = set()
     stack = [end]
     while stack:
         index = stack.pop()
-        if index in found or index not in reached:
+        if index in before or index not in among:
             continue
-        found.add(index)
+        before.add(index)
         stack += program.operations[index].inputs
-    return sorted(found)
+    return sorted(before)
+
+
+def computing_with(program: Program, index: int, readers: Sequence[Sequence[int]]) -> list[int]:
+    """Return the operations that compute with a value, moved or not."""
+    computing, stack = [], [index]
+    while stack:
+        for reader in readers[stack.pop()]:
+            (stack if program.operations[reader].is_layout else computing).append(reader)
+    return computing
 
 
 def recurrent(program: Program, readers: Sequence[Sequence[int]]) -> set[int]:
-    """The parameters that one line reads several times in the same way, as in a loop over time."""
-    found = set()
+    """Return the parameters that one line reads several times alike, as in a loop over time."""
+    parameters = set()
     for op in program.operations:
         if op.kind != "parameter":
             continue
@@ -107,6 +118,6 @@ def recurrent(program: Program, readers: Sequence[Sequence[int]]) -> set[int]:
                 axes = str(each.extra.get("params", {}).get("dimension_numbers", ""))
                 key = each.name, each.source, each.label, shapes, axes, moves
                 if key in seen:
-                    found.add(op.index)
+                    parameters.add(op.index)
                 seen.add(key)
-    return found
+    return parameters

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from parity.verifier.programs.fingerprint import fingerprint
-from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program, RunPlan
 from parity.verifier.search.constants import constants_of
 from parity.verifier.search.ends import ends_of, spread, window_of
-from parity.verifier.search.frontier import apart
-from parity.verifier.search.meeting import Index, carried, idle, is_weak, meet, noise, reach, repeated
+from parity.verifier.search.frontier import false_meetings
+from parity.verifier.search.meeting import Index, carried, is_weak, meet, neutral, noise, repeated, unmet
 from parity.verifier.search.pairing import Outputs, Pairs
-from parity.verifier.search.region import Found, Region, before_of, first, recurrent
+from parity.verifier.search.region import Gap, Region, before_of, first, recurrent
 from parity.verifier.search.trials import Repair, Trial, Twins
 
 DEPTH = 14
@@ -30,10 +29,10 @@ NEARBY = 4
 A's values, for B's where the place is large without."""
 
 
-def _read(program: Program, end: int, reached: set[int]) -> set[int]:
-    """Return the values outside of `reached` from which a value is computed; the value itself if there
+def _read(program: Program, end: int, among: set[int]) -> set[int]:
+    """Return the values outside of `among` from which a value is computed; the value itself if there
     are none."""
-    inside = before_of(program, end, reached)
+    inside = before_of(program, end, among)
     return {i for each in inside for i in program.operations[each].inputs} - set(inside) or {end}
 
 
@@ -51,24 +50,24 @@ class Round:
     def __init__(self, a: Program, b: Program, index: Index, outputs: Outputs, unequal: Pairs) -> None:
         self.a, self.b, self.index, self.outputs = a, b, index, outputs
         met, noisy = meet(b.operations, index), noise(b)
-        for each in apart(a, b, met, {y for _, y in unequal}, noisy):
+        for each in false_meetings(a, b, met, {y for _, y in unequal}, noisy):
             del met[each]
         met_b = set(met) | noisy
         met_a = {each for partners in met.values() for each in partners} | noise(a)
         self.roots_a = {x for x, _ in unequal}
         self.roots = {y: x for x, y in unequal}
-        self.reach_a = reach(a, self.roots_a, met_a - self.roots_a)
-        self.idle = idle(a, b, met, self.reach_a)
-        met_b -= carried(b, self.idle | repeated(a, b, met))
-        self.reach_b = reach(b, self.roots, met_b - set(self.roots))
-        self.live = reach(b, self.roots, set())
+        self.unmet_a = unmet(a, self.roots_a, met_a - self.roots_a)
+        self.neutral = neutral(a, b, met, self.unmet_a)
+        met_b -= carried(b, self.neutral | repeated(a, b, met))
+        self.unmet_b = unmet(b, self.roots, met_b - set(self.roots))
+        self.live = unmet(b, self.roots, set())
         self.readers = b.consumers()
         self.recurrent = recurrent(b, self.readers)
         self.constants = constants_of(b) - b.repaired - b.behind(b.repaired)
-        self.ends_a = ends_of(a, self.reach_a, self.roots_a, NEARBY)
-        self.ends_b = [*spread(b, self.reach_b), *ends_of(b, self.reach_b, set(self.roots))]
-        self.twins = Twins(b, self.readers, self.reach_b | {index for index, _ in self.ends_b})
-        self.window = b.values(sorted(window_of(b, self.reach_b, self.ends_b)))
+        self.ends_a = ends_of(a, self.unmet_a, self.roots_a, NEARBY)
+        self.ends_b = [*spread(b, self.unmet_b), *ends_of(b, self.unmet_b, set(self.roots))]
+        self.twins = Twins(b, self.readers, self.unmet_b | {index for index, _ in self.ends_b})
+        self.window = b.values(sorted(window_of(b, self.ends_b)))
         self.work = 0
         """Operations that trials have run; a large one counts as several, `LARGE` numbers each."""
         self._follow: dict[int, tuple[set[int], set[int]]] = {}
@@ -82,10 +81,10 @@ class Round:
     def before_b(self) -> list[tuple[int, int]]:
         """List the values of B that meet, up to `NEARBY` operations before those that do not."""
         known = {y for y, _ in self.ends_b}
-        near = ends_of(self.b, self.reach_b, set(self.roots), NEARBY)
-        found = [(y, size) for y, size in near if y not in known]
-        self.look_up(y for y, _ in found)
-        return found
+        near = ends_of(self.b, self.unmet_b, set(self.roots), NEARBY)
+        ends = [(y, size) for y, size in near if y not in known]
+        self.look_up(y for y, _ in ends)
+        return ends
 
     def trials(self, x: int, y: int, value: np.ndarray) -> list[Trial]:
         """List the ways to patch B with a value of A's in place of one of B's.
@@ -94,20 +93,20 @@ class Round:
         consumers that do not meet; or by all, if B lacks A's value: what they compute may meet another
         of A's by chance, as the normalised input of a block that another block normalises alike.
         """
-        if y in self.reach_b:
+        if y in self.unmet_b:
             twins = self.twins.of(y)
             together = [Trial(x, y, value, (), twins)] if twins else []
             return [*together, Trial(x, y, value, ())]
-        if self.idle and self.idle.issuperset(self.reading((y,), self.reach_b) or (-1,)):
+        if self.neutral and self.neutral.issuperset(self.reading((y,), self.unmet_b) or (-1,)):
             return []  # what is added to it is wrong
-        found: dict[tuple[int, ...], Trial] = {}
-        for among in (self.reach_b, self.live) if x in self.reach_a else (self.reach_b,):
+        trials: dict[tuple[int, ...], Trial] = {}
+        for among in (self.unmet_b, self.live) if x in self.unmet_a else (self.unmet_b,):
             twins = tuple(each for each in self.twins.of(y) if self.reading((each,), among))
             for others in (twins, ()) if twins else ((),):
                 readers = self.reading((y, *others), among)
-                found.setdefault(readers, Trial(x, y, value, readers, others))
-        found.pop((), None)
-        return list(found.values())
+                trials.setdefault(readers, Trial(x, y, value, readers, others))
+        trials.pop((), None)
+        return list(trials.values())
 
     def reading(self, values: Collection[int], among: set[int]) -> tuple[int, ...]:
         """Return the operations of a set that read any of some values."""
@@ -131,13 +130,13 @@ class Round:
         Where the consumers of the value meet, but much downstream does not, the rest may be written
         otherwise, as a hand-made backward pass is: then all outputs downstream must be equal.
         """
-        y, (alike, follows) = trial.y, self.follows(trial.x)
-        reached = (
-            self.live if trial.readers and not self.reach_b.issuperset(trial.readers) else self.reach_b
+        y, (equal, follows) = trial.y, self.follows(trial.x)
+        among = (
+            self.live if trial.readers and not self.unmet_b.issuperset(trial.readers) else self.unmet_b
         )
-        downstream, before = self.downstream(y, reached), self.before(y)
+        downstream, before = self.downstream(y, among), self.before(y)
         for twin in trial.twins:
-            downstream, before = downstream | self.downstream(twin, reached), before | self.before(twin)
+            downstream, before = downstream | self.downstream(twin, among), before | self.before(twin)
         known: dict[int, Any] = {each: trial.at(self.b, each) for each in trial.places}
         row: dict[int, int] = dict.fromkeys(trial.places, 0)
         """How many operations in a row have met, and whether one of them read something else."""
@@ -150,14 +149,14 @@ class Round:
 
         def follow(readers: Collection[int]) -> None:
             for reader in readers:
-                if reader in reached and reader not in seen:
+                if reader in among and reader not in seen:
                     seen.add(reader)
                     heapq.heappush(queue, reader)
 
         if not trial.readers and y in self.roots and not self.equals_output(y, trial.value):
             return False
         follow(trial.readers or [r for each in trial.places for r in self.readers[each]])
-        unmet, astray = 0, 0
+        misses, at_once = 0, 0
         spread_out = self.a.operations[trial.x].size < trial.value.size
         while queue:
             index = heapq.heappop(queue)
@@ -179,9 +178,9 @@ class Round:
             mark = fingerprint(result) if may_meet else None
             partners = {e.index for e in self.index.meets(op, mark)} if may_meet else set()
             if partners & follows:
-                if spread_out and partners <= alike and result.size < trial.value.size:
+                if spread_out and partners <= equal and result.size < trial.value.size:
                     return False
-                counts = not op.is_layout and not partners <= alike and not _says_little(result)
+                counts = not op.is_layout and not partners <= equal and not _says_little(result)
                 row[index] = min(row[i] for i in inputs if i in row) + counts
                 beside[index] = any(beside.get(i, self.tells(i)) for i in inputs)
                 again[index] = any(again.get(i, self.recurs(i)) for i in inputs)
@@ -190,14 +189,14 @@ class Round:
                 continue
             other = [i for i in op.inputs if i not in known and i not in before and self.is_computed(i)]
             fed = [i for i in op.inputs if i in row]
-            blamed = any(i in self.reach_b for i in other) or not any(again[i] for i in fed)
+            blamed = any(i in self.unmet_b for i in other) or not any(again[i] for i in fed)
             if other and blamed and all(row[i] >= SURE for i in fed):
                 continue
             row[index], beside[index], again[index] = 0, order, False
-            unmet += not op.is_layout
-            astray += any(i in trial.places for i in inputs)
-            if unmet > DEPTH:
-                return not astray and self.mends(trial, downstream)
+            misses += not op.is_layout
+            at_once += any(i in trial.places for i in inputs)
+            if misses > DEPTH:
+                return not at_once and self.mends(trial, downstream)
             follow(self.readers[index])
         return True
 
@@ -227,51 +226,44 @@ class Round:
     def tells(self, index: int) -> bool:
         """Whether a value tells where in a program it is read: a parameter does, and a constant that is
         read once, as a gain that a function finds outside; what is made of constants does not."""
-        made = self.maker(index)
+        made = self.b.maker(index)
         if made.kind == "constant":
             return len(self.readers[made.index]) == 1 and not is_weak(made)
         return index not in self.constants and not self.recurs(index)
 
     def recurs(self, index: int) -> bool:
         """Whether a value is a parameter that one line reads again and again, as a cell in time does."""
-        return self.maker(index).index in self.recurrent
-
-    def maker(self, index: int) -> Operation:
-        """What made a value, seen through what only moves its elements."""
-        op = self.b.operations[index]
-        while op.is_layout and op.inputs:
-            op = self.b.operations[op.inputs[0]]
-        return op
+        return self.b.maker(index).index in self.recurrent
 
     def follows(self, x: int) -> tuple[set[int], set[int]]:
         """Return the values of A with the numbers of one, and these with all that depends on them."""
         if x not in self._follow:
-            alike = {x, *(each.index for each in self.index.meets(self.a.operations[x]))}
-            self._follow[x] = alike, alike | self.a.behind(alike)
+            equal = {x, *(each.index for each in self.index.meets(self.a.operations[x]))}
+            self._follow[x] = equal, equal | self.a.behind(equal)
         return self._follow[x]
 
     def is_computed(self, index: int) -> bool:
         """Whether a value is more than a parameter, an input or a constant in some layout."""
-        made = self.maker(index)
+        made = self.b.maker(index)
         return made.run is not None and bool(made.inputs)
 
     def before(self, y: int) -> set[int]:
-        """The operations of B that lead to a value."""
+        """Return the operations of B that lead to a value."""
         if y not in self._before:
             self._before[y] = set(before_of(self.b, y, set(range(len(self.b)))))
         return self._before[y]
 
-    def downstream(self, y: int, reached: set[int]) -> set[int]:
-        """The operations of a set that a value leads to."""
-        key = (y, reached is self.live)
+    def downstream(self, y: int, among: set[int]) -> set[int]:
+        """Return the operations of a set that a value leads to."""
+        key = (y, among is self.live)
         if key not in self._downstream:
-            found, stack = set(), [y]
+            behind, stack = set(), [y]
             while stack:
                 for reader in self.readers[stack.pop()]:
-                    if reader in reached and reader not in found:
-                        found.add(reader)
+                    if reader in among and reader not in behind:
+                        behind.add(reader)
                         stack.append(reader)
-            self._downstream[key] = found
+            self._downstream[key] = behind
         return self._downstream[key]
 
     def equals_output(self, index: int, value: Any) -> bool:
@@ -285,13 +277,13 @@ class Round:
         self.work += len(fed)
         roots = {each for _, each in self.outputs.unequal(self.a, fed)}
         partners = meet(fed.operations, self.index)
-        after = reach(fed, roots, (set(partners) | noise(fed)) - roots)
-        if len(after) >= len(self.reach_b):
+        after = unmet(fed, roots, (set(partners) | noise(fed)) - roots)
+        if len(after) >= len(self.unmet_b):
             return None  # it mends nothing: a norm yields the same of a value and of that value centred
-        explains = any(each in self.reach_a for some in partners.values() for each in some)
+        explains = any(each in self.unmet_a for some in partners.values() for each in some)
         if not explains and len(roots) == len(self.roots):
             return None  # B computes once more what it has: with a rate of 0, the step before
-        for each in trial.readers or [r for r in self.readers[y] if r in self.reach_b]:
+        for each in trial.readers or [r for r in self.readers[y] if r in self.unmet_b]:
             if each in after and not any(i in after for i in fed.operations[each].inputs):
                 return None
         order = not size and self.a.operations[x] in self.index.meets(self.b.operations[y])
@@ -299,28 +291,28 @@ class Round:
 
     def strange(self, x: int, y: int) -> int:
         """Count the values that B reads before an end and A does not read before its own."""
-        of_a = _read(self.a, x, self.reach_a)
-        of_b = [self.b.operations[i] for i in _read(self.b, y, self.reach_b)]
+        of_a = _read(self.a, x, self.unmet_a)
+        of_b = [self.b.operations[i] for i in _read(self.b, y, self.unmet_b)]
         return sum(
             not is_weak(op) and not any(each.index in of_a for each in self.index.meets(op))
             for op in of_b
         )
 
-    def found(self, best: Repair) -> Found:
-        """The place that a repair closes."""
-        x, y = best.trial.x, best.trial.y
-        region_a = Region(self.a, x, before_of(self.a, x, self.reach_a))
-        if x not in self.reach_a:
-            region_a.readers = [r for r in self.a.consumers()[x] if r in self.reach_a]
-        region_b = Region(self.b, y, before_of(self.b, y, self.reach_b), list(best.trial.readers))
-        return Found(
-            region_a, region_b, best.trial.value, best.own, repaired=best.fed, twins=best.trial.twins
-        )
+    def gap(self, repair: Repair) -> Gap:
+        """Return the gap that a repair closes."""
+        trial = repair.trial
+        x, y = trial.x, trial.y
+        region_a = Region(self.a, x, before_of(self.a, x, self.unmet_a))
+        if x not in self.unmet_a:
+            region_a.readers = [r for r in self.a.consumers()[x] if r in self.unmet_a]
+        region_b = Region(self.b, y, before_of(self.b, y, self.unmet_b), list(trial.readers))
+        fed, twins = repair.fed, trial.twins
+        return Gap(region_a, region_b, trial.value, repair.own, repaired=fed, twins=twins)
 
-    def open_end(self) -> Found:
-        """Return a place with the first operations alone, where no value of A's makes the rest meet."""
-        x = (first(self.a, self.reach_a) or sorted(self.roots_a))[0]
-        y = (first(self.b, self.reach_b) or sorted(self.roots))[0]
-        region_a = Region(self.a, x, before_of(self.a, x, self.reach_a))
-        region_b = Region(self.b, y, before_of(self.b, y, self.reach_b))
-        return Found(region_a, region_b, np.zeros(0), np.zeros(0), closed=False)
+    def open_end(self) -> Gap:
+        """Return a gap with the first operations alone, where no value of A's makes the rest meet."""
+        x = (first(self.a, self.unmet_a) or sorted(self.roots_a))[0]
+        y = (first(self.b, self.unmet_b) or sorted(self.roots))[0]
+        region_a = Region(self.a, x, before_of(self.a, x, self.unmet_a))
+        region_b = Region(self.b, y, before_of(self.b, y, self.unmet_b))
+        return Gap(region_a, region_b, np.zeros(0), np.zeros(0), closed=False)

@@ -12,7 +12,7 @@ from parity.verifier.programs.program import Program
 from parity.verifier.search.constants import rounded_constants
 from parity.verifier.search.meeting import Index, is_weak
 from parity.verifier.search.pairing import Outputs
-from parity.verifier.search.region import Found, Region, distance
+from parity.verifier.search.region import Gap, Region, distance
 from parity.verifier.search.written import TYPES, restore, rounded
 
 FLOAT64 = 2.0**-53
@@ -26,19 +26,19 @@ MOST = 0.05
 """Largest limit, however ill-conditioned a value is, as one with rows that are masked altogether."""
 
 
-def limit_of(found: Found, index: Index, *, types: bool = True) -> float:
+def limit_of(gap: Gap, index: Index, *, types: bool = True) -> float:
     """Return the relative distance that rounding explains at the end of a place.
 
     Every value that a region reads is nudged by one rounding; the limit is `MARGIN` times the distance
     that this causes, on the worse side.
 
     Args:
-        found: the place.
+        gap: the place.
         index: A's values.
         types: nudge a value that came in a smaller type by a rounding of that type; else nudge all by
             one of float64.
     """
-    sides = ((found.a, Index(found.b.program) if types else index), (found.b, index))
+    sides = ((gap.a, Index(gap.b.program) if types else index), (gap.b, index))
     return min(MARGIN * max(_envelope(region, other, types) for region, other in sides), MOST)
 
 
@@ -60,11 +60,11 @@ def _moved_by_tables(program: Program, other: Program) -> dict[int, float]:
     nudged."""
     index, held = Index(other), {}
     for op in program.operations:
-        value = program.kept.get(op.index)
+        value = program.cache.get(op.index)
         array = isinstance(value, np.ndarray) and value.dtype.kind in "fc"
         if op.run is None and array and op.size > 1 and _small(program, op.index, index) == FLOAT32:
             held[op.index] = value
-    found: dict[int, float] = {}
+    distances: dict[int, float] = {}
     ends = [index for _, index in program.outputs] if held else []
     for seed in range(NUDGES if held else 0):
         rng = np.random.default_rng(seed)
@@ -72,14 +72,14 @@ def _moved_by_tables(program: Program, other: Program) -> dict[int, float]:
         own = program.values(ends)
         for i in ends:
             if isinstance(own[i], np.ndarray) and own[i].dtype.kind in "fc":
-                found[i] = max(found.get(i, 0.0), distance(own[i], fed[i]))
-    return found
+                distances[i] = max(distances.get(i, 0.0), distance(own[i], fed[i]))
+    return distances
 
 
-def is_rounded_number(found: Found, ratio: float) -> bool:
+def is_rounded_number(gap: Gap, ratio: float) -> bool:
     """Return whether a ratio of B's value to A's may come from a number in a smaller type for which the
     other side has several: a scale of logits, and its root for queries and for keys."""
-    regions = (found.a, found.b)
+    regions = (gap.a, gap.b)
     written = [
         op.epsilon
         for region in regions
@@ -132,20 +132,20 @@ def _finer(program: Program, other: Program) -> dict[int, np.ndarray]:
     """Return, rounded, the leaves whose numbers the other program holds in a smaller type."""
     index = Index(other)
     partners = [op for op in other.operations if op.kind != "operation" and op.epsilon in TYPES]
-    found: dict[int, np.ndarray] = {}
+    smaller_leaves: dict[int, np.ndarray] = {}
     for leaf in program.operations:
         if leaf.kind == "operation" or not leaf.size or leaf.mark is None or index.find(leaf.mark):
             continue
-        value = program.kept[leaf.index]
+        value = program.cache[leaf.index]
         if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
             continue
         for epsilon in sorted({op.epsilon for op in partners if op.epsilon > leaf.epsilon}):
             smaller = rounded(value, epsilon)
-            alike = [op for op in partners if op.epsilon == epsilon]
-            if any(_is(leaf, smaller, op, other.kept[op.index]) for op in alike):
-                found[leaf.index] = smaller
+            candidates = [op for op in partners if op.epsilon == epsilon]
+            if any(_is(leaf, smaller, op, other.cache[op.index]) for op in candidates):
+                smaller_leaves[leaf.index] = smaller
                 break
-    return found
+    return smaller_leaves
 
 
 def _is(leaf: Operation, rounded: np.ndarray, other: Operation, value: np.ndarray) -> bool:
@@ -157,8 +157,8 @@ def _is(leaf: Operation, rounded: np.ndarray, other: Operation, value: np.ndarra
     """
     if leaf.kind == other.kind:
         return share(rounded, value)
-    alike = leaf.size == other.size > 1
-    return alike and np.array_equal(np.sort(rounded, axis=None), np.sort(value, axis=None))
+    same_size = leaf.size == other.size > 1
+    return same_size and np.array_equal(np.sort(rounded, axis=None), np.sort(value, axis=None))
 
 
 def share(a: np.ndarray, b: np.ndarray) -> bool:
@@ -201,9 +201,7 @@ def _small(program: Program, index: int, other: Index) -> float:
     """Return the rounding of a constant that came in a smaller type, or of a float32 parameter that the
     other program lacks, which may be made of several, such as weights with their adapters; 0 for any
     other value."""
-    op = program.operations[index]
-    while op.is_layout and op.inputs:
-        op = program.operations[op.inputs[0]]
+    op = program.maker(index)
     if op.kind == "parameter":
         own = op.epsilon == FLOAT32 and op.size > 1 and not is_weak(op) and not other.meets(op)
         return FLOAT32 if own else 0.0

@@ -20,7 +20,7 @@ from parity.verifier.search.pairing import Pairs
 from parity.verifier.search.region import distance
 from parity.verifier.search.trials import read_by
 
-ALIKE = 0.5
+SHARED = 0.5
 """Share of common readers above which a value counts as a parameter's successor."""
 _PASSED = ELEMENTWISE | LAYOUT | {"addcmul", "addcdiv", "lerp"}
 
@@ -76,12 +76,12 @@ def _successor(program: Program, readers: Sequence[Sequence[int]], index: int) -
         if op.index not in behind and (together or (op.size == size and op.name in _PASSED)):
             behind.add(op.index)
             stack += readers[op.index]
-    best, most = None, ALIKE
+    best, most = None, SHARED
     for each in sorted(i for i in behind if not program.operations[i].is_layout):
         theirs = read_by(program, readers, each)
-        alike = len(own & theirs) / len(own | theirs)
-        if alike > most and _may_step(program.operations[each]):
-            best, most = each, alike
+        share = len(own & theirs) / len(own | theirs)
+        if share > most and _may_step(program.operations[each]):
+            best, most = each, share
     return best
 
 
@@ -103,16 +103,16 @@ def _pairs(
     if all(is_weak(b.operations[y]) for *_, y in ranked):
         return []  # zeros that a loop begins with, such as the state of a cell
     taken: set[tuple[str, int]] = set()
-    found: Pairs = []
+    pairs: Pairs = []
     for *_, x, y in sorted(ranked):
         if not {("A", x), ("B", y)} & taken:
             taken |= {("A", x), ("B", y)}
-            found.append((x, y))
-    return found
+            pairs.append((x, y))
+    return pairs
 
 
 def _apart(a: Program, x: int, b: Program, y: int) -> float | None:
     """Return the distance of two values, in the plainest layout; None between shapes without one."""
     of_a, of_b = np.asarray(a.values([x])[x]), np.asarray(b.values([y])[y])
-    ways = conventional(of_a.shape, of_b.shape)
-    return min((distance(way.of(of_a), of_b) for way in ways), default=None)
+    changes = conventional(of_a.shape, of_b.shape)
+    return min((distance(each.of(of_a), of_b) for each in changes), default=None)

@@ -109,12 +109,12 @@ class Twins:
         if len(group) < 2:
             return ()
         read = read_by(self._program, self._readers, index, STEPS)
-        alike = [i for i in group if read_by(self._program, self._readers, i, STEPS) == read]
-        if len(alike) < 2 or alike[0] != index:
+        twins = [i for i in group if read_by(self._program, self._readers, i, STEPS) == read]
+        if len(twins) < 2 or twins[0] != index:
             return ()
-        values = {i: np.ravel(each) for i, each in self._program.values(alike).items()}
+        values = {i: np.ravel(each) for i, each in self._program.values(twins).items()}
         nan = values[index].dtype.kind in "fc"
-        same = [i for i in alike[1:] if np.array_equal(values[i], values[index], equal_nan=nan)]
+        same = [i for i in twins[1:] if np.array_equal(values[i], values[index], equal_nan=nan)]
         behind = self._program.behind({index}) if same else set()
         return tuple(i for i in same if i not in behind)
 
@@ -123,13 +123,13 @@ def read_by(
     program: Program, readers: Sequence[Sequence[int]], index: int, steps: int = 0
 ) -> frozenset[tuple[object, ...]]:
     """Describe the consumers of a value, and theirs for `steps` more: name, line and which operand."""
-    found, stack = set(), [(index, steps)]
+    readings, stack = set(), [(index, steps)]
     while stack:
         read, left = stack.pop()
         for reader in readers[read]:
             op = program.operations[reader]
             if not op.is_layout:
-                found.add((left, op.name, op.source, op.inputs.index(read)))
+                readings.add((left, op.name, op.source, op.inputs.index(read)))
             if left or op.is_layout:
                 stack.append((reader, left if op.is_layout else left - 1))
-    return frozenset(found)
+    return frozenset(readings)

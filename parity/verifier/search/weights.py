@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -14,6 +14,7 @@ from parity.verifier.programs.fingerprint import fingerprint
 from parity.verifier.programs.operation import Operation, Ref
 from parity.verifier.programs.program import Program
 from parity.verifier.search.meeting import Index
+from parity.verifier.search.region import computing_with
 from parity.verifier.search.rounding import share
 
 _Named = dict[int, tuple[str, int]]
@@ -31,7 +32,7 @@ def pair_gradients(a: Program, b: Program) -> tuple[list[tuple[int, int]], list[
     """
     pairs: list[tuple[int, int]] = []
     of_a, of_b = _gradients(a), _gradients(b)
-    together = [([x], [y]) for x, y in _alike(a, b, of_a, of_b)]
+    together = [([x], [y]) for x, y in _equal_parameters(a, b, of_a, of_b)]
     rest_a, rest_b = (
         {leaf: each for leaf, each in mine.items() if not any(leaf in pair[side] for pair in together)}
         for side, mine in enumerate((of_a, of_b))
@@ -40,7 +41,7 @@ def pair_gradients(a: Program, b: Program) -> tuple[list[tuple[int, int]], list[
         together.append((mine, theirs))
         rest_a, rest_b = _without(rest_a, mine), _without(rest_b, theirs)
     for mine, theirs in together:
-        if len(mine) == len(theirs) == 1 and np.array_equal(a.kept[mine[0]], b.kept[theirs[0]]):
+        if len(mine) == len(theirs) == 1 and np.array_equal(a.cache[mine[0]], b.cache[theirs[0]]):
             pairs.append((of_a[mine[0]][1], of_b[theirs[0]][1]))
         else:
             pairs.append((_in_order(a, mine, of_a), _in_order(b, theirs, of_b)))
@@ -60,17 +61,17 @@ def _without(named: _Named, leaves: Sequence[int]) -> _Named:
 def _gradients(program: Program) -> _Named:
     """Return the output that is the gradient of each leaf, for leaves that have one."""
     leaves = {op.label: op.index for op in program.operations if op.run is None}
-    found: _Named = {}
+    gradients: _Named = {}
     for path, index in program.outputs:
         name = path.removeprefix(f"{GRADIENT}.")
         labels = [name, f"trees.{name}", name.removeprefix("inputs.")] if name != path else []
         leaf = next((leaves[label] for label in labels if label in leaves), None)
         if leaf is not None:
-            found[leaf] = path, index
-    return found
+            gradients[leaf] = path, index
+    return gradients
 
 
-def _alike(a: Program, b: Program, of_a: _Named, of_b: _Named) -> list[tuple[int, int]]:
+def _equal_parameters(a: Program, b: Program, of_a: _Named, of_b: _Named) -> list[tuple[int, int]]:
     """Pair parameters that hold the same numbers, those that are read alike first."""
     index = Index(a)
     leaves = Index(a, of_a.keys())
@@ -81,28 +82,18 @@ def _alike(a: Program, b: Program, of_a: _Named, of_b: _Named) -> list[tuple[int
         assert op.mark is not None
         partners = [each.index for each in leaves.find(op.mark) if each.size == op.size]
         alone = len(partners) < 2
-        there = set() if alone else {
-            each.index for reader in _read(b, y, readers_b) for each in index.meets(b.operations[reader])
-        }  # fmt: skip
+        uses = [] if alone else [b.operations[i] for i in computing_with(b, y, readers_b)]
+        there = {each.index for use in uses for each in index.meets(use)}
         for x in partners:
-            here = set() if alone else set(_read(a, x, readers_a))
+            here = set() if alone else set(computing_with(a, x, readers_a))
             ranked.append((-len(here & there), order, x, y))
     taken: set[int] = set()
-    found = []
+    pairs = []
     for *_, x, y in sorted(ranked):
         if x not in taken and ~y not in taken:  # operations of B by their complements
             taken |= {x, ~y}
-            found.append((x, y))
-    return found
-
-
-def _read(program: Program, leaf: int, readers: Sequence[Iterable[int]]) -> list[int]:
-    """Return the operations that compute with a parameter, layout operations skipped."""
-    found, stack = [], [leaf]
-    while stack:
-        for reader in readers[stack.pop()]:
-            (stack if program.operations[reader].is_layout else found).append(reader)
-    return found
+            pairs.append((x, y))
+    return pairs
 
 
 def _packed(a: Program, b: Program, of_a: _Named, of_b: _Named) -> list[tuple[list[int], list[int]]]:
@@ -110,7 +101,7 @@ def _packed(a: Program, b: Program, of_a: _Named, of_b: _Named) -> list[tuple[li
     stacked over the layers on the other."""
     groups: list[tuple[list[int], list[int]]] = []
     for y in of_b:
-        shared = [x for x in of_a if _telling(a.kept[x]) and share(a.kept[x], b.kept[y])]
+        shared = [x for x in of_a if _telling(a.cache[x]) and share(a.cache[x], b.cache[y])]
         if not shared:
             continue
         touched = [group for group in groups if set(group[0]) & set(shared)]
@@ -121,7 +112,7 @@ def _packed(a: Program, b: Program, of_a: _Named, of_b: _Named) -> list[tuple[li
         (mine, theirs)
         for mine, theirs in groups
         if np.array_equal(
-            np.sort(_joined([a.kept[x] for x in mine])), np.sort(_joined([b.kept[y] for y in theirs]))
+            np.sort(_joined([a.cache[x] for x in mine])), np.sort(_joined([b.cache[y] for y in theirs]))
         )
     ]
 
@@ -139,11 +130,11 @@ def _in_order(program: Program, leaves: Sequence[int], named: _Named) -> int:
     """Append an output to a program: the gradients of several parameters as one list, sorted by the
     parameters' numbers, and where these are equal by their own."""
     parts = [named[leaf][1] for leaf in leaves]
-    numbers = _joined([program.kept[leaf] for leaf in leaves])
+    numbers = _joined([program.cache[leaf] for leaf in leaves])
 
     def run(values: Sequence[Any]) -> np.ndarray:
-        found = _joined(values)
-        return found[np.lexsort((found, numbers))]
+        joined = _joined(values)
+        return joined[np.lexsort((joined, numbers))]
 
     known = program.values(parts)
     value = run([known[each] for each in parts])

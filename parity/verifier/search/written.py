@@ -42,10 +42,10 @@ def restore(program: Program, other: Program) -> tuple[Program, list[str]]:
         if op.epsilon not in TYPES:
             continue
         if op.kind == "constant" and op.size == 1 and op.dtype[:3] == "flo":
-            own = np.asarray(program.kept[op.index])
-            found = _exact(float(own.ravel()[0]), op.epsilon, exact, powers)
-            if found is not None:
-                given[op.index] = np.full(own.shape, found)
+            own = np.asarray(program.cache[op.index])
+            number = _exact(float(own.ravel()[0]), op.epsilon, exact, powers)
+            if number is not None:
+                given[op.index] = np.full(own.shape, number)
             continue
         operands = tuple(_restored(each, op.epsilon, exact, powers) for each in op.operands)
         if any(new is not old for new, old in zip(operands, op.operands, strict=True)):
@@ -59,8 +59,8 @@ def restore(program: Program, other: Program) -> tuple[Program, list[str]]:
 def _restored(each: object, epsilon: float, exact: list[float], powers: list[float]) -> object:
     if not isinstance(each, (float, np.floating)):
         return each
-    found = _exact(float(each), epsilon, exact, powers)
-    return each if found is None else found
+    number = _exact(float(each), epsilon, exact, powers)
+    return each if number is None else number
 
 
 def _exact(own: float, epsilon: float, exact: list[float], powers: list[float]) -> float | None:
@@ -78,7 +78,7 @@ def _exact(own: float, epsilon: float, exact: list[float], powers: list[float]) 
 def _numbers(program: Program, op: Operation) -> Iterator[float]:
     """Yield the numbers that an operation is written with, or that a constant holds."""
     if op.kind == "constant" and op.size == 1 and op.dtype[:3] == "flo":
-        yield float(np.ravel(program.kept[op.index])[0])
+        yield float(np.ravel(program.cache[op.index])[0])
     for each in op.operands:
         if isinstance(each, (float, np.floating)) and not isinstance(each, Ref):
             yield float(each)

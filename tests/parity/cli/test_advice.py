@@ -33,14 +33,14 @@ OTHERS = (
 @pytest.fixture(scope="module")
 def flags():
     """Command -> its flags, as its parsers take them."""
-    found = {}
+    result = {}
     for command in COMMANDS:
         module = importlib.import_module(f"parity.cli.{command.replace('-', '_')}")
         with advice.command_at_hand():
             with pytest.raises((ConfigError, SystemExit)):
                 module.main(["--no-such-flag"], "p")
-            found[command] = {"--help", *advice._at_hand.get()[0]}
-    return found
+            result[command] = {"--help", *advice._at_hand.get()[0]}
+    return result
 
 
 def sentences():
@@ -131,8 +131,8 @@ def test_a_flag_that_is_not_there_comes_with_its_command():
             " `parity convert --like PRESET` (see parity list --dialects); what it writes says so"
             " itself, and is read here"
         )
-        for kept in ("no option --typed", "try --k 3", "--model.FIELD", "`tfds x --y`", "--no-largest"):
-            assert advice.here(kept) == kept
+        for plain in ("no option --typed", "try --k 3", "--model.FIELD", "`tfds x --y`", "--no-largest"):
+            assert advice.here(plain) == plain
         assert advice.here("try --processes 1") == "try --processes 1; this command has no --processes"
     assert advice.here(text) == text
 

@@ -45,17 +45,17 @@ def test_a_picture_goes_through_stablehlo(weights, tmp_path, capsys):
     program = export.deserialize(bytearray(out.read_bytes()))
     assert program.platforms == ("cpu", "tpu")
     assert [str(axis) for axis in program.in_avals[0].shape] == ["batch", "height", "width", "3"]
-    found = program.call(PICTURES)
-    assert set(found) == {"logits", "pooled", "tokens"}
-    np.testing.assert_allclose(found["logits"], of_twin(weights), rtol=1e-4, atol=1e-5)
-    told = json.loads((tmp_path / "own.stablehlo.json").read_text())
-    assert (told["class_names"], told["license"]) == (list(NAMES), "mit")
-    assert told["input"]["shape"] == ["B", "h", "w", 3]
-    assert told["outputs"]["tokens"]["shape"] == ["B", 10, 30]
-    assert told["provenance"][-1]["source"] == "own.safetensors"
-    assert told["schema"]["hidden_size"] == 30
-    assert [each["passed"] for each in told["compared"]] == [True] * 3
-    assert set(told["compared"][0]["twins"]) == {"jax", "torch"}
+    actual = program.call(PICTURES)
+    assert set(actual) == {"logits", "pooled", "tokens"}
+    np.testing.assert_allclose(actual["logits"], of_twin(weights), rtol=1e-4, atol=1e-5)
+    about = json.loads((tmp_path / "own.stablehlo.json").read_text())
+    assert (about["class_names"], about["license"]) == (list(NAMES), "mit")
+    assert about["input"]["shape"] == ["B", "h", "w", 3]
+    assert about["outputs"]["tokens"]["shape"] == ["B", 10, 30]
+    assert about["provenance"][-1]["source"] == "own.safetensors"
+    assert about["schema"]["hidden_size"] == 30
+    assert [each["passed"] for each in about["compared"]] == [True] * 3
+    assert set(about["compared"][0]["twins"]) == {"jax", "torch"}
 
 
 def test_prepared_images_go_through_onnx(weights, tmp_path):
@@ -67,13 +67,13 @@ def test_prepared_images_go_through_onnx(weights, tmp_path):
     session = onnxruntime.InferenceSession(str(out), providers=["CPUExecutionProvider"])
     assert session.get_inputs()[0].shape == ["batch", 3, 21, 15]
     assert session.get_outputs()[0].shape == ["batch", 11]
-    told = json.loads(session.get_modelmeta().custom_metadata_map["vit.about"])
-    assert (told["class_names"], told["preprocess"]["crop_fraction"]) == (list(NAMES), 0.875)
+    about = json.loads(session.get_modelmeta().custom_metadata_map["vit.about"])
+    assert (about["class_names"], about["preprocess"]["crop_fraction"]) == (list(NAMES), 0.875)
     images = exporting.prepared(
         exporting.subject_of(model, input="float32", dtype=None), PICTURES
     ).transpose(0, 3, 1, 2)
-    found = np.asarray(session.run(["logits"], {"images": images})[0])
-    np.testing.assert_allclose(found, of_twin(weights), rtol=1e-4, atol=1e-5)
+    output = np.asarray(session.run(["logits"], {"images": images})[0])
+    np.testing.assert_allclose(output, of_twin(weights), rtol=1e-4, atol=1e-5)
     assert max(each.error for each in done.compared) < 2e-6
     assert main(["diff", str(weights), str(out)]) == 0  # each node, in float64
 
@@ -116,17 +116,17 @@ def test_int8_says_what_it_costs(weights, tmp_path, capsys, monkeypatch):
     argv = ["export", str(weights), str(tmp_path / "own.onnx"), "--to", "onnx", "--dtype", "int8"]
     assert main(argv) == 0
     assert "dynamic quantisation to int8" in capsys.readouterr().out
-    told = json.loads((tmp_path / "own.onnx.json").read_text())
-    assert told["dtype"] == "int8"
-    lost = {each["output"]: each["error"] for each in told["compared"]}
+    about = json.loads((tmp_path / "own.onnx.json").read_text())
+    assert about["dtype"] == "int8"
+    lost = {each["output"]: each["error"] for each in about["compared"]}
     assert 1e-4 < lost["logits"] < 0.1  # of a model of width 30
-    assert {each["limit"] for each in told["compared"]} == {None}
+    assert {each["limit"] for each in about["compared"]} == {None}
     monkeypatch.setattr(programs, "fit", other_resize)  # which int8 does not hide
     assert main([*argv, "--force"]) == 1
 
 
-def other_resize(xp, images, size, told):
-    return pixels.fit(xp, images, size, told.replace(interpolation="bilinear"))
+def other_resize(xp, images, size, preprocess):
+    return pixels.fit(xp, images, size, preprocess.replace(interpolation="bilinear"))
 
 
 EXHAUSTIVE = [
@@ -231,6 +231,6 @@ def test_a_picture_has_timms_own_top_five(tmp_path):
     picture = Image.fromarray(coarse).resize((417, 301))
     with torch.no_grad():
         wanted = model(transform(picture)[None])[0].numpy()
-    found = session.run(["logits"], {"images": np.asarray(picture)[None]})[0][0]
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
-    assert np.argsort(-found)[:5].tolist() == np.argsort(-wanted)[:5].tolist()
+    output = session.run(["logits"], {"images": np.asarray(picture)[None]})[0][0]
+    np.testing.assert_allclose(output, wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
+    assert np.argsort(-output)[:5].tolist() == np.argsort(-wanted)[:5].tolist()

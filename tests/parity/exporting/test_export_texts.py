@@ -40,12 +40,12 @@ def folders(tmp_path_factory):
 def test_a_text_tower_answers_as_the_twins_do(folders, tmp_path, kind, to):
     done = parity.export(folders[kind], tmp_path / f"texts{FORMATS[to].suffix}", to=to, input="tokens")
     loaded = parity.load(folders[kind], framework="jax").texts
-    told = done.about["input"]
-    assert told["shape"] == ["B", loaded.tokens.length]
-    assert told["fill"] == {"id": loaded.tokens.pad, "left": loaded.tokens.left}
+    about = done.about["input"]
+    assert about["shape"] == ["B", loaded.tokens.length]
+    assert about["fill"] == {"id": loaded.tokens.pad, "left": loaded.tokens.left}
     ids = loaded.tokens.ids(TEXTS).astype(np.int32)
-    found = replay(FORMATS[to], done.path, [ids])[0]
-    np.testing.assert_allclose(found["embeddings"], loaded.embed(TEXTS), rtol=1e-5, atol=1e-5)
+    output = replay(FORMATS[to], done.path, [ids])[0]
+    np.testing.assert_allclose(output["embeddings"], loaded.embed(TEXTS), rtol=1e-5, atol=1e-5)
     assert parity.diff((loaded.model, ids), (str(done.path), ids)).verdict == "EQUAL"
 
 
@@ -55,15 +55,15 @@ def test_classes_in_words_are_the_last_layer(folders, tmp_path, capsys, kind, to
     argv = ["export", str(folders[kind]), str(out), "--to", to, "--input", "float32"]
     assert main([*argv, "--labels", "cat, small dog", "--template", "a {}"]) == 0
     assert "logits (B, 2)" in capsys.readouterr().out
-    told = json.loads((tmp_path / "zero.json").read_text())
-    assert (told["class_names"], told["texts"]) == (["cat", "small dog"], ["a cat", "a small dog"])
+    about = json.loads((tmp_path / "zero.json").read_text())
+    assert (about["class_names"], about["texts"]) == (["cat", "small dog"], ["a cat", "a small dog"])
     pictures = text_models.pictures().astype(np.float32)
     given = pictures if FORMATS[to].layout == "NCHW" else pictures.transpose(0, 2, 3, 1)
     loaded = parity.load(folders[kind], framework="torch")
     images = loaded.of_batch(pictures.transpose(0, 2, 3, 1))
-    wanted = loaded.texts.compare(images, loaded.texts.embed(told["texts"])).logits
-    found = replay(FORMATS[to], out, [given])[0]["logits"]
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    wanted = loaded.texts.compare(images, loaded.texts.embed(about["texts"])).logits
+    output = replay(FORMATS[to], out, [given])[0]["logits"]
+    np.testing.assert_allclose(output, wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_a_program_of_other_texts_is_refused(folders, tmp_path):

@@ -107,8 +107,8 @@ def test_operators_are_the_standards(tmp_path, where):
         if where == "data":
             given = [torch.from_numpy(np.array(each)) for each in given]
         with torch.no_grad():
-            found = module(*given)
-        for value, each in zip(map(np.asarray, wanted), found.values(), strict=True):
+            output = module(*given)
+        for value, each in zip(map(np.asarray, wanted), output.values(), strict=True):
             np.testing.assert_allclose(np.asarray(each), value, rtol=2e-6, atol=2e-6, err_msg=name)
 
 
@@ -130,8 +130,8 @@ def test_operators_of_older_versions_are_theirs(tmp_path, node, attributes, outp
     graph = written(tmp_path / "old.onnx", [made], IMAGES, outputs, opset=opset)
     session = onnxruntime.InferenceSession(graph)
     with torch.no_grad():
-        found = graph_module(graph)(torch.from_numpy(IMAGE))
-    for value, each in zip(map(np.asarray, session.run(None, IMAGES)), found.values(), strict=True):
+        output = graph_module(graph)(torch.from_numpy(IMAGE))
+    for value, each in zip(map(np.asarray, session.run(None, IMAGES)), output.values(), strict=True):
         np.testing.assert_allclose(np.asarray(each), value, rtol=2e-6, atol=2e-6)
 
 
@@ -200,9 +200,9 @@ def test_a_graph_is_compared_with_what_it_stands_for(tmp_path):
             return torch.nn.functional.gelu(normed @ rows)
 
     images = DRAWN.standard_normal((2, 3, 4, 5)).astype(np.float32)
-    found = parity.diff((Layer(), images), (layer(tmp_path / "a.onnx"), images))
-    assert found.equal
-    assert "forward only" in found.no_backward
+    compared = parity.diff((Layer(), images), (layer(tmp_path / "a.onnx"), images))
+    assert compared.equal
+    assert "forward only" in compared.no_backward
 
 
 def test_what_cannot_be_a_side_gets_a_sentence(tmp_path):

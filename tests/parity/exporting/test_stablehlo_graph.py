@@ -78,11 +78,11 @@ def test_a_program_is_what_jax_runs(tmp_path, function):
     wanted = written(tmp_path / "own.stablehlo", function).call(IMAGE)
     graph, shape = graph_of(tmp_path / "own.stablehlo")
     assert shape == [0, 7, 5, 4]
-    found = jax.jit(graph)(IMAGE)
-    assert found.keys() == wanted.keys()
+    output = jax.jit(graph)(IMAGE)
+    assert output.keys() == wanted.keys()
     for name, value in wanted.items():
         most = 1e-2 if name == "narrow" else 3e-6
-        for one, other in zip(*map(jax.tree.leaves, (found[name], value)), strict=True):
+        for one, other in zip(*map(jax.tree.leaves, (output[name], value)), strict=True):
             assert (one.dtype, one.shape) == (other.dtype, other.shape)
             np.testing.assert_allclose(one, other, err_msg=name, rtol=most, atol=most)
 
@@ -200,9 +200,9 @@ def test_every_operator_is_what_jax_runs(tmp_path, monkeypatch):
     for function in (images, numbers, rest):
         path = tmp_path / f"{function.__name__}.stablehlo"
         wanted = written(path, function, free=function is not rest).call(IMAGE)
-        found = jax.jit(graph_of(path)[0])(IMAGE)
+        output = jax.jit(graph_of(path)[0])(IMAGE)
         if function is rest:
-            jax.tree.map(np.testing.assert_array_equal, found, wanted)
+            jax.tree.map(np.testing.assert_array_equal, output, wanted)
     assert {*OPERATORS} - seen == {"logistic"}  # JAX writes it as 1 / (1 + exp(-x)) today
     np.testing.assert_allclose(
         OPERATORS["logistic"](jnp.asarray(IMAGE)), jax.nn.sigmoid(IMAGE), rtol=1e-6

@@ -135,9 +135,9 @@ def test_pytorch_adds_up_the_gradients_of_a_norm_token_by_token():
     stream, bias = torch.Generator().manual_seed(0), torch.zeros(61, requires_grad=True)
     gradients = torch.randn(3152, 61, generator=stream)
     y = layer_norm(torch.randn(3152, 61, generator=stream), (61,), torch.ones(61), bias)
-    (found,) = torch.autograd.grad(y, bias, gradients)
+    (gradient,) = torch.autograd.grad(y, bias, gradients)
     exact = gradients.double().sum(0).numpy()
-    assert relative_error(found.numpy(), exact) > in_a_row(3152) / 2
+    assert relative_error(gradient.numpy(), exact) > in_a_row(3152) / 2
     assert relative_error(gradients.sum(0).numpy(), exact) < in_a_row(3152) / 4
 
 

@@ -12,12 +12,12 @@ from parity.measure.traces.sample import sample, sampled_shape, spacing
 @pytest.mark.parametrize("shape", [(8, 197, 192), (2, 3, 28, 20), (13,), (1, 1, 5001), (7, 7, 7)])
 @pytest.mark.parametrize("keep", [1, 12, 1000])
 def test_no_more_than_asked_for_and_not_far_less(shape, keep):
-    kept = sample(np.arange(math.prod(shape)).reshape(shape), keep)
-    steps = kept.spacing or (1,) * len(shape)
-    assert kept.values.size <= keep
-    assert kept.values.shape == sampled_shape(shape, steps)
+    part = sample(np.arange(math.prod(shape)).reshape(shape), keep)
+    steps = part.spacing or (1,) * len(shape)
+    assert part.values.size <= keep
+    assert part.values.shape == sampled_shape(shape, steps)
     assert all(step % 2 for step in steps)  # what repeats by two is seen in every place
-    assert kept.values.size >= min(math.prod(shape), keep) / 3
+    assert part.values.size >= min(math.prod(shape), keep) / 3
 
 
 def test_another_order_of_axes_keeps_the_same_elements():

@@ -384,5 +384,5 @@ def test_what_is_seen_before_another_model_is_called_is_kept(tmp_path):
     with parity.record(tmp_path / "a.trace", net) as trace, trace.step():
         jax.jit(net)(X)
     trace = parity.Trace(tmp_path / "a.trace")
-    found = [trace.read(e) for e in trace.of("forward") if (e.path, e.port) == ("first", "out")]
-    assert any(error(each, net.first(X)) < 1e-6 for each in found)
+    values = [trace.read(e) for e in trace.of("forward") if (e.path, e.port) == ("first", "out")]
+    assert any(error(each, net.first(X)) < 1e-6 for each in values)

@@ -52,12 +52,12 @@ def widest(source: Checkpoint) -> State:
 
 
 def assert_same(one: Checkpoint, other: Checkpoint) -> None:
-    found, expected = widest(one), widest(other)
+    actual, expected = widest(one), widest(other)
     for name in ViTConfig.fields():
         if name not in (*NEUTRAL, "layer_scale"):
-            assert getattr(found.config, name) == getattr(expected.config, name), name
-    assert found.arrays.keys() == expected.arrays.keys()
-    for name, stored in found.arrays.items():
+            assert getattr(actual.config, name) == getattr(expected.config, name), name
+    assert actual.arrays.keys() == expected.arrays.keys()
+    for name, stored in actual.arrays.items():
         wanted = expected.arrays[name]
         assert stored.dtype == wanted.dtype
         assert stored.load().tobytes() == wanted.load().tobytes(), name
@@ -130,15 +130,15 @@ def test_every_hop_is_kept(last: str, tmp_path: Path) -> None:
     pth = convert(own, to="timm-vit", out=tmp_path / "timm.pth").path
     npz = convert(pth, to="google", out=tmp_path / last).path
     folder = convert(npz, to="hf-vit", out=tmp_path / "hf").path
-    found = read_checkpoint(folder)
+    checkpoint = read_checkpoint(folder)
     files = (own, pth, npz)
-    assert [hop.source for hop in found.hops] == [path.name for path in files]
-    assert [hop.dialect for hop in found.hops] == ["parity", "timm-vit", "google"]
-    assert [hop.digest for hop in found.hops] == [
+    assert [hop.source for hop in checkpoint.hops] == [path.name for path in files]
+    assert [hop.dialect for hop in checkpoint.hops] == ["parity", "timm-vit", "google"]
+    assert [hop.digest for hop in checkpoint.hops] == [
         hashlib.sha256(path.read_bytes()).hexdigest() for path in files
     ]
-    assert {hop.license for hop in found.hops} == {found.license} == {"mit"}
-    assert_same(found, read_checkpoint(own))
+    assert {hop.license for hop in checkpoint.hops} == {checkpoint.license} == {"mit"}
+    assert_same(checkpoint, read_checkpoint(own))
 
 
 def test_a_licence_that_is_stated_goes_along(tmp_path: Path) -> None:

@@ -70,10 +70,10 @@ def test_changes_on_the_way(own, tmp_path, capsys):
     assert status == 0, printed
     for said in ("32x32 to 64x48", "fitted by bicubic_antialias", "all zero", "rounded to bfloat16"):
         assert said in printed
-    found = read_checkpoint(out)
-    assert found.config.image_size == (64, 48)
-    assert found.arrays["head.weight"].shape == (3, 30)
-    assert found.preprocess == PREPROCESS.replace(class_names=None)
+    checkpoint = read_checkpoint(out)
+    assert checkpoint.config.image_size == (64, 48)
+    assert checkpoint.arrays["head.weight"].shape == (3, 30)
+    assert checkpoint.preprocess == PREPROCESS.replace(class_names=None)
 
 
 def test_every_hop_is_kept(own, tmp_path):

@@ -48,9 +48,9 @@ def test_an_override_is_written_into_the_provenance(folder, tmp_path, capsys):
     status, out, err = run(capsys, "convert", folder, tmp_path / "a.safetensors", *flags)
     assert status == 0, err
     assert said in out
-    found = read_checkpoint(tmp_path / "a.safetensors")
-    assert (found.config.num_heads, found.origins["num_heads"]) == (3, "its header")
-    assert [note for note in found.hops[-1].done if "override" in note] == [said]
+    checkpoint = read_checkpoint(tmp_path / "a.safetensors")
+    assert (checkpoint.config.num_heads, checkpoint.origins["num_heads"]) == (3, "its header")
+    assert [note for note in checkpoint.hops[-1].done if "override" in note] == [said]
     status, out, _ = run(capsys, "inspect", folder, "--override", "num_heads=3", "--depth", "0")
     assert "overridden" in out
 
@@ -80,9 +80,9 @@ def test_a_header_is_a_statement_too(tmp_path):
     write_weights(path, SIDES, arrays_of(SIDES))
     with pytest.raises(ConfigError, match=r"num_heads = 5 \(its header\), but 3 \(--set\)"):
         read_checkpoint(path, given={"num_heads": 3})
-    found = read_checkpoint(path, override={"num_heads": 3})
-    assert found.config.num_heads == 3
-    assert found.notes == ("num_heads = 3 by --override, where its header says 5",)
+    checkpoint = read_checkpoint(path, override={"num_heads": 3})
+    assert checkpoint.config.num_heads == 3
+    assert checkpoint.notes == ("num_heads = 3 by --override, where its header says 5",)
 
 
 def test_a_preset_gives_way_to_what_is_set(tmp_path):
@@ -91,10 +91,12 @@ def test_a_preset_gives_way_to_what_is_set(tmp_path):
     path = tmp_path / "timm.pth"
     torch.save(state, path)
     shape = {"num_heads": 5, "norm_eps": 1e-5, "image_size": (32, 72), "rope": None, "block": "pre_norm"}
-    found = read_checkpoint(path, given={**shape, "act": "gelu", "pool": "class", "pool_prefix": False})
+    checkpoint = read_checkpoint(
+        path, given={**shape, "act": "gelu", "pool": "class", "pool_prefix": False}
+    )
     with pytest.raises(WeightsError, match=r"but .* \(preset digits\)"):
         read_checkpoint(path, like="digits", given=shape)
-    assert found.config.norm_eps == 1e-5
+    assert checkpoint.config.norm_eps == 1e-5
 
 
 def test_sizes_are_set_as_inspect_prints_them(tmp_path, capsys):
@@ -115,6 +117,6 @@ def test_sizes_are_set_as_inspect_prints_them(tmp_path, capsys):
 def test_a_square_that_the_preset_has_too_is_no_news(tmp_path):
     cfg = preset("test_vit")
     torch.save({n: torch.from_numpy(each) for n, each in arrays_of(cfg).items()}, tmp_path / "timm.pth")
-    found = read_checkpoint(tmp_path / "timm.pth", like="test_vit")
-    assert (found.config, found.notes) == (cfg, ())
-    assert found.origins["image_size"] == "shapes, taking the grid to be square, as preset test_vit"
+    checkpoint = read_checkpoint(tmp_path / "timm.pth", like="test_vit")
+    assert (checkpoint.config, checkpoint.notes) == (cfg, ())
+    assert checkpoint.origins["image_size"] == "shapes, taking the grid to be square, as preset test_vit"

@@ -69,13 +69,13 @@ CASES = {
 }  # fmt: skip
 
 
-def found(arrays, dtype=np.float32):
+def anomalies_of(arrays, dtype=np.float32):
     return list(anomalies({name: Stored.of(each.astype(dtype)) for name, each in arrays.items()}))
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, ml_dtypes.bfloat16])
 def test_healthy_weights_have_nothing_odd(dtype):
-    assert found(drawn(), dtype) == []
+    assert anomalies_of(drawn(), dtype) == []
 
 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
@@ -84,14 +84,14 @@ def test_what_is_odd_is_named(case, dtype):
     change, said = CASES[case]
     arrays = drawn()
     change(arrays)
-    (one,) = found(arrays, dtype)
+    (one,) = anomalies_of(arrays, dtype)
     assert said in one
 
 
 def test_whoever_waits_is_told_of_every_byte():
-    arrays, told = {name: Stored.of(each) for name, each in drawn().items()}, []
-    assert list(anomalies(arrays, told.append)) == []
-    assert (sum(told), len(told)) == (sum(each.nbytes for each in arrays.values()), len(arrays))
+    arrays, counts = {name: Stored.of(each) for name, each in drawn().items()}, []
+    assert list(anomalies(arrays, counts.append)) == []
+    assert (sum(counts), len(counts)) == (sum(each.nbytes for each in arrays.values()), len(arrays))
 
 
 def test_the_command_lists_them(tmp_path, capsys):

@@ -112,8 +112,8 @@ def test_shards_come_with_their_index(cache, monkeypatch):
         "snapshot_download",
         lambda *args, **options: patterns.extend(options["allow_patterns"]) or real(*args, **options),
     )
-    told = {name: getattr(TINY, name) for name in TINY.fields()}
-    loaded = parity.load("hf-hub:someone/large", framework="torch", dialect="timm", given=told)
+    fields = {name: getattr(TINY, name) for name in TINY.fields()}
+    loaded = parity.load("hf-hub:someone/large", framework="torch", dialect="timm", given=fields)
     assert loaded.config == TINY
     assert "model-*-of-*.safetensors" in patterns
 
@@ -158,8 +158,8 @@ def test_the_tag_decides_where_a_repository_serves_several(cache):
 def test_what_was_asked_for_goes_before_what_lies_beside_the_weights(cache):
     folder, timm = snapshot(cache, f"timm/{TAG}"), import_timm()
     timm.models.save_for_hf(timm.create_model(TAG, pretrained=False), folder, safe_serialization=True)
-    told = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**told, "architecture": "vit_tiny_patch16_224"}))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "architecture": "vit_tiny_patch16_224"}))
     assert parity.load(f"timm:{TAG}", framework="torch").config == preset(TAG)
     with pytest.raises(WeightsError, match=r"but .* \(config\.json"):
         parity.load(f"hf-hub:timm/{TAG}", framework="torch")

@@ -74,8 +74,8 @@ def test_a_published_size_goes_to_timm_and_back(name, tmp_path):
     compare(read_checkpoint(unread(shapes, tmp_path / "timm", sidecars)), target)
     back = plan(there, "hf")
     assert back.state.config.layer_scale == 1.0
-    own, found = (_shapes(side.tensors) for side in (source, back))
-    assert found == {n: shape for n, shape in own.items() if not options or "classifier" not in n}
+    own, actual = (_shapes(side.tensors) for side in (source, back))
+    assert actual == {n: shape for n, shape in own.items() if not options or "classifier" not in n}
 
 
 def _shapes(tensors):

@@ -228,8 +228,8 @@ def test_inspect_a_file(file, tmp_path, capsys):
 
 def test_what_few_files_say_of_pixels_is_shown_where_they_do(tmp_path, capsys):
     path = tmp_path / "bands.safetensors"
-    told = Preprocess(pixel_type="uint16", several_labels=True)
-    save(path, vit_torch.ViT(TINY), preprocess=told)
+    preprocess = Preprocess(pixel_type="uint16", several_labels=True)
+    save(path, vit_torch.ViT(TINY), preprocess=preprocess)
     out = " ".join(out_of(capsys, "inspect", str(path), "--depth", "0", "--skip-values").split())
     assert "crop_mode=center, pixel_type=uint16, several_labels=True (from its header)" in out
 

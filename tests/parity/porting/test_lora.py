@@ -103,15 +103,15 @@ def test_queries_and_keys_apart_are_joined_and_taken_apart(tmp_path, base):
     layers = {f"{block}.q_proj": D, f"{block}.v_proj": D, f"{block}.o_proj": D}
     folder = adapter(tmp_path / "lora", layers, head=False)
     source = read_checkpoint(tmp_path / "hf")
-    lora, found = read_lora(source, folder)
+    lora, adapters = read_lora(source, folder)
     assert (lora.rank, lora.scale) == (4, 2.5)
     whole = exported(
-        {**{n: a.load() for n, a in source.arrays.items()}, **found}, lora, transposed=False
+        {**{n: a.load() for n, a in source.arrays.items()}, **adapters}, lora, transposed=False
     )
     merged = read_checkpoint(tmp_path / "hf", adapter=folder).arrays
     for name, array in merged.items():
         np.testing.assert_array_equal(whole[name], array.load(), err_msg=name)
-    params = {**{name: each.load() for name, each in source.arrays.items()}, **found}
+    params = {**{name: each.load() for name, each in source.arrays.items()}, **adapters}
     write_lora(source.config, lora, params, "hf", tmp_path / "back")
     before = load_file(folder / "adapter_model.safetensors")
     after = load_file(tmp_path / "back" / "adapter_model.safetensors")

@@ -56,12 +56,12 @@ def test_names_go_along_without_pixels(unknown: Path, to: str, out: str, tmp_pat
     source = read_checkpoint(unknown)
     assert (source.preprocess, source.class_names) == (None, NAMES)
     there = convert(source, to=to, out=tmp_path / out).path
-    found = read_checkpoint(there)
-    assert (found.preprocess, found.class_names) == (None, NAMES)
-    back = convert(found, to="hf", out=tmp_path / "back").path
+    checkpoint = read_checkpoint(there)
+    assert (checkpoint.preprocess, checkpoint.class_names) == (None, NAMES)
+    back = convert(checkpoint, to="hf", out=tmp_path / "back").path
     assert labels(back) == list(NAMES)
     assert not (back / "preprocessor_config.json").exists()
-    assert labels(convert(found, to="hf", out=tmp_path / "two", num_classes=2).path) == [
+    assert labels(convert(checkpoint, to="hf", out=tmp_path / "two", num_classes=2).path) == [
         "LABEL_0",
         "LABEL_1",
     ]
@@ -69,9 +69,9 @@ def test_names_go_along_without_pixels(unknown: Path, to: str, out: str, tmp_pat
 
 def test_timm_names_them_without_any_header(unknown: Path, tmp_path: Path) -> None:
     there = convert(unknown, to="timm", out=tmp_path / "timm", license="mit").path
-    found = read_checkpoint(without_header(there / "model.safetensors"))
-    assert (found.class_names, found.license) == (NAMES, "mit")
-    assert found.preprocess_origin == "config files"  # what timm takes where nothing is said
+    checkpoint = read_checkpoint(without_header(there / "model.safetensors"))
+    assert (checkpoint.class_names, checkpoint.license) == (NAMES, "mit")
+    assert checkpoint.preprocess_origin == "config files"  # what timm takes where nothing is said
 
 
 def test_inspect_shows_them(unknown: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,8 +87,8 @@ def test_inspect_shows_them(unknown: Path, tmp_path: Path, capsys: pytest.Captur
 def test_pixels_from_the_user_and_names_from_the_file(unknown: Path) -> None:
     loaded = load(unknown, framework="torch", preprocess=PIXELS)
     assert loaded.preprocess == PIXELS.replace(class_names=NAMES)
-    (found,) = loaded.predict(np.zeros((21, 15, 3), np.uint8), k=1)
-    assert found[0].label in NAMES
+    (prediction,) = loaded.predict(np.zeros((21, 15, 3), np.uint8), k=1)
+    assert prediction[0].label in NAMES
     given = PIXELS.replace(class_names=("a", "b", "c"))
     assert read_checkpoint(unknown, preprocess=given).class_names == ("a", "b", "c")
     with pytest.raises(WeightsError, match="2 class names, but num_classes = 3; give --preprocess"):

@@ -21,7 +21,7 @@ CASES = {
 }
 
 
-def _told(monkeypatch, seed):
+def _draw_from(monkeypatch, seed):
     """numpy's global functions, from a generator like ours."""
     rng = np.random.default_rng(seed)
     monkeypatch.setattr(np.random, "rand", lambda *size: rng.random(*size))
@@ -38,11 +38,11 @@ def test_a_batch_is_mixed_as_timm_does(case, mode, monkeypatch):
     from timm.data import Mixup
 
     for seed in range(8):
-        found, shares = mixed(
+        actual, shares = mixed(
             IMAGES, LABELS, Mix(**CASES[case], mode=mode), 5, np.random.default_rng(seed)
         )
         with monkeypatch.context() as patch:
-            _told(patch, seed)
+            _draw_from(patch, seed)
             peer = Mixup(
                 mixup_alpha=CASES[case].get("mixup", 0.0),
                 cutmix_alpha=CASES[case].get("cutmix", 0.0),
@@ -54,7 +54,7 @@ def test_a_batch_is_mixed_as_timm_does(case, mode, monkeypatch):
             )
             images = torch.from_numpy(IMAGES.transpose(0, 3, 1, 2).copy())
             images, target = peer(images, torch.from_numpy(LABELS))
-        np.testing.assert_array_equal(found, images.numpy().transpose(0, 2, 3, 1))
+        np.testing.assert_array_equal(actual, images.numpy().transpose(0, 2, 3, 1))
         assert np.abs(shares * 0.9 + 0.1 / 5 - target.numpy()).max() < 2e-7
 
 
@@ -62,7 +62,7 @@ def test_a_batch_is_mixed_as_timm_does(case, mode, monkeypatch):
 def test_a_batch_is_mixed_as_big_vision_does(alpha):
     """`get_mixup` of big_vision/utils.py, told the share; rounding apart, as XLA fuses."""
 
-    class Told:
+    class FixedShare:
         def __init__(self, share):
             self.share = share
 
@@ -71,11 +71,11 @@ def test_a_batch_is_mixed_as_big_vision_does(alpha):
             return self.share
 
     for drawn in (0.1, 0.5, 0.93):
-        found = mixed(IMAGES, LABELS, Mix(mixup=alpha, style="big_vision"), 5, Told(drawn))  # pyright: ignore
+        actual = mixed(IMAGES, LABELS, Mix(mixup=alpha, style="big_vision"), 5, FixedShare(drawn))  # pyright: ignore
         a = jnp.maximum(jnp.float32(drawn), 1.0 - jnp.float32(drawn))
         things = (jnp.asarray(IMAGES), jax.nn.one_hot(LABELS, 5))
         expected = [a * thing + (1 - a) * jnp.roll(thing, shift=1, axis=0) for thing in things]
-        for ours, theirs in zip(found, expected, strict=True):
+        for ours, theirs in zip(actual, expected, strict=True):
             assert ours.dtype == np.float32
             np.testing.assert_allclose(ours, theirs, rtol=0, atol=3e-7)
 

@@ -25,11 +25,11 @@ def state():
 
 def narrow(state, dtype, **beside):
     """A state whose matrices are in eight bits, with tensors beside each of them."""
-    found = {n: each.to(dtype) if each.ndim == 2 else each for n, each in state.items()}
+    tensors = {n: each.to(dtype) if each.ndim == 2 else each for n, each in state.items()}
     for ending, value in beside.items():
         stems = [name.removesuffix("weight") for name, each in state.items() if each.ndim == 2]
-        found |= {f"{stem}{ending}": value for stem in stems}
-    return found
+        tensors |= {f"{stem}{ending}": value for stem in stems}
+    return tensors
 
 
 UNFIT = {

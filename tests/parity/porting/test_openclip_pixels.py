@@ -41,8 +41,10 @@ def theirs(cfg, pixels: Preprocess) -> np.ndarray:
     content = json.loads(json.dumps(written))
     transform = open_clip.transform
     size = {"size": content["model_cfg"]["vision_cfg"]["image_size"]}
-    told = transform.merge_preprocess_dict(transform.PreprocessCfg(), content["preprocess_cfg"]) | size
-    prepare = transform.image_transform_v2(transform.PreprocessCfg(**told), is_train=False)
+    entries = (
+        transform.merge_preprocess_dict(transform.PreprocessCfg(), content["preprocess_cfg"]) | size
+    )
+    prepare = transform.image_transform_v2(transform.PreprocessCfg(**entries), is_train=False)
     return prepare(Image.fromarray(NOISE)).numpy().transpose(1, 2, 0)
 
 

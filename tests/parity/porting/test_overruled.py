@@ -42,9 +42,9 @@ def test_a_feature_extractor_that_pools_nothing_or_otherwise_asks_which_vector_t
         assert "give --set pool=POOL; " in str(caught.value)
         assert str(caught.value).endswith("; pool: class, mean")
     for source in ({"given": {"pool": "mean"}}, {"override": {"pool": "mean"}}):
-        found = read_checkpoint(folder, **source)
-        assert found.config == CFG.replace(pool="mean")
-        assert f"pool = mean as stated, where config.json says global_pool = {way!r}" in found.notes
+        checkpoint = read_checkpoint(folder, **source)
+        assert checkpoint.config == CFG.replace(pool="mean")
+        assert f"pool = mean as stated, where config.json says global_pool = {way!r}" in checkpoint.notes
 
 
 def test_without_a_class_token_only_the_mean_is_left(tmp_path):
@@ -87,9 +87,9 @@ def test_an_override_goes_with_the_tensors_and_the_refusal_names_it(tmp_path):
     assert caught.value.fields == ("act",)
     for options in ({"override": {**override, "act": "silu"}},
                     {"override": override, "given": {"act": "silu"}}):  # fmt: skip
-        found = read_checkpoint(folder, **options)
-        assert found.config == gated
-        assert any(note.startswith("mlp = swiglu_packed by --override") for note in found.notes)
+        checkpoint = read_checkpoint(folder, **options)
+        assert checkpoint.config == gated
+        assert any(note.startswith("mlp = swiglu_packed by --override") for note in checkpoint.notes)
     with pytest.raises(WeightsError, match=r"but mlp \(--override\); tensors cannot be overridden"):
         read_checkpoint(folder, override={"mlp": "mlp"})
 

@@ -63,10 +63,10 @@ def test_a_prediction_is_the_models_answer(file, twin):
     assert logits.shape == (3, 11)
     assert logits.dtype == np.float32
     assert error(logits, expected) < 1e-6
-    for found, row in zip(loaded.predict(images, k=2), softmax(expected), strict=True):
+    for prediction, row in zip(loaded.predict(images, k=2), softmax(expected), strict=True):
         best = np.argsort(-row)[:2]
-        assert [each.label for each in found] == [NAMES[i] for i in best]
-        np.testing.assert_allclose([each.probability for each in found], row[best], rtol=1e-5)
+        assert [each.label for each in prediction] == [NAMES[i] for i in best]
+        np.testing.assert_allclose([each.probability for each in prediction], row[best], rtol=1e-5)
 
 
 def _fitted(image):
@@ -123,15 +123,17 @@ def test_the_twins_predict_the_same(tmp_path):
 def test_classes_without_names_are_numbers(tmp_path):
     path = written(tmp_path / "it.safetensors", PREPROCESS.replace(class_names=None))
     loaded = parity.load(path, framework="torch")
-    (found,) = loaded.predict(pictures(1), k=1)
-    assert found[0].label == int(loaded.logits(pictures(1)).argmax())
+    (prediction,) = loaded.predict(pictures(1), k=1)
+    assert prediction[0].label == int(loaded.logits(pictures(1)).argmax())
 
 
 def test_a_softmax_in_the_model_is_not_taken_twice(tmp_path):
     path = written(tmp_path / "it.safetensors", head_activation="softmax")
     loaded = parity.load(path, framework="torch")
-    (found,) = loaded.predict(pictures(1), k=11)
-    assert [each.probability for each in found] == sorted(loaded.logits(pictures(1))[0], reverse=True)
+    (prediction,) = loaded.predict(pictures(1), k=11)
+    assert [each.probability for each in prediction] == sorted(
+        loaded.logits(pictures(1))[0], reverse=True
+    )
 
 
 def test_dropout_is_off_whatever_the_mode(tmp_path):
@@ -224,17 +226,17 @@ def test_many_images_are_answered_in_files(tmp_path, file, capsys, monkeypatch):
     assert main([*argv, "--framework", "torch"]) == 1
     said = capsys.readouterr()
     assert "bad.png" in said.err
-    told = [json.loads(line) for line in (tmp_path / "out.json").read_text().splitlines()]
-    assert [Path(each["image"]).name for each in told] == ["1.png", "2.png", "0.png"]
+    lines = [json.loads(line) for line in (tmp_path / "out.json").read_text().splitlines()]
+    assert [Path(each["image"]).name for each in lines] == ["1.png", "2.png", "0.png"]
     loaded = parity.load(file, framework="torch")
-    for each, answers in zip(told, loaded.predict([t["image"] for t in told], k=2), strict=True):
+    for each, answers in zip(lines, loaded.predict([t["image"] for t in lines], k=2), strict=True):
         assert [c["label"] for c in each["classes"]] == [a.label for a in answers]
         assert each["classes"][0]["probability"] == pytest.approx(answers[0].probability, rel=1e-5)
     rows = (tmp_path / "out.csv").read_text().splitlines()
     assert rows[0] == "image,label_1,probability_1,label_2,probability_2"
-    assert rows[3].split(",")[1] == told[2]["classes"][0]["label"]
+    assert rows[3].split(",")[1] == lines[2]["classes"][0]["label"]
     features = np.load(tmp_path / "out.features")
-    batch = np.stack([PREPROCESS.normalise(_fitted(Image.open(t["image"]))) for t in told])
+    batch = np.stack([PREPROCESS.normalise(_fitted(Image.open(t["image"]))) for t in lines])
     with torch.no_grad():
         wanted = loaded.model(torch.from_numpy(batch).permute(0, 3, 1, 2)).pooled.numpy()
     np.testing.assert_allclose(features, wanted, rtol=1e-5, atol=1e-6)

@@ -109,10 +109,10 @@ def test_models_have_the_methods_and_remember_what_they_are(framework, tmp_path,
     twin = type(model(framework))
     model(framework).save_pretrained(first, preprocess=PIXELS)
     with jax.enable_x64(False):
-        found = twin.from_pretrained(first, kernel="reference")
-        assert isinstance(found, twin)
-        assert found.blocks[0].attn.kernel == "reference"
-        found.save_pretrained(second, to="parity")
+        reloaded = twin.from_pretrained(first, kernel="reference")
+        assert isinstance(reloaded, twin)
+        assert reloaded.blocks[0].attn.kernel == "reference"
+        reloaded.save_pretrained(second, to="parity")
         again = parity.load(second, framework=framework)
         assert again.preprocess == PIXELS
         card = (second / "README.md").read_text()
@@ -120,12 +120,12 @@ def test_models_have_the_methods_and_remember_what_they_are(framework, tmp_path,
         assert "ant, bee, cat, dog, elk" in card
         assert "- `first` (timm" in card
         reset = {"rngs": nnx.Rngs(0)} if framework == "jax" else {}
-        found.reset_classifier(3, **reset)
-        assert found.about.preprocess == PIXELS.replace(class_names=None)
-        assert "first" in found.about.provenance
+        reloaded.reset_classifier(3, **reset)
+        assert reloaded.about.preprocess == PIXELS.replace(class_names=None)
+        assert "first" in reloaded.about.provenance
     hub = Hub()
     monkeypatch.setattr("huggingface_hub.HfApi", hub)
-    assert found.push_to_hub("someone/vit").endswith("/commit/1")
+    assert reloaded.push_to_hub("someone/vit").endswith("/commit/1")
     assert json.loads(hub.files["config.json"])["num_classes"] == 3
 
 
@@ -181,9 +181,9 @@ def test_a_name_of_the_hub_has_a_revision_and_a_file_has_none(tmp_path, monkeypa
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     options = {"token": "t", "cache_dir": "c", "force_download": True, "local_files_only": False}
-    found = parity.from_pretrained("someone/vit", framework="torch", revision="v2", **options)
+    model = parity.from_pretrained("someone/vit", framework="torch", revision="v2", **options)
     assert asked == [("someone/vit", "v2", options)]
-    assert "hf-hub:someone/vit@vit" in found.about.provenance
+    assert "hf-hub:someone/vit@vit" in model.about.provenance
     with pytest.raises(ConfigError, match=r"revision = 'v2' is of a repository; this is none"):
         parity.from_pretrained(folder, framework="torch", revision="v2")
 

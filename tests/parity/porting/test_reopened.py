@@ -128,7 +128,7 @@ def test_what_was_there_stays_if_the_new_is_not_read(own, tmp_path, monkeypatch)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out.safetensors"]
 
 
-def _refuse(found, target):
+def _refuse(actual, target):
     raise WeightsError("no")
 
 

@@ -38,10 +38,10 @@ def test_the_source_is_run_whatever_stands_beside_its_encoder(name, tmp_path, ca
     status = main(["convert", str(saved), str(out), "--to", "hf", "--verify"])
     printed = capsys.readouterr()
     assert (status, "Traceback" in printed.err) == (0, False), printed.out + printed.err
-    found = json.loads((out / "verification.json").read_text())
-    ran = [(row["what"], row["ran_in"]) for row in found["rows"]]
+    content = json.loads((out / "verification.json").read_text())
+    ran = [(row["what"], row["ran_in"]) for row in content["rows"]]
     assert ran[-2:] == [("written", "transformers"), ("source", "transformers")]
-    assert found["not_run"] == []
+    assert content["not_run"] == []
 
 
 @pytest.fixture
@@ -59,8 +59,8 @@ def run(capsys, *argv):
 
 def library(monkeypatch, **changes):
     """torchvision, as if it did something else."""
-    kept = libraries.LIBRARIES["torchvision"]
-    changed = Library(**{**vars(kept), **changes})
+    usual = libraries.LIBRARIES["torchvision"]
+    changed = Library(**{**vars(usual), **changes})
     monkeypatch.setitem(libraries.LIBRARIES, "torchvision", changed)
 
 

@@ -61,8 +61,10 @@ def test_another_tensor_of_the_tower_is_seen(tmp_path):
 def test_what_a_backbone_gives_otherwise_is_said(entries, said, tmp_path):
     config = {name: value for name, value in DINOV2.items() if name not in ("model_type", "out_indices")}
     model = transformers.Dinov2Backbone(transformers.Dinov2Config(**config, **entries))
-    found = [note for note in read_checkpoint(save(model, tmp_path / "saved")).notes if "maps" in note]
-    assert [said in note for note in found] == ([True] if said else [])
+    checkpoint = [
+        note for note in read_checkpoint(save(model, tmp_path / "saved")).notes if "maps" in note
+    ]
+    assert [said in note for note in checkpoint] == ([True] if said else [])
     body = transformers.Dinov2Model(transformers.Dinov2Config(**config, **entries))
     notes = read_checkpoint(save(body, tmp_path / "body")).notes
     assert not any("maps" in note for note in notes)

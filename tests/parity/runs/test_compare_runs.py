@@ -52,15 +52,15 @@ def test_the_distances_are_those_of_the_definition(tmp_path):
     a = write(tmp_path / "a", "jax")
     b = write(tmp_path / "b", "torch", nudge)
     stages = []
-    found = compare_runs(a, b, told=lambda *stage: stages.append(stage))
+    comparison = compare_runs(a, b, on_stage=lambda *stage: stages.append(stage))
     assert [sum(work) for _, *work in stages] == [3, 2, 1]
-    assert (found.step, found.frameworks) == (7, ("jax", "torch"))
+    assert (comparison.step, comparison.frameworks) == (7, ("jax", "torch"))
     state = random_run(RECIPE, 7).state
     seen = {n: v for n, v in state.params.items()}
     D = CFG.hidden_size
     seen["blocks.0.attn.qkv.bias"] = seen["blocks.0.attn.qkv.bias"][np.r_[:D, 2 * D : 3 * D]]
     size = np.linalg.norm(np.concatenate([v.ravel() for v in seen.values()]))
-    parts = found.parts
+    parts = comparison.parts
     expected = 1e-9 * np.linalg.norm(seen["head.weight"]) / size
     assert parts["parameters"].distance == pytest.approx(expected, rel=1e-6)
     assert parts["parameters"].worst == "head.weight"
@@ -68,9 +68,9 @@ def test_the_distances_are_those_of_the_definition(tmp_path):
     assert parts["ema"].worst == "norm.bias"
     assert parts["ema"].worst_distance == pytest.approx(1 / np.linalg.norm(state.ema["norm.bias"]))
     assert parts["exp_avg"].distance == parts["exp_avg_sq"].distance == 0
-    assert found.unseen == D
-    assert found.unseen_difference == pytest.approx(0.25)
-    assert found.beyond(1e-3) == ["ema"]
+    assert comparison.unseen == D
+    assert comparison.unseen_difference == pytest.approx(0.25)
+    assert comparison.beyond(1e-3) == ["ema"]
 
 
 def test_what_is_no_number_is_infinitely_far():

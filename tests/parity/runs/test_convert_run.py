@@ -58,10 +58,10 @@ def assert_all_alike(runs, step, limit):
     largest = 0.0
     for moved in MOVED:
         for alone in OTHER:
-            found = compare_runs(runs[alone], runs[moved])
-            assert found.step == step
-            assert found.beyond(limit) == [], (moved, alone, found.parts)
-            largest = max(largest, *(part.distance for part in found.parts.values()))
+            comparison = compare_runs(runs[alone], runs[moved])
+            assert comparison.step == step
+            assert comparison.beyond(limit) == [], (moved, alone, comparison.parts)
+            largest = max(largest, *(part.distance for part in comparison.parts.values()))
     return largest
 
 
@@ -184,5 +184,5 @@ def test_the_log_is_carried_on(runs):
 def test_a_moved_checkpoint_is_one_of_torchs(runs):
     """Anything that resumes torch's optimiser can take it."""
     content = torch.load(runs["jax then torch"] / "checkpoints" / f"{HALF}.pt", weights_only=True)
-    assert {kept["step"].item() for kept in content["optimizer"]["state"].values()} == {HALF}
+    assert {each["step"].item() for each in content["optimizer"]["state"].values()} == {HALF}
     assert all(value.is_contiguous() for value in content["model"].values())

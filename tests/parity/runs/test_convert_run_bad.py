@@ -40,8 +40,8 @@ def refused(capsys, tmp_path):
         return said
 
     def contents():
-        found = listing(tmp_path).items()
-        return {name: about for name, about in found if name != "." and not name.endswith(".lock")}
+        listed = listing(tmp_path).items()
+        return {name: about for name, about in listed if name != "." and not name.endswith(".lock")}
 
     return ask
 
@@ -227,8 +227,8 @@ def test_a_missing_moment_of_jax(lost, refused, moved, tmp_path):
 
 def assert_cold(folder, lost):
     """Both moments of one parameter are zero; nothing else has changed."""
-    found, given = read_run(folder).state, random_run(RECIPE, 7).state
-    for moment, arrays in found.moments.items():
+    run, given = read_run(folder).state, random_run(RECIPE, 7).state
+    for moment, arrays in run.moments.items():
         for name, value in arrays.items():
             expected = given.moments[moment][name] * (name != lost)
             np.testing.assert_array_equal(value, expected, err_msg=name)

@@ -63,8 +63,8 @@ def test_the_initial_state(optimizer, first, tmp_path):
     there = move(given, tmp_path / "there", TO[first])
     back = move(there, tmp_path / "back", first)
     assert digests(back, 0) == digests(given, 0)
-    kept = [name for name in digests(given if first == "torch" else there, 0) if "optimizer" in name]
-    assert kept == []
+    names = [name for name in digests(given if first == "torch" else there, 0) if "optimizer" in name]
+    assert names == []
     state = read_run(there).state
     assert all(not value.any() for part in state.moments.values() for value in part.values())
     assert list(state.moments) == list(KEPT[optimizer])

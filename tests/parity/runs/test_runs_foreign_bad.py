@@ -132,16 +132,16 @@ def test_groups_that_are_too_many_or_unknown(path, tmp_path):
 
 def test_two_rules_that_both_fit_are_named():
     model = {"a.weight": (4, 4), "token": (4, 4)}
-    kept = {index: {"exp_avg": Stored.of(np.zeros((4, 4)))} for index in (0, 1)}
+    state = {index: {"exp_avg": Stored.of(np.zeros((4, 4)))} for index in (0, 1)}
     groups = tuple(Group({"lr": 1.0, "weight_decay": 0.0}, (index,), None) for index in (0, 1))
-    said = error(CheckpointError, lambda: assign(OptimizerState(groups, kept), model))
+    said = error(CheckpointError, lambda: assign(OptimizerState(groups, state), model))
     assert "parameter 0 is" in said
     assert "a.weight" in said
     assert "token" in said
     # without moments and decay they are alike
     assert assign(OptimizerState(groups, {}), model).keys() == {0, 1}
     strong = (Group({"weight_decay": 0.1}, (0,), None), groups[1])
-    assert assign(OptimizerState(strong, kept), model) == {0: "a.weight", 1: "token"}
+    assert assign(OptimizerState(strong, state), model) == {0: "a.weight", 1: "token"}
 
 
 def test_a_missing_moment(path):

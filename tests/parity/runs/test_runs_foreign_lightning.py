@@ -157,6 +157,6 @@ def test_a_model_in_the_other_order_of_groups(tmp_path):
         update(live)
     path = dump(live, tmp_path)
     run = read_foreign(path, recipe=RECIPE, given=ASKED, steps_per_epoch=STEPS)
-    kept = live.optimizer.state[live.model.model.head.weight]["exp_avg"].numpy()
-    assert np.array_equal(run.state.moments["exp_avg"]["head.weight"], kept)
+    moment = live.optimizer.state[live.model.model.head.weight]["exp_avg"].numpy()
+    assert np.array_equal(run.state.moments["exp_avg"]["head.weight"], moment)
     assert SimpleNamespace(**dict(run.recipe)).decay == "not_vectors"

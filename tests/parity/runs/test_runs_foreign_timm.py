@@ -105,9 +105,9 @@ def assert_same_optimizer(one, other):
     one, other = one.state_dict(), other.state_dict()
     assert one["param_groups"] == other["param_groups"]
     assert one["state"].keys() == other["state"].keys()
-    for index, kept in other["state"].items():
-        assert one["state"][index].keys() == kept.keys()
-        for key, value in kept.items():
+    for index, state in other["state"].items():
+        assert one["state"][index].keys() == state.keys()
+        for key, value in state.items():
             assert torch.equal(one["state"][index][key], value), (index, key)
 
 
@@ -186,8 +186,8 @@ def test_a_file_is_followed_in_its_groups(tmp_path):
     )
     sizes = [[len(group["params"]) for group in each["param_groups"]] for each in (one, other)]
     assert sizes[0] == sizes[1]
-    for index, kept in one["state"].items():
-        assert all(torch.equal(other["state"][index][key], value) for key, value in kept.items())
+    for index, state in one["state"].items():
+        assert all(torch.equal(other["state"][index][key], value) for key, value in state.items())
 
 
 @pytest.mark.parametrize(
@@ -220,9 +220,9 @@ def test_half_precision_is_widened_and_its_type_asked_for(tmp_path):
     args.amp, args.model_dtype, args.sched = False, "bfloat16", "none"
     path = save_timm(Training(model, optimizer, step=STEPS), args, tmp_path)
     assert "leaves open dtype" in error(UnstatedError, lambda: read_foreign(path))
-    found = read_foreign(path, recipe=Recipe(dtype="bfloat16"))
-    value = found.state.moments["exp_avg_sq"]["head.weight"]
-    kept = optimizer.state[model.head.weight]["exp_avg_sq"]
+    read = read_foreign(path, recipe=Recipe(dtype="bfloat16"))
+    value = read.state.moments["exp_avg_sq"]["head.weight"]
+    moment = optimizer.state[model.head.weight]["exp_avg_sq"]
     assert value.dtype == np.float32
-    assert np.array_equal(value, kept.float().numpy())
-    assert any("were bfloat16 there" in note for note in found.notes)
+    assert np.array_equal(value, moment.float().numpy())
+    assert any("were bfloat16 there" in note for note in read.notes)

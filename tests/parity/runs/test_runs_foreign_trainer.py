@@ -147,12 +147,12 @@ def test_there_and_back_the_trainer_goes_on_as_before(case, tmp_path):
 def test_moments_of_queries_keys_and_values_are_joined(tmp_path):
     live, path = trained(tmp_path, **OPTIONS["linear"])
     run = read_foreign(path)
-    found = run.state.moments["exp_avg_sq"]["blocks.1.attn.qkv.weight"]
+    actual = run.state.moments["exp_avg_sq"]["blocks.1.attn.qkv.weight"]
     attention = live.model.vit.layers[1].attention
     parts = [attention.q_proj, attention.k_proj, attention.v_proj]
-    kept = [live.optimizer.state[part.weight]["exp_avg_sq"].numpy() for part in parts]
-    assert np.array_equal(found, np.concatenate(kept))
-    assert not np.array_equal(kept[0], kept[1])
+    parts_ = [live.optimizer.state[part.weight]["exp_avg_sq"].numpy() for part in parts]
+    assert np.array_equal(actual, np.concatenate(parts_))
+    assert not np.array_equal(parts_[0], parts_[1])
 
 
 def test_a_run_of_timms_goes_on_in_the_trainer(tmp_path):
@@ -188,12 +188,12 @@ def test_a_folder_of_version_4_is_followed(tmp_path):
     run = read_foreign(path)
     layer = live.model.vit.layers[1]
     for name, value in {"norm1": layer.layernorm_before, "mlp.fc1": layer.mlp.fc1}.items():
-        kept = live.optimizer.state[value.bias]["exp_avg"].numpy()
-        assert np.array_equal(run.state.moments["exp_avg"][f"blocks.1.{name}.bias"], kept)
+        moment = live.optimizer.state[value.bias]["exp_avg"].numpy()
+        assert np.array_equal(run.state.moments["exp_avg"][f"blocks.1.{name}.bias"], moment)
     write_foreign(run, tmp_path / "again", "hf", like_file=path)
     one, other = (torch.load(each / "optimizer.pt") for each in (path, tmp_path / "again"))
-    for index, kept in one["state"].items():
-        assert all(torch.equal(other["state"][index][key], value) for key, value in kept.items())
+    for index, moment in one["state"].items():
+        assert all(torch.equal(other["state"][index][key], value) for key, value in moment.items())
     assert '"4.57.1"' in (tmp_path / "again" / "config.json").read_text()
 
 

@@ -1,4 +1,4 @@
-"""A kept check: what breaks its seal, and what running it again finds out."""
+"""A saved check: what breaks its seal, and what running it again finds out."""
 
 import json
 from pathlib import Path
@@ -19,9 +19,9 @@ ASKED = {"dtypes": ["float64"], "batch_size": 2}
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory):
+def saved(tmp_path_factory):
     """The file of a check of one small schema."""
-    path = tmp_path_factory.mktemp("kept") / "kept.json"
+    path = tmp_path_factory.mktemp("saved") / "saved.json"
     write_json(path, against.sealed(check_config(SMALL, subject="tiny", **ASKED), ASKED, None))
     return path
 
@@ -35,9 +35,9 @@ def forged(path, source, change):
     return str(path)
 
 
-def test_a_check_is_repeated_with_nothing_but_its_file(kept, tmp_path, capsys):
+def test_a_check_is_repeated_with_nothing_but_its_file(saved, tmp_path, capsys):
     path = tmp_path / "laid out anew.json"
-    path.write_text(json.dumps(json.loads(kept.read_text()), sort_keys=True))
+    path.write_text(json.dumps(json.loads(saved.read_text()), sort_keys=True))
     assert main(["check", "--against", str(path)]) == 0
     out = capsys.readouterr().out
     assert out.endswith(f"VERIFIED: {path}\n")
@@ -50,20 +50,20 @@ def test_a_check_is_repeated_with_nothing_but_its_file(kept, tmp_path, capsys):
         ('"passed": true', '"passed": false', "it was edited after it was written"),
         ('"seal"', '"seals"', "no sealed report"),
         ('"version": 1', '"version": 2', "version 2, this version reads 1"),
-        ('"subject"', '"subject": "another", "subject"', "a key is given twice"),
+        ('"subject"', '"subject": "another", "subject"', "subject is given twice"),
         ("{", "", "not valid JSON"),
     ],
 )
-def test_an_edited_file_is_bad_input(kept, tmp_path, capsys, old, new, said):
+def test_an_edited_file_is_bad_input(saved, tmp_path, capsys, old, new, said):
     path = tmp_path / "edited.json"
-    path.write_text(kept.read_text().replace(old, new, 1))
+    path.write_text(saved.read_text().replace(old, new, 1))
     assert main(["check", "--against", str(path)]) == 2
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
 
 
-def test_what_does_not_hold_is_said(kept, tmp_path):
+def test_what_does_not_hold_is_said(saved, tmp_path):
     def change(content):
         content["passed"] = False
         content["arguments"]["fault"] = "tanh_gelu"
@@ -73,7 +73,7 @@ def test_what_does_not_hold_is_said(kept, tmp_path):
         content["tolerances"]["float64"] /= 2
         content["environment"]["jax"] = "0.1"
 
-    then = against.read_sealed(Path(forged(tmp_path / "forged.json", kept, change)))
+    then = against.read_sealed(Path(forged(tmp_path / "forged.json", saved, change)))
     today = check_config(SMALL, subject="tiny", **ASKED)
     said = list(against.broken(then, today))
     for words in (
@@ -88,9 +88,9 @@ def test_what_does_not_hold_is_said(kept, tmp_path):
     assert any(each.startswith("jax 0.1 then, ") for each in against.changed(then, today))
 
 
-def test_a_twin_that_has_become_another_is_not_verified(kept, capsys):
+def test_a_twin_that_has_become_another_is_not_verified(saved, capsys):
     with inject("tanh_gelu", SMALL):
-        assert main(["check", "--against", str(kept)]) == 1
+        assert main(["check", "--against", str(saved)]) == 1
     assert "NOT VERIFIED" in capsys.readouterr().out
 
 

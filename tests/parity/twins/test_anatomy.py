@@ -135,13 +135,13 @@ def test_parameters_are_those_of_both_twins(name):
     parts = by_path(cfg)
     assert parts[""].parameters == count_parameters(cfg)
     assert count_parameters(cfg) == vit_jax.leaves.count_parameters(vit_jax.weights.abstract_model(cfg))
-    found = {
+    actual = {
         f"{part.path}.{each}" if part.path else each: shape
         for part in parts.values()
         for each, shape in part.own.items()
     }
     model = vit_torch.weights.abstract_model(cfg)
-    assert found == {leaf.name: leaf.shape for leaf in vit_torch.leaves.leaves(model)}
+    assert actual == {leaf.name: leaf.shape for leaf in vit_torch.leaves.leaves(model)}
     assert sum(part.own_parameters for part in parts.values()) == parts[""].parameters
 
 

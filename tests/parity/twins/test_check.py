@@ -144,8 +144,8 @@ def test_a_field_is_changed_in_both_twins(tmp_path, capsys):
     check = ["check", "digits", "--dtype", "float64"]
     assert main([*check, "--set", "depth=1", "norm=rmsnorm", "--json", str(path)]) == 0
     assert "parity check digits depth=1 norm=rmsnorm" in capsys.readouterr().out
-    kept = json.loads(path.read_text())
-    assert (kept["schema"]["depth"], kept["schema"]["norm"]) == (1, "rmsnorm")
+    report = json.loads(path.read_text())
+    assert (report["schema"]["depth"], report["schema"]["norm"]) == (1, "rmsnorm")
     assert main([*check, "--set", "dept=1"]) == 2
     assert "no field 'dept'; did you mean 'depth'" in capsys.readouterr().err
 

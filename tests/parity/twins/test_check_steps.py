@@ -91,9 +91,9 @@ def test_the_twins_train_alike(clean):
 def test_other_recipes(changes, tmp_path):
     report = _check(tmp_path, Job(CFG, RECIPE.replace(**changes), RANDOM), steps=3)
     assert report.passed
-    kept = {"sgd": ["momentum_buffer"]}.get(changes.get("optimizer"), ["exp_avg", "exp_avg_sq"])
+    moments = {"sgd": ["momentum_buffer"]}.get(changes.get("optimizer"), ["exp_avg", "exp_avg_sq"])
     averaged = ["ema"] if "ema" in changes else []
-    assert list(report.walks[0].curves) == ["parameters", *kept, *averaged]
+    assert list(report.walks[0].curves) == ["parameters", *moments, *averaged]
 
 
 FAULTS = [

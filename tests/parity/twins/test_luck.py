@@ -39,11 +39,11 @@ def test_luck_is_averaged_away():
         seeds.append(seed)
         return runs(20.0, 30.0)
 
-    (found,), divergence = compare(runs(1.0, 30.0))
-    assert not found.passed
+    (compared,), divergence = compare(runs(1.0, 30.0))
+    assert not compared.passed
     assert divergence is not None
-    (found,), divergence = compare(runs(1.0, 30.0, again))
-    assert found.passed
+    (compared,), divergence = compare(runs(1.0, 30.0, again))
+    assert compared.passed
     assert divergence is None
     assert seeds == [*range(1, DRAWS)]
 
@@ -56,8 +56,8 @@ def test_a_less_accurate_path_stays_one(jax, torch, times):
         seeds.append(seed)
         return runs(jax, torch)
 
-    (found,), divergence = compare(runs(jax, torch, again))
-    assert not found.passed
+    (compared,), divergence = compare(runs(jax, torch, again))
+    assert not compared.passed
     assert divergence is not None
     assert divergence.where == "norm.weight"
     assert len(seeds) == times

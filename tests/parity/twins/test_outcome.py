@@ -8,7 +8,7 @@ from parity.measure.redraw import redraw
 from parity.measure.site import Site
 from parity.runs.state import TrainingState
 from parity.twins.judge import apart
-from parity.twins.steps.outcome import Change, Outcome, Seen
+from parity.twins.steps.outcome import Change, Outcome, VisibleOutcome
 from parity.twins.steps.trainer import Taken
 from tests.support.tiny import TINY
 from vit_config.parameters import parameters
@@ -42,12 +42,12 @@ def test_every_number_of_a_step_has_a_place(outcome: Outcome) -> None:
 
 
 def test_what_the_loss_cannot_see_is_left_out_of_what_was_updated(outcome: Outcome) -> None:
-    seen, site = Seen(outcome, Sight(TINY)), Site(7, "updated", BIAS)
+    seen, site = VisibleOutcome(outcome, Sight(TINY)), Site(7, "updated", BIAS)
     hidden = outcome.after.params[BIAS][invisible(TINY)[BIAS]].size
     assert seen.read(site).size == outcome.after.params[BIAS].size - hidden
     assert seen.read(Site(7, "gradients", BIAS)) is outcome.taken.gradients[BIAS]
     unclear = {name: np.zeros(p.shape, bool) for name, p in parameters(TINY).items()}
-    nothing = Seen(outcome, Sight(TINY), unclear)
+    nothing = VisibleOutcome(outcome, Sight(TINY), unclear)
     assert site not in nothing
     assert {s.stage for s in nothing.sites()} == {"loss", "gradients", "moments"}
 
@@ -57,5 +57,5 @@ def test_the_change_is_what_the_step_made(outcome: Outcome) -> None:
     change = Change(outcome, Sight(TINY))
     made = outcome.after.params[site.path] - outcome.before.params[site.path]
     assert np.array_equal(change.read(site), made)
-    assert apart(change, Seen(outcome, Sight(TINY)), site) > 0.0
+    assert apart(change, VisibleOutcome(outcome, Sight(TINY)), site) > 0.0
     assert apart(change, change, site) == 0.0

@@ -9,7 +9,7 @@ from flax import nnx
 
 import vit_jax
 import vit_torch
-from parity.twins.pairing import pair, state_to_jax, state_to_torch, to_jax, to_torch
+from parity.twins.pairing import pair, to_jax, to_torch
 from tests.support.tiny import TINY, VARIANTS, variant
 from vit_config import WeightsError
 from vit_jax.functional import get_params
@@ -60,24 +60,23 @@ def test_the_same_pairs_carry_gradients_and_moments():
     jax_model = to_jax(torch_model)
     pairs = pair(jax_model, torch_model)
     values = {name: value * 3 for name, value in get_params(jax_model).items()}  # any such tree
-    tensors = state_to_torch(pairs, values)
+    tensors = {each.name: each.to_torch(values[each.name]) for each in pairs}
     for name, parameter in torch_model.named_parameters():
         assert tensors[name].shape == parameter.shape
-    back = state_to_jax(pairs, tensors)
-    for name, value in values.items():
-        np.testing.assert_array_equal(back[name], value)
+    for each in pairs:
+        np.testing.assert_array_equal(each.to_jax(tensors[each.name]), values[each.name])
 
 
 def test_converted_arrays_share_no_memory():
     torch_model = vit_torch.ViT(TINY)
     jax_model = to_jax(torch_model)
     before = vit_jax.to_arrays(jax_model)
-    kept = {name: array.copy() for name, array in before.items()}
+    copies = {name: array.copy() for name, array in before.items()}
     with torch.no_grad():
         for parameter in torch_model.parameters():
             parameter.fill_(7.0)
     for name, array in vit_jax.to_arrays(jax_model).items():
-        np.testing.assert_array_equal(array, kept[name])
+        np.testing.assert_array_equal(array, copies[name])
 
 
 def test_every_mismatch_is_reported_at_once():

@@ -89,9 +89,9 @@ def test_channels_first_and_last_are_compared_whole():
     a = First()
     for parameter in a.parameters():
         nn.init.normal_(parameter)
-    found = compare((a, IMAGES), (Last(a), IMAGES))
-    assert found.equal, found.to_text()
+    comparison = compare((a, IMAGES), (Last(a), IMAGES))
+    assert comparison.equal, comparison.to_text()
     # the bias of the mixing, which the norm takes away, has no gradient
-    assert found.backward.counts.outputs == 1 + len(list(a.parameters()))
-    partners = {module.path: module.of_a for module in found.forward.modules}
+    assert comparison.backward.counts.outputs == 1 + len(list(a.parameters()))
+    partners = {module.path: module.of_a for module in comparison.forward.modules}
     assert partners["layer_1"] == "stage.0"

@@ -73,11 +73,11 @@ def made(file):
 def test_each_phase_is_named_as_it_begins(made):
     phases, left = [], []
 
-    def told(phase, work, then):
+    def on_stage(phase, work, then):
         phases.append(phase)
         left.append(work + then)
 
-    compare(made["original"](), made["original"](), dtype="float32", told=told)
+    compare(made["original"](), made["original"](), dtype="float32", on_stage=on_stage)
     assert left == sorted(left, reverse=True)
     assert phases == [
         "recording the operations of both", "comparing the forward passes",
@@ -86,39 +86,43 @@ def test_each_phase_is_named_as_it_begins(made):
 
 
 def test_equal_models_and_their_gradients(made):
-    found = compare(made["original"](), made["original"]())
-    assert (found.verdict, found.backward.error, found.places) == ("EQUAL", 0.0, ())
-    assert "5 gradients (" in found.to_text()
+    comparison = compare(made["original"](), made["original"]())
+    assert (comparison.verdict, comparison.backward.error, comparison.places) == ("EQUAL", 0.0, ())
+    assert "5 gradients (" in comparison.to_text()
     assert compare(made["original"](), made["original"](), backward=False).backward is None
 
 
 def test_a_fault_has_two_formulas_and_the_gradients_are_not_asked_for(made):
-    found = diff(made["original"](), made["tanh"]())
-    assert (found.verdict, found.causes, found.backward) == ("DIFFERENT", ("activation",), None)
-    text = found.to_text()
+    comparison = diff(made["original"](), made["tanh"]())
+    assert (comparison.verdict, comparison.causes, comparison.backward) == (
+        "DIFFERENT",
+        ("activation",),
+        None,
+    )
+    text = comparison.to_text()
     assert "A perceptrons.py:11  erf(x * 0.707106781187)" in text
     assert 'torch.nn.functional.gelu(x, approximate="tanh")' in text
-    (finding,) = report_of(found).findings
+    (finding,) = report_of(comparison).findings
     assert {line.line for line in finding.b.lines} == {line_of('approximate="tanh"')}
 
 
 def test_a_part_in_float32_is_noted_with_its_line(made):
-    found = compare(made["original"](), made["in_float32"]())
-    assert found.equal
+    comparison = compare(made["original"](), made["in_float32"]())
+    assert comparison.equal
     line = line_of("x.float()")
     assert (
         f"compared in float64 all the same: B asks for float32 at perceptrons.py:{line}"
-        in found.to_text()
+        in comparison.to_text()
     )
 
 
 def test_a_gradient_that_differs_alone_has_its_line(made):
-    found = compare(made["original"](), made["half_detached"]())
-    (place,) = found.backward.places
+    comparison = compare(made["original"](), made["half_detached"]())
+    (place,) = comparison.backward.places
     assert line_of("0.25 * x.detach()") in {line.line for line in place.b.lines}
-    assert "the forward passes are the same; in the backward pass:" in found.to_text()
-    assert not found.forward.places
-    written = report_of(found).to_dict()
+    assert "the forward passes are the same; in the backward pass:" in comparison.to_text()
+    assert not comparison.forward.places
+    written = report_of(comparison).to_dict()
     assert (written["verdict"], len(written["backward"]["places"])) == ("DIFFERENT", 1)
 
 
@@ -145,9 +149,9 @@ def test_the_table_of_modules_never_contradicts_the_verdict(made):
     other = copy.deepcopy(model)
     other.wide = Doubled(7, 13).double()
     other.load_state_dict(model.state_dict())
-    found = compare((model, x), (other, x))
-    assert found.equal
-    assert not [row for row in found.module_rows()[1] if row[-1] == "differs"]
+    comparison = compare((model, x), (other, x))
+    assert comparison.equal
+    assert not [row for row in comparison.module_rows()[1] if row[-1] == "differs"]
 
 
 def test_a_recording_is_compared_with_recordings_alone(file, tmp_path, capsys):
@@ -215,17 +219,17 @@ def gradients(pair, stopped=""):
 
 
 def test_gradients_find_each_other_by_the_parameters_they_are_of(pair):
-    found = gradients(pair).backward
-    assert found.verdict == "EQUAL"
+    backward = gradients(pair).backward
+    assert backward.verdict == "EQUAL"
     # the input, two norms, out, and what is packed
-    assert found.counts.outputs == 1 + 4 + 2 + 2
-    assert found.error < 1e-13
+    assert backward.counts.outputs == 1 + 4 + 2 + 2
+    assert backward.error < 1e-13
 
 
 def test_a_stopped_gradient_is_on_its_line(pair):
-    found = gradients(pair, "k")
-    assert (found.verdict, found.forward.verdict) == ("DIFFERENT", "EQUAL")
-    assert found.places[0].kind != "open"
+    comparison = gradients(pair, "k")
+    assert (comparison.verdict, comparison.forward.verdict) == ("DIFFERENT", "EQUAL")
+    assert comparison.places[0].kind != "open"
 
 
 class Held(nnx.Module):
@@ -247,8 +251,8 @@ def test_gradients_of_modules_and_functions_with_state():
     of_torch = {"weight": torch.from_numpy(weight), "calls": torch.zeros((), dtype=torch.int32)}
     a = Held(jnp.asarray(weight)), x
     for other in ((function, (state, x)), (model, x), (function, (of_torch, torch.from_numpy(x)))):
-        found = compare(a, other)
-        assert (found.verdict, found.backward.counts.outputs) == ("EQUAL", 2)
+        comparison = compare(a, other)
+        assert (comparison.verdict, comparison.backward.counts.outputs) == ("EQUAL", 2)
 
 
 def test_a_side_in_another_interpreter_has_the_same_report(file, capsys):
@@ -276,11 +280,11 @@ def test_what_is_another_function_in_float32_alone_is_shown_there():
         return jax.nn.gelu(x @ w, approximate=x.dtype == jnp.float32)
 
     assert compare((right, (weight, x)), (wrong, (weight, x)), backward=False).equal
-    found = compare((right, (weight, x)), (wrong, (weight, x)), backward=False, dtype="float32")
-    assert (found.verdict, found.in_type.side, found.in_type.apart.verdict) == (
+    comparison = compare((right, (weight, x)), (wrong, (weight, x)), backward=False, dtype="float32")
+    assert (comparison.verdict, comparison.in_type.side, comparison.in_type.apart.verdict) == (
         "DIFFERENT", "B", "DIFFERENT"
     )  # fmt: skip
-    assert report_of(found).to_dict()["verdict"] == "DIFFERENT"
+    assert report_of(comparison).to_dict()["verdict"] == "DIFFERENT"
     same = compare((right, (weight, x)), (right, (weight, x)), backward=False, dtype="bfloat16")
     assert same.equal
     assert max(same.in_type.errors) > 1e-4

@@ -58,16 +58,16 @@ def pair(*, detached):
 
 
 def test_other_names_and_packed_projections_are_found_by_their_numbers():
-    found = compare(*pair(detached=False))
-    assert found.equal
-    assert not found.backward.counts.outputs_left_out
-    assert found.backward.counts.outputs == 6  # the input, cls, two of qk, two of the head
+    comparison = compare(*pair(detached=False))
+    assert comparison.equal
+    assert not comparison.backward.counts.outputs_left_out
+    assert comparison.backward.counts.outputs == 6  # the input, cls, two of qk, two of the head
 
 
 def test_a_gradient_that_stops_is_a_difference_with_its_line():
-    found = compare(*pair(detached=True))
-    assert (found.verdict, found.causes) == ("DIFFERENT", ("detached",))
-    assert "test_gradients.py" in found.places[0].b.lines[0].file
+    comparison = compare(*pair(detached=True))
+    assert (comparison.verdict, comparison.causes) == ("DIFFERENT", ("detached",))
+    assert "test_gradients.py" in comparison.places[0].b.lines[0].file
 
 
 def test_what_one_side_folds_has_no_gradient_there_and_the_function_is_the_same():
@@ -77,9 +77,9 @@ def test_what_one_side_folds_has_no_gradient_there_and_the_function_is_the_same(
     with torch.no_grad():
         b.weight.copy_(wide.weight @ narrow.weight)
         b.bias.copy_(wide(narrow.bias))
-    found = compare((a, X), (b, X))
-    assert found.equal
-    assert "without a gradient in B: 0.weight, 0.bias, 1.weight and 1 more" in found.to_text()
+    comparison = compare((a, X), (b, X))
+    assert comparison.equal
+    assert "without a gradient in B: 0.weight, 0.bias, 1.weight and 1 more" in comparison.to_text()
 
 
 def scalar(model, x):
@@ -89,8 +89,8 @@ def scalar(model, x):
 def test_scalars_and_several_outputs_are_differentiated_whatever_they_are_called():
     torch.manual_seed(0)
     model = nn.Linear(WIDTH, 3)
-    found = compare((scalar, (model, GIVEN)), (lambda x: (model(x) ** 2).mean(), GIVEN))
-    assert (found.verdict, found.forward.counts.elements) == ("EQUAL", 1)
+    comparison = compare((scalar, (model, GIVEN)), (lambda x: (model(x) ** 2).mean(), GIVEN))
+    assert (comparison.verdict, comparison.forward.counts.elements) == ("EQUAL", 1)
 
     def first(x):
         return {"last_hidden_state": model(x), "pooled": model(x).mean(1)}
@@ -98,9 +98,9 @@ def test_scalars_and_several_outputs_are_differentiated_whatever_they_are_called
     def second(x):
         return model(x).mean(1), model(x)
 
-    found = compare((first, GIVEN), (second, GIVEN))
-    assert (found.verdict, found.forward.counts.outputs) == ("EQUAL", 2)
-    assert found.backward.counts.outputs == 3
+    comparison = compare((first, GIVEN), (second, GIVEN))
+    assert (comparison.verdict, comparison.forward.counts.outputs) == ("EQUAL", 2)
+    assert comparison.backward.counts.outputs == 3
 
     def wrong(x):
         return model(x).mean(1).detach(), model(x)
@@ -112,9 +112,9 @@ def test_video_in_either_layout():
     frames = np.random.default_rng(1).normal(size=(2, 3, 4, 5, 6))  # (B, T, C, H, W)
     here = (lambda x: torch.tanh(x) * x.mean(2, keepdim=True), torch.from_numpy(frames))
     there = (lambda x: jnp.tanh(x) * x.mean(-1, keepdims=True), frames.transpose(0, 1, 3, 4, 2))
-    found = compare(here, there)
-    assert found.no_backward == ""
-    assert (found.verdict, found.backward.counts.outputs) == ("EQUAL", 1)
+    comparison = compare(here, there)
+    assert comparison.no_backward == ""
+    assert (comparison.verdict, comparison.backward.counts.outputs) == ("EQUAL", 1)
 
 
 def test_a_training_step_is_not_differentiated_again():
@@ -124,14 +124,14 @@ def test_a_training_step_is_not_differentiated_again():
 
     draw = np.random.default_rng(2).normal
     params = {"w": draw(size=(WIDTH, 4)), "b": draw(size=4), "v": draw(size=4)}
-    found = compare((step, (params, X)), (step, (params, X)))
-    assert (found.verdict, found.backward, found.no_backward) == ("EQUAL", None, "")
+    comparison = compare((step, (params, X)), (step, (params, X)))
+    assert (comparison.verdict, comparison.backward, comparison.no_backward) == ("EQUAL", None, "")
 
 
 def test_what_has_no_gradient_says_so_and_is_compared_forward():
-    found = compare((lambda x: torch.argsort(x), GIVEN), (lambda x: jnp.argsort(x), X))
-    assert found.equal
-    assert "gradients were not compared: InputError: no output of floating point" in found.to_text()
+    comparison = compare((lambda x: torch.argsort(x), GIVEN), (lambda x: jnp.argsort(x), X))
+    assert comparison.equal
+    assert "gradients were not compared: InputError: no output of floating point" in comparison.to_text()
 
 
 def test_a_gradient_in_another_layout_has_a_measured_limit():

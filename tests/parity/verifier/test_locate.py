@@ -75,15 +75,15 @@ CAUSES = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_placed_on_its_line_and_named(side, fault):
-    found = against(side, fault)
-    assert found.verdict == "DIFFERENT"
-    assert len(found.places) == 1
-    assert FAULTS[fault] in texts(found.places[0])
-    assert len(found.places[0].b.lines) <= 3
+    comparison = against(side, fault)
+    assert comparison.verdict == "DIFFERENT"
+    assert len(comparison.places) == 1
+    assert FAULTS[fault] in texts(comparison.places[0])
+    assert len(comparison.places[0].b.lines) <= 3
     if fault in CAUSES:
-        assert f"{found.places[0].cause}: {found.places[0].message}".startswith(CAUSES[fault])
+        assert f"{comparison.places[0].cause}: {comparison.places[0].message}".startswith(CAUSES[fault])
     else:
-        assert not found.places[0].cause
+        assert not comparison.places[0].cause
 
 
 def test_the_formulas_of_a_tanh_gelu(side):
@@ -93,26 +93,26 @@ def test_the_formulas_of_a_tanh_gelu(side):
 
 
 def test_a_plain_function_is_equal_and_says_what_was_compared(side):
-    found = against(side, "")
-    assert found.verdict == "EQUAL"
-    assert not found.places
-    assert found.counts.outputs == 1
-    assert found.counts.elements == models.B * models.OUT
-    assert found.counts.met > 0.7 * found.counts.comparable
-    assert found.error < 1e-14
+    comparison = against(side, "")
+    assert comparison.verdict == "EQUAL"
+    assert not comparison.places
+    assert comparison.counts.outputs == 1
+    assert comparison.counts.elements == models.B * models.OUT
+    assert comparison.counts.met > 0.7 * comparison.counts.comparable
+    assert comparison.error < 1e-14
 
 
 def test_an_output_that_b_lacks_is_no_equality_and_one_that_b_alone_has_is_named(side):
     program, weights, x = side
     model = models.jax_model()
     more = record((lambda p, x: (model(p, x), x[0]), (weights, x)), "B")
-    found = compare_programs(program, more)
-    assert found.verdict == "EQUAL"
-    assert found.counts.outputs_left_out == ("B's 1",)
-    assert "B alone returns: 1" in found.to_text()
-    found = compare_programs(more, record((lambda p, x: model(p, x), (weights, x)), "B"))
-    assert found.verdict == "INCOMPLETE"
-    assert "not compared: A's 1" in found.to_text()
+    comparison = compare_programs(program, more)
+    assert comparison.verdict == "EQUAL"
+    assert comparison.counts.outputs_left_out == ("B's 1",)
+    assert "B alone returns: 1" in comparison.to_text()
+    comparison = compare_programs(more, record((lambda p, x: model(p, x), (weights, x)), "B"))
+    assert comparison.verdict == "INCOMPLETE"
+    assert "not compared: A's 1" in comparison.to_text()
 
 
 def test_linen_under_scan_and_remat_and_vmap_is_equal():
@@ -142,8 +142,8 @@ def wrong(pair, change):
 
 
 def test_a_block_with_the_weights_of_another(linen_pair):
-    found = wrong(linen_pair, lambda p: p["block1"].update(Dense_0=p["block0"]["Dense_0"]))
-    (place,) = found.places
+    comparison = wrong(linen_pair, lambda p: p["block1"].update(Dense_0=p["block0"]["Dense_0"]))
+    (place,) = comparison.places
     assert place.kind == "parameter"
     assert (
         "params.block1.Dense_0.kernel holds A's blocks.0.f1.weight instead of blocks.1.f1"
@@ -208,10 +208,10 @@ def backward():
 
 def test_gradients_of_two_frameworks_are_equal(backward):
     program, weights, x = backward
-    found = compare_programs(program, record((jax_gradients(), (weights, x)), "B"))
-    assert found.verdict == "EQUAL"
-    assert found.counts.outputs == 1 + len(weights)
-    assert not found.counts.outputs_left_out
+    comparison = compare_programs(program, record((jax_gradients(), (weights, x)), "B"))
+    assert comparison.verdict == "EQUAL"
+    assert comparison.counts.outputs == 1 + len(weights)
+    assert not comparison.counts.outputs_left_out
     lines = {op.source.text for op in program.operations if op.source is not None}
     assert "y = self.n1(x)" in lines
 
@@ -219,12 +219,13 @@ def test_gradients_of_two_frameworks_are_equal(backward):
 @pytest.mark.parametrize("fault", ["stopped", "sum"])
 def test_a_fault_of_the_backward_pass(backward, fault):
     program, weights, x = backward
-    found = compare_programs(program, record((jax_gradients(fault), (weights, x)), "B"))
-    assert found.verdict == "DIFFERENT"
-    assert all(place.kind != "open" for place in found.places)
+    comparison = compare_programs(program, record((jax_gradients(fault), (weights, x)), "B"))
+    assert comparison.verdict == "DIFFERENT"
+    assert all(place.kind != "open" for place in comparison.places)
     if fault == "sum":
         assert (
-            found.places[0].b.lines[0].text == 'return losses.sum() if fault == "sum" else losses.mean()'
+            comparison.places[0].b.lines[0].text
+            == 'return losses.sum() if fault == "sum" else losses.mean()'
         )
 
 
@@ -243,16 +244,16 @@ def test_a_step_that_writes_into_its_parameters():
         _, gradients = jax_gradients()(params, x)
         return jax.tree.map(lambda p, g: p - 0.1 * (g + 0.01 * p), params, gradients)
 
-    found = compare_programs(a, record((step, (weights, x)), "B"))
-    assert found.verdict == "EQUAL"
+    comparison = compare_programs(a, record((step, (weights, x)), "B"))
+    assert comparison.verdict == "EQUAL"
     np.testing.assert_array_equal(model.pos.detach().numpy(), weights["pos"])
 
 
 def test_an_output_in_another_order_is_no_equality():
     x = np.random.default_rng(0).normal(size=(3, 5, 4))
-    found = compare((lambda x: jnp.exp(x), x), (lambda x: jnp.exp(x)[::-1], x))
-    assert found.verdict == "DIFFERENT"
-    assert found.places[0].kind == "order"
+    comparison = compare((lambda x: jnp.exp(x), x), (lambda x: jnp.exp(x)[::-1], x))
+    assert comparison.verdict == "DIFFERENT"
+    assert comparison.places[0].kind == "order"
 
 
 def test_fingerprints_ignore_order_and_repetition_but_no_single_number():
@@ -277,16 +278,16 @@ def test_a_program_runs_again_from_its_leaves(side):
     program, _, _ = side
     output = program.outputs[0][1]
     again = Program("A", program.operations, program.outputs)
-    again.kept = {op.index: program.kept[op.index] for op in program.operations if op.run is None}
-    np.testing.assert_array_equal(again.values([output])[output], program.kept[output])
-    assert program.kept_bytes < KEEP_BYTES
+    again.cache = {op.index: program.cache[op.index] for op in program.operations if op.run is None}
+    np.testing.assert_array_equal(again.values([output])[output], program.cache[output])
+    assert program.cache_bytes < KEEP_BYTES
 
 
 def test_json_has_a_schema_and_the_lines(side):
-    found = json.loads(against(side, "divided").to_json())
-    assert next(iter(found)) == "schema"
-    assert found["schema"] == "parity.operations/1"
-    (line,) = found["places"][0]["b"]["lines"]
+    content = json.loads(against(side, "divided").to_json())
+    assert next(iter(content)) == "schema"
+    assert content["schema"] == "parity.operations/1"
+    (line,) = content["places"][0]["b"]["lines"]
     assert line["text"] == "x = x / 255"
     assert Path(line["file"]).name == "operations_models.py"
 

@@ -116,19 +116,19 @@ def diagnosed(right, wrong):
     ],
 )
 def test_mistakes_of_models_with_other_names(right, wrong, name, said):
-    found = diagnosed(right, wrong)
-    (place,) = found.places
-    assert (place.rule, found.backward) == (name, None)
+    comparison = diagnosed(right, wrong)
+    (place,) = comparison.places
+    assert (place.rule, comparison.backward) == (name, None)
     assert place.message.startswith(said)
 
 
 def test_a_norm_behind_the_pooling_is_a_step_in_another_order():
-    found = diagnosed({}, {"last": "behind"})
-    assert found.causes == ("steps exchanged",)
-    lines = [line.text for line in found.places[0].b.lines]
+    comparison = diagnosed({}, {"last": "behind"})
+    assert comparison.causes == ("steps exchanged",)
+    lines = [line.text for line in comparison.places[0].b.lines]
     assert any("self.last" in each or ".mean(1)" in each for each in lines)
 
 
 def test_where_nothing_parts_no_row_has_a_step_of_its_own():
     same = np.ones((3, 5))
-    assert too_many_of_a_part(SimpleNamespace(value=same, instead=same, b=None), None) is None
+    assert too_many_of_a_part(SimpleNamespace(value=same, own=same, b=None), None) is None

@@ -15,10 +15,10 @@ def differences(entries: Mapping[str, Any]) -> Iterator[str]:
     depth, layers = entries.get("num_hidden_layers"), entries.get("out_indices")
     if isinstance(depth, int) and isinstance(layers, list) and layers:
         # the tokens before the first block count as one more
-        found = sorted(each % (depth + 1) for each in layers if isinstance(each, int))
-        if found and found[-1] < depth:
+        blocks = sorted(each % (depth + 1) for each in layers if isinstance(each, int))
+        if blocks and blocks[-1] < depth:
             yield (
-                f"the backbone's maps end with block {found[-1]} of {depth} (out_indices = {layers});"
+                f"the backbone's maps end with block {blocks[-1]} of {depth} (out_indices = {layers});"
                 " the whole encoder is read"
             )
     if entries.get("apply_layernorm") is False:

@@ -63,16 +63,16 @@ def _derive(entries: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _derive_bare(entries: Mapping[str, Any]) -> dict[str, Any]:
-    found = _derive(entries)
+    fields = _derive(entries)
     if not any(HEAD in name for name in entries.get("architectures") or ()):
-        del found["pool"], found["final_norm"]  # the tensors show them
-    return found
+        del fields["pool"], fields["final_norm"]  # the tensors show them
+    return fields
 
 
 def _derive_trunk(entries: Mapping[str, Any]) -> dict[str, Any]:
-    found = _derive(entries)
-    del found["pool"], found["final_norm"]  # they are of layers that the trunk does not have
-    return found
+    fields = _derive(entries)
+    del fields["pool"], fields["final_norm"]  # they are of layers that the trunk does not have
+    return fields
 
 
 def _follows_bare(fields: Mapping[str, Any]) -> dict[str, Fixed]:

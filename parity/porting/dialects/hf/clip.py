@@ -50,12 +50,13 @@ RELATIVES = ("altclip", "chinese_clip", "clipseg", "metaclip_2")
 """Models whose image tower is a copy of CLIP's code, with the defaults of its config."""
 
 
-def _limits(cfg: ViTConfig) -> Iterator[str]:
+def square(cfg: ViTConfig) -> Iterator[str]:
+    """Yield why this code cannot be the model: it is right only for square images and patches."""
     yield from oblong({"image_size": cfg.image_size, "patch_size": cfg.patch_size})
 
 
 def _classifier_limits(cfg: ViTConfig) -> Iterator[str]:
-    yield from _limits(cfg)
+    yield from square(cfg)
     if not cfg.num_classes:
         yield "it always has a classifier (num_classes is 0)"
 
@@ -96,7 +97,7 @@ DIALECTS = (
         tables=(VISION, respelled(VISION, {"encoder.layers.": "encoder.layer."})),
         marks=("embeddings.class_embedding", "pre_layrnorm.weight", "!classifier.weight"),
         can={"head_bias": lambda cfg: (False,) if cfg.num_classes else (True,)},
-        limits=_limits,
+        limits=square,
         fixed={**RESIZED, **by_code("CLIPVisionTransformer: last_hidden_state[:, 0, :]", pool="class")},
         settings={
             "model_types": {

@@ -42,7 +42,7 @@ class HfSettings:
     """Returns the entries that `derive` reads, given a schema."""
     refuse: Callable[[Mapping[str, Any]], Iterator[str]] = lambda fields: iter(())
     """Yields how the library's function differs from that of every schema, given the fields."""
-    differs: Callable[[Entries, Mapping[str, Any]], Iterator[str]] = lambda told, fields: iter(())
+    differs: Callable[[Entries, Mapping[str, Any]], Iterator[str]] = lambda entries, fields: iter(())
     """Yields the same as `refuse`, given entries and fields."""
     defaults: Mapping[str, Entries] = field(default_factory=dict)
     """Defaults of missing entries, by ``model_type``, where they are not the key's."""
@@ -59,19 +59,19 @@ class HfSettings:
         Raises:
             ConfigError: it states a model that no schema can express.
         """
-        told = self._section(sidecars) or {}
-        self._check(told)
-        told = {**self.defaults.get(str(told.get("model_type")), {}), **told}
-        found: dict[str, Any] = {}
+        entries = self._section(sidecars) or {}
+        self._check(entries)
+        entries = {**self.defaults.get(str(entries.get("model_type")), {}), **entries}
+        fields: dict[str, Any] = {}
         for key in self.keys:
-            found |= key.into_fields(told)
+            fields |= key.into_fields(entries)
         try:
-            found |= self.derive({**{key.name: key.default for key in self.keys}, **told})
+            fields |= self.derive({**{key.name: key.default for key in self.keys}, **entries})
         except (TypeError, ValueError) as error:
             raise ConfigError(f"{CONFIG}: {error}") from None
-        if said := "; ".join((*self.refuse(found), *self.differs(told, found))):
-            raise ConfigError(f"{CONFIG}: {said}")
-        return {**found, **labels.num_classes(sidecars[CONFIG])}
+        if reasons := "; ".join((*self.refuse(fields), *self.differs(entries, fields))):
+            raise ConfigError(f"{CONFIG}: {reasons}")
+        return {**fields, **labels.num_classes(sidecars[CONFIG])}
 
     def notes(self, sidecars: Entries, section: str) -> list[str]:
         """Return notes for the user on the model.
@@ -79,9 +79,9 @@ class HfSettings:
         Args:
             section: the entry of a larger model's config that holds this one; empty if there is none.
         """
-        told = self._section(sidecars) or {}
-        name = " ".join(map(str, told.get("architectures") or ())) or section
-        return list(differences(told)) if "backbone" in name.lower() else []
+        entries = self._section(sidecars) or {}
+        name = " ".join(map(str, entries.get("architectures") or ())) or section
+        return list(differences(entries)) if "backbone" in name.lower() else []
 
     def of_relative(self, sidecars: Entries) -> tuple[dict[str, Any], str]:
         """Read a related model's ``config.json`` by the entries of the same names.
@@ -102,37 +102,38 @@ class HfSettings:
             for each in sections
             if isinstance(each, dict) and "hidden_size" in each and SIZED & {*each}
         ]
-        told = max(likely, key=lambda each: len(names & {*each}), default={})
-        told = {name: value for name, value in told.items() if value is not None}
-        self._check({**{name: values[0] for name, values in self.only.items()}, **told})
-        found: dict[str, Any] = head_dim(told) if "head_dim" in told else {}
+        entries = max(likely, key=lambda each: len(names & {*each}), default={})
+        entries = {name: value for name, value in entries.items() if value is not None}
+        self._check({**{name: values[0] for name, values in self.only.items()}, **entries})
+        fields: dict[str, Any] = head_dim(entries) if "head_dim" in entries else {}
         for key in self.keys:
-            found |= key.into_fields(told) if key.name in told else {}
-        return found, str(told.get("model_type", sidecars[CONFIG].get("model_type"))) if told else ""
+            fields |= key.into_fields(entries) if key.name in entries else {}
+        kind = entries.get("model_type", sidecars[CONFIG].get("model_type")) if entries else ""
+        return fields, str(kind)
 
     def metadata(self, sidecars: Entries, fields: Mapping[str, Any]) -> Metadata:
         """Return the preprocessing from one file and the class names from the other."""
         pixels = sidecars.get(preprocessor.FILE)
-        found = preprocessor.read(pixels, self.processor, fields.get("image_size"))
-        return Metadata(pixels=found, class_names=labels.class_names(sidecars[CONFIG]))
+        preprocess = preprocessor.read(pixels, self.processor, fields.get("image_size"))
+        return Metadata(pixels=preprocess, class_names=labels.class_names(sidecars[CONFIG]))
 
     def files(self, cfg: ViTConfig, metadata: Metadata) -> dict[str, dict[str, Any]]:
         """Return ``config.json``, and ``preprocessor_config.json`` if that can express preprocessing."""
         architecture = self.architecture(cfg)
         kind, section = next(iter(self.model_types.items()))
-        told: dict[str, Any] = {name: values[0] for name, values in self.only.items()}
+        entries: dict[str, Any] = {name: values[0] for name, values in self.only.items()}
         for key in self.keys:
-            told |= key.into_entry(cfg)
-        told |= self.entries(cfg)
+            entries |= key.into_entry(cfg)
+        entries |= self.entries(cfg)
         content: dict[str, Any] = {"architectures": [architecture], "model_type": kind}
-        content |= {section: told} if section else told
+        content |= {section: entries} if section else entries
         if labels.HEAD in architecture:
             content |= labels.entries(cfg.num_classes, metadata.class_names)
         pixels, flat = metadata.pixels, self.processor == preprocessor.OF_PATCHES
         if pixels is not None and flat != (pixels.max_patches is not None):
             pixels = None  # a model of images takes no patches, and none of patches images
-        found = pixels and preprocessor.entries(pixels, cfg.image_size, cfg.patch_size)
-        return {CONFIG: content, **({preprocessor.FILE: found} if found else {})}
+        pixel_entries = pixels and preprocessor.entries(pixels, cfg.image_size, cfg.patch_size)
+        return {CONFIG: content, **({preprocessor.FILE: pixel_entries} if pixel_entries else {})}
 
     def _section(self, sidecars: Entries) -> dict[str, Any] | None:
         config = sidecars.get(CONFIG)
@@ -144,11 +145,11 @@ class HfSettings:
         inner = config.get(section, {}) if section else config
         return inner if isinstance(inner, dict) else None
 
-    def _check(self, told: Entries) -> None:
+    def _check(self, entries: Entries) -> None:
         for name, values in self.only.items():
-            if (value := told.get(name, values[0])) not in values:
-                said = " or ".join(map(repr, values))
-                raise ConfigError(f"{CONFIG}: {name} = {value!r}, but a schema supports only {said}")
+            if (value := entries.get(name, values[0])) not in values:
+                words = " or ".join(map(repr, values))
+                raise ConfigError(f"{CONFIG}: {name} = {value!r}, but a schema supports only {words}")
 
 
 def oblong(fields: Mapping[str, Any]) -> Iterator[str]:
@@ -157,6 +158,12 @@ def oblong(fields: Mapping[str, Any]) -> Iterator[str]:
         height, width = fields[name]
         if height != width:
             yield f"{name} = {fields[name]}, and its positions are right for squares alone"
+
+
+def no_classifier(cfg: ViTConfig) -> Iterator[str]:
+    """Yield why a model without a classifier cannot be the schema's."""
+    if cfg.num_classes:
+        yield f"its model has no classifier (num_classes = {cfg.num_classes})"
 
 
 class _Numbers:

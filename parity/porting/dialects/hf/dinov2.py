@@ -67,8 +67,8 @@ def _ratio(cfg: ViTConfig, fractions: bool) -> float | None:
     hidden, width = cfg.hidden_size, _plain_width if cfg.mlp == "mlp" else gated_width
     plain = cfg.mlp_dim if cfg.mlp == "mlp" else cfg.mlp_dim * 3 // 2
     likely = (*range(1, 2 * cfg.mlp_dim // hidden + 2), plain / hidden, (plain + 0.5) / hidden)
-    found = (ratio for ratio in likely if fractions or isinstance(ratio, int))
-    return next((ratio for ratio in found if width(hidden, ratio) == cfg.mlp_dim), None)
+    ratios = (ratio for ratio in likely if fractions or isinstance(ratio, int))
+    return next((ratio for ratio in ratios if width(hidden, ratio) == cfg.mlp_dim), None)
 
 
 def _derive(entries: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from parity.porting.dialects.dialect import ANY, Dialect, by_code
-from parity.porting.dialects.hf.config import NUMBERS, HfSettings
+from parity.porting.dialects.dino import dino_rope
+from parity.porting.dialects.hf.config import NUMBERS, HfSettings, no_classifier
 from parity.porting.dialects.hf.keys import ACTS, Key, sizes
 from parity.porting.dialects.table import apart, layer, respelled, row
 from vit_config import ViTConfig
@@ -39,21 +40,17 @@ IN_MEMORY = {"layer.{i}": "model.layer.{i}"}
 BIASES = ("query_bias", "key_bias", "value_bias")
 
 
-def _rope(theta: Any) -> Rope:
-    return Rope(kind="centered", theta=theta, pairs="half")
-
-
 class Ropes:
     """The set of rotary positions that the library computes, for `Dialect.can`."""
 
     def __contains__(self, rope: object) -> bool:
-        return isinstance(rope, Rope) and rope == _rope(rope.theta)
+        return isinstance(rope, Rope) and rope == dino_rope(rope.theta)
 
     def __iter__(self) -> Iterator[str]:
         return iter(("centered ones, rows first, whose pairs are halves, without an offset",))
 
 
-ROPE = Key("rope_theta", "rope", 100.0, _rope, lambda rope: rope.theta)
+ROPE = Key("rope_theta", "rope", 100.0, dino_rope, lambda rope: rope.theta)
 
 
 def derive(entries: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,8 +61,8 @@ def derive(entries: Mapping[str, Any]) -> dict[str, Any]:
     """
     q, k, v = (entries.get(name, name != "key_bias") for name in BIASES)
     if q != v or (k and not q):
-        said = ", ".join(f"{name} = {value}" for name, value in zip(BIASES, (q, k, v), strict=True))
-        raise ValueError(f"{said}: a schema has biases for all three, for queries and values, or none")
+        biases = ", ".join(f"{name} = {value}" for name, value in zip(BIASES, (q, k, v), strict=True))
+        raise ValueError(f"{biases}: a schema has biases for all three, for queries and values, or none")
     return {
         "qkv_bias": q,
         "k_bias": k or not q,
@@ -78,11 +75,6 @@ def entries(cfg: ViTConfig) -> dict[str, Any]:
     """Return the entries that `derive` reads."""
     biases = dict(zip(BIASES, (cfg.qkv_bias, cfg.qkv_bias and cfg.k_bias, cfg.qkv_bias), strict=True))
     return {**biases, "use_gated_mlp": cfg.mlp == "swiglu"}
-
-
-def _limits(cfg: ViTConfig) -> Iterator[str]:
-    if cfg.num_classes:
-        yield f"its model has no classifier (num_classes = {cfg.num_classes})"
 
 
 def _no_registers(cfg: ViTConfig) -> np.ndarray | None:
@@ -102,7 +94,7 @@ DIALECTS = (
             "layer_scale": NUMBERS, "layer_scale_on": ("both",), "register_tokens": ANY,
             "pos_embed": ("none",), "rope": Ropes(),
         },
-        limits=_limits,
+        limits=no_classifier,
         fixed=by_code(
             "DINOv3ViTModel: sequence_output[:, 0, :]; positions of whatever image comes",
             pool="class", pos_embed="none", dynamic_image_size=True,

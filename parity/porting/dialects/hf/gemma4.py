@@ -38,14 +38,14 @@ KEYS = (
 
 
 def _derive(entries: Mapping[str, Any]) -> dict[str, Any]:
-    told = {**HEADS, **entries}
-    rope = {**ROPE, **(told.get("rope_parameters") or {})}
+    values = {**HEADS, **entries}
+    rope = {**ROPE, **(values.get("rope_parameters") or {})}
     if rope["rope_type"] != "axial":
         raise ValueError(f"rope_parameters: rope_type = {rope['rope_type']!r}, not 'axial'")
-    shared, rows = told["num_key_value_heads"], told["position_embedding_size"]
+    shared, rows = values["num_key_value_heads"], values["position_embedding_size"]
     return {
-        **head_dim(told),
-        "num_kv_heads": None if shared == told["num_attention_heads"] else shared,
+        **head_dim(values),
+        "num_kv_heads": None if shared == values["num_attention_heads"] else shared,
         "pos_embed_grid": (rows, rows),
         "rope": Rope(theta=float(rope["rope_theta"]), axes="wh", pairs="half_of_axis"),
     }
@@ -63,13 +63,13 @@ def _entries(cfg: ViTConfig) -> dict[str, Any]:
 def _follows(fields: Mapping[str, Any]) -> dict[str, Fixed]:
     """Return the channels, and the image size: as many squares along both sides as the processor makes
     of a square image."""
-    found = by_code("Gemma4VisionPatchEmbedder: 3 * self.patch_size**2", in_channels=3)
+    channels = by_code("Gemma4VisionPatchEmbedder: 3 * self.patch_size**2", in_channels=3)
     window, patch = fields.get("pool_window"), fields.get("patch_size")
     if not isinstance(window, int) or not isinstance(patch, tuple):
-        return found
+        return channels
     side = isqrt(SOFT_TOKENS) * window
     where = f"Gemma4ImageProcessor: max_soft_tokens = {SOFT_TOKENS} of a square image"
-    return {**found, **by_code(where, image_size=(side * patch[0], side * patch[1]))}
+    return {**channels, **by_code(where, image_size=(side * patch[0], side * patch[1]))}
 
 
 def _limits(cfg: ViTConfig) -> Iterator[str]:

@@ -28,8 +28,8 @@ def _derive(entries: Mapping[str, Any]) -> dict[str, Any]:
 
 def _ratio(cfg: ViTConfig) -> dict[str, Any]:
     ratio = cfg.mlp_dim / cfg.hidden_size
-    lost = int(cfg.hidden_size * ratio) < cfg.mlp_dim  # the product was rounded down
-    return {"mlp_ratio": (cfg.mlp_dim + 0.5) / cfg.hidden_size if lost else ratio}
+    rounded_down = int(cfg.hidden_size * ratio) < cfg.mlp_dim  # the product was rounded down
+    return {"mlp_ratio": (cfg.mlp_dim + 0.5) / cfg.hidden_size if rounded_down else ratio}
 
 
 DIALECTS = (

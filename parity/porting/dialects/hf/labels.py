@@ -18,8 +18,8 @@ def num_classes(config: Mapping[str, Any]) -> dict[str, int]:
     names = config.get("id2label")
     if isinstance(names, dict):
         return {"num_classes": len(names)}
-    told = config.get("num_labels")
-    return {"num_classes": DEFAULT_CLASSES if told is None else told}
+    count = config.get("num_labels")
+    return {"num_classes": DEFAULT_CLASSES if count is None else count}
 
 
 def class_names(config: Mapping[str, Any]) -> tuple[str, ...] | None:
@@ -27,8 +27,8 @@ def class_names(config: Mapping[str, Any]) -> tuple[str, ...] | None:
     names = config.get("id2label")
     if not isinstance(names, dict) or not names:
         return None
-    found = (names.get(str(index)) for index in range(len(names)))
-    ordered = tuple(name for name in found if isinstance(name, str))
+    by_index = (names.get(str(index)) for index in range(len(names)))
+    ordered = tuple(name for name in by_index if isinstance(name, str))
     return ordered if len(ordered) == len(names) and ordered != _made_up(len(names)) else None
 
 

@@ -65,17 +65,17 @@ def read(content: Any, default: str, image_size: tuple[int, int] | None) -> Prep
     kind = _kind(content.get("image_processor_type") or content.get("feature_extractor_type") or default)
     if kind not in DEFAULTS:
         return None
-    told = {**DEFAULTS[kind], **{name: value for name, value in content.items() if value is not None}}
+    entries = {**DEFAULTS[kind], **{name: value for name, value in content.items() if value is not None}}
     try:
-        fitted = _fitted(told, kind, image_size)
-        if fitted is None or not _plain(told):
+        fitted = _fitted(entries, kind, image_size)
+        if fitted is None or not _plain(entries):
             return None
-        normal = told.get("do_normalize", True)
-        mean, std = (tuple(told[name]) for name in ("image_mean", "image_std"))
+        normal = entries.get("do_normalize", True)
+        mean, std = (tuple(entries[name]) for name in ("image_mean", "image_std"))
         return Preprocess(
             mean=mean if normal else (0.0,) * len(mean),
             std=std if normal else (1.0,) * len(std),
-            interpolation=dict(enumerate(RESAMPLE))[told["resample"]],
+            interpolation=dict(enumerate(RESAMPLE))[entries["resample"]],
             **fitted,
         )
     except (KeyError, TypeError, ValueError, ConfigError):
@@ -122,20 +122,21 @@ def _kind(name: Any) -> str:
     return name.removesuffix("ImageProcessor").removesuffix("FeatureExtractor")
 
 
-def _plain(told: Mapping[str, Any]) -> bool:
+def _plain(entries: Mapping[str, Any]) -> bool:
     """Return whether images are resized, scaled to [0, 1] and not padded."""
-    scaled = told.get("do_rescale", True) and math.isclose(told.get("rescale_factor", 1 / 255), 1 / 255)
-    return bool(told.get("do_resize", True) and scaled and not told.get("do_pad"))
+    factor = entries.get("rescale_factor", 1 / 255)
+    scaled = entries.get("do_rescale", True) and math.isclose(factor, 1 / 255)
+    return bool(entries.get("do_resize", True) and scaled and not entries.get("do_pad"))
 
 
 def _fitted(
-    told: Mapping[str, Any], kind: str, image_size: tuple[int, int] | None
+    entries: Mapping[str, Any], kind: str, image_size: tuple[int, int] | None
 ) -> dict[str, Any] | None:
     """Return a `Preprocess`'s fields for resizing and cropping; None if it cannot express them."""
     if kind == "Siglip2":
-        return {"max_patches": told["max_num_patches"]}
-    size, crop = told["size"], told["crop_size"] if told["do_center_crop"] else None
-    if told["do_center_crop"] and crop is None:
+        return {"max_patches": entries["max_num_patches"]}
+    size, crop = entries["size"], entries["crop_size"] if entries["do_center_crop"] else None
+    if entries["do_center_crop"] and crop is None:
         return None  # the library refuses that
     if isinstance(size, int):
         size = {"shortest_edge": size} if kind in SHORTEST else _sides(size, size)

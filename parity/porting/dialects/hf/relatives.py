@@ -36,20 +36,20 @@ def places(side: int) -> np.ndarray:
     return np.searchsorted(bounds, np.minimum(rows, np.float32(1 - 1e-6)), side="right")
 
 
-def mistaken_places(told: Mapping[str, Any], fields: Mapping[str, Any]) -> Iterator[str]:
+def mistaken_places(entries: Mapping[str, Any], fields: Mapping[str, Any]) -> Iterator[str]:
     """Yield a sentence if two patches get the same position.
 
     Args:
-        told: the entries of the config file.
+        entries: those of the config file.
         fields: the schema's fields that they state.
     """
-    if told.get("model_type") not in RELATIVES:
+    if entries.get("model_type") not in RELATIVES:
         return
     side = fields["image_size"][0] // fields["patch_size"][0]
     wrong = int((places(side) != np.arange(side)).sum())
     if wrong:
         yield (
             f"image_size = {fields['image_size'][0]} makes a grid of {side}x{side}, of which the code of"
-            f" {told['model_type']} gives {wrong} rows and columns the position of their neighbour"
+            f" {entries['model_type']} gives {wrong} rows and columns the position of their neighbour"
             " (torch.bucketize of fractions in float32), which no schema says"
         )

@@ -6,13 +6,13 @@ Files have Meta's names, which the library writes, too; a state dict taken from 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import count, takewhile
 from typing import Any
 
 from parity.porting.dialects.dialect import ANY, Dialect, by_code
 from parity.porting.dialects.hf import dinov3
-from parity.porting.dialects.hf.config import NUMBERS, HfSettings
+from parity.porting.dialects.hf.config import NUMBERS, HfSettings, no_classifier
 from parity.porting.dialects.hf.keys import ACTS, Key, sizes
 from parity.porting.dialects.table import apart, layer, respelled, row
 from vit_config import ViTConfig
@@ -98,11 +98,6 @@ def _entries(cfg: ViTConfig) -> dict[str, Any]:
     return {**dinov3.entries(cfg), "use_gated_mlp": True, **heads}
 
 
-def _limits(cfg: ViTConfig) -> Iterator[str]:
-    if cfg.num_classes:
-        yield f"its model has no classifier (num_classes = {cfg.num_classes})"
-
-
 DIALECTS = (
     Dialect(
         name="hf-sapiens2",
@@ -123,7 +118,7 @@ DIALECTS = (
             "layer_scale_on": ("attention",), "register_tokens": ANY, "pos_embed": ("none",),
             "rope": dinov3.Ropes(),
         },
-        limits=_limits,
+        limits=no_classifier,
         stated=_stated,
         fixed=by_code(
             "Sapiens2Model: sequence_output[:, 0, :]; positions of whatever image comes",

@@ -13,7 +13,7 @@ from typing import Any
 
 from parity.porting.dialects.dialect import ANY, Dialect, by_code
 from parity.porting.dialects.hf import preprocessor
-from parity.porting.dialects.hf.clip import BLOCKS, EMBEDDINGS, KEYS, TEXT
+from parity.porting.dialects.hf.clip import BLOCKS, EMBEDDINGS, KEYS, TEXT, square
 from parity.porting.dialects.hf.config import HfSettings, oblong
 from parity.porting.dialects.hf.keys import ACTS, sizes
 from parity.porting.dialects.hf.relatives import DEFAULTS, RELATIVES, mistaken_places
@@ -47,11 +47,6 @@ def _image_size(entries: Mapping[str, Any]) -> dict[str, Any]:
     if side * side != entries.get("num_patches", 256):
         raise ValueError(f"num_patches = {entries['num_patches']} is not a square number")
     return {"image_size": side * int(entries["patch_size"])}
-
-
-def square(cfg: ViTConfig) -> Iterator[str]:
-    """Yield why this code cannot be the model: it is right only for square images and patches."""
-    yield from oblong({"image_size": cfg.image_size, "patch_size": cfg.patch_size})
 
 
 def no_head(cfg: ViTConfig) -> Iterator[str]:

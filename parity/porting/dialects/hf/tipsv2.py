@@ -45,7 +45,9 @@ DIALECTS = (
         family="hf",
         tables=(PUBLISHED, IN_MEMORY),
         marks=("patch_embed.proj.weight", "pos_embed", "register_tokens", "blocks.0.mlp.c_fc.weight"),
-        told=("pos_embed|embeddings.position_embeddings", "register_tokens|embeddings.register_tokens"),
+        config_marks=(
+            "pos_embed|embeddings.position_embeddings", "register_tokens|embeddings.register_tokens",
+        ),
         can={
             "qkv_bias": ANY, "norm_eps": ANY, "act": tuple(ACTS.values()), "attention_head_dim": ANY,
             "layer_scale": NUMBERS, "layer_scale_on": ("both",), "mlp": ("mlp", "swiglu_packed"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from parity.porting.dialects.dialect import ANY, Dialect, by_code
-from parity.porting.dialects.hf.config import HfSettings
+from parity.porting.dialects.hf.config import HfSettings, no_classifier
 from parity.porting.dialects.hf.keys import ACTS, DROPOUT, MLP, Key, head_dim, head_dim_entry, sizes
 from parity.porting.dialects.table import Table, apart, layer, respelled, row
 from vit_config import ViTConfig
@@ -87,8 +87,7 @@ def pooler_limits(cfg: ViTConfig) -> Iterator[str]:
 
 
 def _mae_limits(cfg: ViTConfig) -> Iterator[str]:
-    if cfg.num_classes:
-        yield f"its model has no classifier (num_classes = {cfg.num_classes})"
+    yield from no_classifier(cfg)
     if cfg.grid[0] != cfg.grid[1]:
         yield f"its grid is square, not {cfg.grid}"
 

@@ -24,8 +24,8 @@ __all__ = ["REWRITES", "CannotHoldError", "CannotRewriteError", "State", "canoni
 class CannotHoldError(ConfigError):
     """A dialect cannot express a model, however it is rewritten."""
 
-    def __init__(self, said: str, name: str = "", reasons: Mapping[str, str] | None = None):
-        super().__init__(said)
+    def __init__(self, message: str, name: str = "", reasons: Mapping[str, str] | None = None):
+        super().__init__(message)
         self.name = name
         """Name of the dialect."""
         self.reasons = reasons or {}
@@ -55,8 +55,8 @@ def express(state: State, dialect: Dialect) -> State:
             except CannotRewriteError as error:
                 reasons[name] = f"{problem}{f': {error}' if str(error) else ''}"
         else:
-            said = f"{dialect.name} cannot hold this model: {'; '.join(reasons.values())}"
-            raise CannotHoldError(said, dialect.name, reasons)
+            message = f"{dialect.name} cannot hold this model: {'; '.join(reasons.values())}"
+            raise CannotHoldError(message, dialect.name, reasons)
     return state
 
 

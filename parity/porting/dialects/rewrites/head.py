@@ -25,10 +25,10 @@ def final_norm(state: State, allowed: Any) -> State:
     there, here = ("norm", "fc_norm") if target == "pre_pool" else ("fc_norm", "norm")
     leaves = [leaf for leaf in ("weight", "bias") if f"{here}.{leaf}" in state.arrays]
     new = {f"{there}.{leaf}": state.arrays[f"{here}.{leaf}"] for leaf in leaves}
-    said = (
+    note = (
         "final norm: of every token" if target == "pre_pool" else "final norm: of the class token alone"
     )
-    return state.rewritten(said, {"final_norm": target}, new)
+    return state.rewritten(note, {"final_norm": target}, new)
 
 
 def pool(state: State, allowed: Any) -> State:
@@ -58,20 +58,20 @@ def pool(state: State, allowed: Any) -> State:
             return np.concatenate([weight, np.zeros_like(weight)][::order], axis=1)
 
         new = {"head.weight": changed(head, widen, (cfg.num_classes, 2 * D))}
-        said = f"head: weights of zeros added for the {halves[order > 0]}"
-        return state.rewritten(said, {"pool": "class_mean"}, new)
+        note = f"head: weights of zeros added for the {halves[order > 0]}"
+        return state.rewritten(note, {"pool": "class_mean"}, new)
     need(cfg.pool == "class_mean")
     weights = dict(zip(halves, np.split(head.load(), 2, axis=1), strict=True))
-    for kept, other in (halves, halves[::-1]):
-        if allows(allowed, kept) and not np.any(weights[other]):
-            at = halves.index(kept) * D
+    for half, other in (halves, halves[::-1]):
+        if allows(allowed, half) and not np.any(weights[other]):
+            at = halves.index(half) * D
 
             def narrow(weight: np.ndarray, at: int = at) -> np.ndarray:
                 return weight[:, at : at + D].copy()
 
             part = changed(head, narrow, (cfg.num_classes, D))
-            said = f"head: weights of zeros left out for the {other}"
-            return state.rewritten(said, {"pool": kept}, {"head.weight": part})
+            note = f"head: weights of zeros left out for the {other}"
+            return state.rewritten(note, {"pool": half}, {"head.weight": part})
     raise CannotRewriteError(f"its head sees both; {TAKE_OFF}")
 
 

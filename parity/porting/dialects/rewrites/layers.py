@@ -40,13 +40,13 @@ def patch_embed(state: State, allowed: Any) -> State:
         return np.ascontiguousarray(weight if target == "conv" else weight.reshape(len(weight), -1))
 
     shape = (D, C, ph, pw) if target == "conv" else (D, C * ph * pw)
-    said = f"patch projection: {cfg.patch_embed} laid out as {target}"
+    note = f"patch projection: {cfg.patch_embed} laid out as {target}"
     new = {name: changed(state.arrays[name], relayout, shape)}
     for leaf in ("weight", "bias"):  # a norm of the flattened patch is permuted alike
         if (norm := f"patch_embed.norm_in.{leaf}") in state.arrays:
             values = state.arrays[norm]
             new[norm] = changed(values, lambda each: relayout(each[None])[0], values.shape)
-    return state.rewritten(said, {"patch_embed": target}, new)
+    return state.rewritten(note, {"patch_embed": target}, new)
 
 
 def mlp(state: State, allowed: Any) -> State:

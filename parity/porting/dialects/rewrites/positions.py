@@ -34,10 +34,10 @@ def pos_embed(state: State, allowed: Any) -> State:
         stored = constant((1, rows, cfg.hidden_size), 0.0, like)
     else:
         stored = Stored((1, *table.shape), like.dtype, lambda: table[None].astype(like.dtype))
-    said = f"position table: {cfg.pos_embed} written out as a learned one"
+    note = f"position table: {cfg.pos_embed} written out as a learned one"
     changes = {"pos_embed": "learned", "pos_embed_prefix": prefix}
     rounds = table is not None and _rounds(table, like.dtype)
-    new = state.rewritten(said, changes, {"pos_embed": stored}, rounds=rounds)
+    new = state.rewritten(note, changes, {"pos_embed": stored}, rounds=rounds)
     return replace(new, config=canonical(new.config))
 
 
@@ -46,15 +46,15 @@ def pos_embed_grid(state: State, allowed: Any) -> State:
     images of any size is the same whichever size it is named after."""
     cfg = state.config
     if allows(allowed, cfg.table_grid):
-        said = "the position table's grid stated apart from the image size"
-        return state.rewritten(said, {"pos_embed_grid": cfg.table_grid}, {})
+        note = "the position table's grid stated apart from the image size"
+        return state.rewritten(note, {"pos_embed_grid": cfg.table_grid}, {})
     if allows(allowed, None) and cfg.table_grid == cfg.grid:
-        said = "the position table's grid is that of the image size"
-        return state.rewritten(said, {"pos_embed_grid": None}, {})
+        note = "the position table's grid is that of the image size"
+        return state.rewritten(note, {"pos_embed_grid": None}, {})
     need(allows(allowed, None) and cfg.pos_embed == "learned" and cfg.dynamic_image_size)
     height, width = (n * patch for n, patch in zip(cfg.table_grid, cfg.patch_size, strict=True))
-    said = f"named after its position table, a model for {height}x{width}, and for any other size"
-    return state.rewritten(said, {"pos_embed_grid": None, "image_size": (height, width)}, {})
+    note = f"named after its position table, a model for {height}x{width}, and for any other size"
+    return state.rewritten(note, {"pos_embed_grid": None, "image_size": (height, width)}, {})
 
 
 def pos_embed_prefix(state: State, allowed: Any) -> State:
@@ -87,8 +87,8 @@ def pos_embed_prefix(state: State, allowed: Any) -> State:
         new[name] = changed(new.get(name, state.arrays[name]), add, state.arrays[name].shape)
     new["pos_embed"] = changed(table, resize, (1, table.shape[1] - before + after, table.shape[2]))
     what = "folded into" if after < before else "written as zeros for"
-    said = f"position rows {what} {abs(after - before)} of the tokens before the patches"
-    return state.rewritten(said, {"pos_embed_prefix": target}, new, rounds=rounds)
+    note = f"position rows {what} {abs(after - before)} of the tokens before the patches"
+    return state.rewritten(note, {"pos_embed_prefix": target}, new, rounds=rounds)
 
 
 def _rounds(values: Any, dtype: np.dtype) -> bool:
@@ -98,6 +98,6 @@ def _rounds(values: Any, dtype: np.dtype) -> bool:
 
 def _prefix_tokens(cfg: ViTConfig) -> list[tuple[str, int]]:
     """Return the tensor of each token before the patches, and the token's index in it."""
-    found = [("cls_token", 0)] if cfg.class_token else []
-    found += [("dist_token", 0)] if cfg.distill_token else []
-    return found + [("reg_token", place) for place in range(cfg.register_tokens)]
+    tokens = [("cls_token", 0)] if cfg.class_token else []
+    tokens += [("dist_token", 0)] if cfg.distill_token else []
+    return tokens + [("reg_token", place) for place in range(cfg.register_tokens)]

@@ -28,7 +28,7 @@ class State:
     """Whether a rewrite stored a sum of the model, rounded to the type of the weights."""
 
     def rewritten(
-        self, said: str, changes: Mapping[str, Any], new: Mapping[str, Stored], *, rounds: bool = False
+        self, note: str, changes: Mapping[str, Any], new: Mapping[str, Stored], *, rounds: bool = False
     ) -> State:
         """Return the state with fields changed and tensors replaced or added.
 
@@ -47,9 +47,9 @@ class State:
             need(name in every and every[name].shape == shape, f"it makes no {name}")
         order = [name for name in every if name in expected]
         if rounds:
-            said += f" (rounded to {first(self).dtype})"
+            note += f" (rounded to {first(self).dtype})"
         return State(
-            cfg, {name: every[name] for name in order}, (*self.said, said), self.rounds or rounds
+            cfg, {name: every[name] for name in order}, (*self.said, note), self.rounds or rounds
         )
 
 

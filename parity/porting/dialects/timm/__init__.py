@@ -61,7 +61,7 @@ def read_state(state: Mapping[str, Any], *, join: Callable[..., Any]) -> dict[st
     """
     shapes = {name: tuple(each.shape) for name, each in state.items() if name not in gemma4.UNUSED}
     bound, _ = bind_theirs(EVERY, shapes)
-    found = {}
+    tensors = {}
     for one in bound:
         layout = layout_of(one.row)
         parts = [state[name] for name in one.theirs]
@@ -69,8 +69,8 @@ def read_state(state: Mapping[str, Any], *, join: Callable[..., Any]) -> dict[st
         whole = join(parts) if len(parts) > 1 else parts[0]
         step = len(whole) // len(one.ours) if len(one.ours) > 1 else None  # equal parts of one of theirs
         for i, name in enumerate(one.ours):
-            found[str(name)] = whole if step is None else whole[i * step : (i + 1) * step]
-    return found
+            tensors[str(name)] = whole if step is None else whole[i * step : (i + 1) * step]
+    return tensors
 
 
 PATCHES = "patch_embed.proj.weight"
@@ -141,7 +141,8 @@ DIALECTS = (
         "timm's BEiT",
         BEIT,
         marks=(PATCHES, f"blocks.0.attn.relative_position_bias_table|{SHARED}", "!mask_token"),
-        told=(PATCHES, "blocks.0.norm1.weight", JOINT),  # without relative positions its names are EVA's
+        # without relative positions its names are EVA's
+        config_marks=(PATCHES, "blocks.0.norm1.weight", JOINT),
         can=BEIT_CAN,
         older={"rel_pos_bias": (False,)},  # timm's other classes can hold such a model as well
         follows=eva_follows,

@@ -29,26 +29,26 @@ class Argument(NamedTuple):
 
 def same(field: str, *tell: str) -> Argument:
     """Describe an argument that is a field; fields in `tell` are left to the tensors if it is given."""
-    told = dict.fromkeys(tell, TENSORS_TELL)
-    return Argument(lambda cfg: getattr(cfg, field), lambda value, known: {field: plain(value), **told})
+    rest = dict.fromkeys(tell, TENSORS_TELL)
+    return Argument(lambda cfg: getattr(cfg, field), lambda value, known: {field: plain(value), **rest})
 
 
 def word(field: str, words: Mapping[Any, Any], *tell: str) -> Argument:
     """Describe an argument with its own words for the values of a field."""
     back = {ours: theirs for theirs, ours in reversed(list(words.items()))}
-    told = dict.fromkeys(tell, TENSORS_TELL)
+    rest = dict.fromkeys(tell, TENSORS_TELL)
 
     def meant(value: Any, known: Fields) -> Fields:
         if value not in words:
             raise ConfigError(f"{value!r}; expected one of {', '.join(repr(word) for word in words)}")
-        return {field: words[value], **told}
+        return {field: words[value], **rest}
 
     return Argument(lambda cfg: back[getattr(cfg, field)], meant)
 
 
-def shown(said: Callable[[ViTConfig], Any], *tell: str) -> Argument:
+def shown(value_of: Callable[[ViTConfig], Any], *tell: str) -> Argument:
     """Describe an argument whose effect the tensors show."""
-    return Argument(said, lambda value, known: dict.fromkeys(tell, TENSORS_TELL))
+    return Argument(value_of, lambda value, known: dict.fromkeys(tell, TENSORS_TELL))
 
 
 def size(field: str) -> Argument:
@@ -84,8 +84,8 @@ def training(*fields: str) -> Argument:
 
 def ratio(hidden: int, width: int) -> float:
     """Return a ratio for which timm's ``int(width * ratio)`` is the hidden width."""
-    found = hidden / width
-    return found if int(width * found) == hidden else math.nextafter(found, math.inf)
+    quotient = hidden / width
+    return quotient if int(width * quotient) == hidden else math.nextafter(quotient, math.inf)
 
 
 def pair(value: Any) -> tuple[int, int]:

@@ -25,7 +25,7 @@ def rope_of(arguments: Mapping[str, Any], before: Rope | None) -> Rope | None:
     kind = arguments.get("rope_type")
     if kind is not None and kind not in ROPES:
         raise ConfigError(f"rope_type = {kind!r}; expected one of {', '.join(ROPES)}")
-    said = {
+    values = {
         "kind": ROPES[kind] if kind else None,
         "theta": arguments.get("rope_temperature"),
         "offset": arguments.get("rope_grid_offset"),
@@ -33,7 +33,7 @@ def rope_of(arguments: Mapping[str, Any], before: Rope | None) -> Rope | None:
         "pairs": {True: "half", False: "interleaved", None: None}[arguments.get("rope_rotate_half")],
         "reference_grid": pair(arguments["ref_feat_shape"]) if arguments.get("ref_feat_shape") else None,
     }
-    fields |= {name: value for name, value in said.items() if value is not None}
+    fields |= {name: value for name, value in values.items() if value is not None}
     if fields.get("kind", "axial") != "axial":
         fields["reference_grid"] = None
     return Rope(**fields)
@@ -58,9 +58,9 @@ def rope_arguments(rope: Rope | None) -> dict[str, Any]:
 
 def arguments_of(cfg: ViTConfig, module: str) -> dict[str, Any]:
     """Return every argument that has an effect on a model, None for one that must not be given."""
-    found = {name: argument.said(cfg) for name, argument in CLASSES[module].items()}
-    found = {name: value for name, value in found.items() if value is not NEEDLESS}
-    return found | rope_arguments(cfg.rope) if module == "eva" else found
+    arguments = {name: argument.said(cfg) for name, argument in CLASSES[module].items()}
+    arguments = {name: value for name, value in arguments.items() if value is not NEEDLESS}
+    return arguments | rope_arguments(cfg.rope) if module == "eva" else arguments
 
 
 def fields_of_arguments(arguments: Mapping[str, Any], module: str, base: ViTConfig) -> Fields:
@@ -92,14 +92,14 @@ def _together(fields: Fields, given: Mapping[str, Any], module: str, base: ViTCo
     """Return the fields that depend on several arguments."""
     sides = zip(fields["image_size"], fields["patch_size"], strict=True)
     cropped = any(side % patch for side, patch in sides)
-    found: Fields = {"patch_remainder": "crop" if cropped else "refuse"}
+    dependent: Fields = {"patch_remainder": "crop" if cropped else "refuse"}
     if module == "eva":
         tokens = fields["class_token"] or fields["register_tokens"]
-        found["pool_prefix"] = fields["pool"] == "map" and bool(tokens)
-        found["rope"] = rope_of(given, base.rope)
+        dependent["pool_prefix"] = fields["pool"] == "map" and bool(tokens)
+        dependent["rope"] = rope_of(given, base.rope)
     if module == "naflexvit":
-        found |= _table(fields, given, base)
-    return found
+        dependent |= _table(fields, given, base)
+    return dependent
 
 
 def _table(fields: Fields, given: Mapping[str, Any], base: ViTConfig) -> Fields:

@@ -96,14 +96,14 @@ class TimmSettings:
             ConfigError: a `Preprocess` cannot express it.
         """
         config, pretrained = _parts(sidecars)
-        said = {key: pretrained.get(key, default) for key, default in PREPROCESS.items()}
-        said["crop_fraction"] = said.pop("crop_pct")
+        entries = {key: pretrained.get(key, default) for key, default in PREPROCESS.items()}
+        entries["crop_fraction"] = entries.pop("crop_pct")
         _, height, width = _input_size(pretrained)
         fixed = pretrained.get("fixed_input_size", False)
         own_size = None if fixed or (height, width) == fields["image_size"] else (height, width)
         try:
             return Metadata(
-                pixels=Preprocess(**said, image_size=own_size),
+                pixels=Preprocess(**entries, image_size=own_size),
                 class_names=_class_names(config.get("label_names") or pretrained.get("label_names")),
                 license=pretrained.get("license"),
             )
@@ -116,27 +116,27 @@ class TimmSettings:
         Raises:
             ConfigError: no architecture of timm's with arguments from JSON is this model.
         """
-        made = self.constructor(cfg)
-        if made.obstacles:
-            raise ConfigError(refusal(cfg, made))
+        call = self.constructor(cfg)
+        if call.obstacles:
+            raise ConfigError(refusal(cfg, call))
         config = {
-            "architecture": made.name,
+            "architecture": call.name,
             "num_classes": cfg.num_classes,
             "num_features": cfg.hidden_size,
-            "global_pool": made.arguments["global_pool"],
+            "global_pool": call.arguments["global_pool"],
             **_label_names(metadata),
-            "model_args": made.arguments,
+            "model_args": call.arguments,
             "pretrained_cfg": self._pretrained(cfg, metadata),
         }
         return {"config.json": config}
 
     def code(self, cfg: ViTConfig, metadata: Metadata) -> dict[str, str]:
         """Return a Python module that builds this model, if a config.json cannot express its norm."""
-        made = self.constructor(cfg)
-        if not made.obstacles:
+        call = self.constructor(cfg)
+        if not call.obstacles:
             return {}
         pretrained = {**self._pretrained(cfg, metadata), **_label_names(metadata)}
-        return {"model.py": module_text(made, pretrained)}
+        return {"model.py": module_text(call, pretrained)}
 
     def made_by(self, cfg: ViTConfig) -> str:
         """Return the Python call that builds this model; empty if there is none."""
@@ -151,10 +151,10 @@ class TimmSettings:
         Raises:
             ConfigError: there is none.
         """
-        made = constructor(cfg, MODULES[self.dialect])
+        call = constructor(cfg, MODULES[self.dialect])
         if MODULES[self.dialect] == ("eva",):
-            made.arguments["qkv_fused"] = self.dialect == "timm-eva"
-        return made
+            call.arguments["qkv_fused"] = self.dialect == "timm-eva"
+        return call
 
     def _pretrained(self, cfg: ViTConfig, metadata: Metadata) -> dict[str, Any]:
         """Return the ``pretrained_cfg``: sizes, preprocessing and licence."""

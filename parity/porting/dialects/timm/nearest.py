@@ -73,28 +73,28 @@ def constructor(cfg: ViTConfig, modules: tuple[str, ...]) -> Constructor:
     Raises:
         ConfigError: no architecture can be made this model.
     """
-    found = min(_candidates(cfg, modules))
-    if not found.obstacles:
-        return Constructor(found.name, found.arguments)
-    if not set(found.obstacles) <= {"norm", "norm_eps", "patch_norm"}:
+    best = min(_candidates(cfg, modules))
+    if not best.obstacles:
+        return Constructor(best.name, best.arguments)
+    if not set(best.obstacles) <= {"norm", "norm_eps", "patch_norm"}:
         raise ConfigError(
-            f"no constructor of timm can express {_said(cfg, found.name, found.obstacles)}; write a file"
+            f"no constructor of timm can express {_said(cfg, best.name, best.obstacles)}; write a file"
             " instead of a folder, such as out.safetensors or out.pth, for a model made in Python"
         )
-    base = _stated(found.name)
-    given = {key: value for key, value in found.arguments.items() if value != base.get(key)}
+    base = _stated(best.name)
+    given = {key: value for key, value in best.arguments.items() if value != base.get(key)}
     given |= {
-        follows: found.arguments[follows]
+        follows: best.arguments[follows]
         for key, follows in FOLLOWS.items()
-        if key in given and follows in found.arguments
+        if key in given and follows in best.arguments
     }
     return Constructor(
-        name=found.name,
+        name=best.name,
         arguments=given,
         norm=NORMS[cfg.norm],
         norm_eps=cfg.norm_eps,
         norm_arguments=("norm_layer", "embed_norm_layer") if cfg.patch_norm else ("norm_layer",),
-        obstacles=found.obstacles,
+        obstacles=best.obstacles,
     )
 
 
@@ -105,13 +105,13 @@ def _stated(name: str) -> dict[str, Any]:
 
 
 def _candidates(cfg: ViTConfig, modules: tuple[str, ...]) -> Iterator[_Candidate]:
-    said = {module: (arguments_of(cfg, module), architecture_only(cfg, module)) for module in modules}
+    pairs = {module: (arguments_of(cfg, module), architecture_only(cfg, module)) for module in modules}
     for name, entry in from_timm.architectures().items():
         module = entry["module"]
-        if module not in said:
+        if module not in pairs:
             continue
         base, theirs = PRESETS[name], _stated(name)
-        ours, fixed = said[module]
+        ours, fixed = pairs[module]
         obstacles = [field for field, value in fixed.items() if getattr(base, field) != value]
         obstacles += [key for key in ours if ours[key] is None and theirs.get(key) is not None]
         arguments = {key: value for key, value in ours.items() if value is not None}
@@ -123,27 +123,27 @@ def _candidates(cfg: ViTConfig, modules: tuple[str, ...]) -> Iterator[_Candidate
         yield _Candidate(len(obstacles), differences, name, arguments, tuple(obstacles))
 
 
-def refusal(cfg: ViTConfig, made: Constructor) -> str:
+def refusal(cfg: ViTConfig, call: Constructor) -> str:
     """Say why timm's config.json cannot express a model, and what can."""
     return (
-        f"timm's config.json cannot express {_said(cfg, made.name, made.obstacles)}; write a file"
-        f" instead of a folder, such as out.safetensors or out.pth, for {made.text}"
+        f"timm's config.json cannot express {_said(cfg, call.name, call.obstacles)}; write a file"
+        f" instead of a folder, such as out.safetensors or out.pth, for {call.text}"
     )
 
 
-def module_text(made: Constructor, pretrained: Mapping[str, Any]) -> str:
+def module_text(call: Constructor, pretrained: Mapping[str, Any]) -> str:
     """Return a Python module whose `create_model` builds a model with the weights beside it.
 
     Args:
         pretrained: timm's ``pretrained_cfg``.
     """
     given = {
-        **made.texts,
+        **call.texts,
         "pretrained_cfg": pformat(dict(pretrained), indent=4, width=90, sort_dicts=False),
         "checkpoint_path": 'Path(__file__).with_name("model.safetensors")',
     }
     lines = "".join(f"        {key}={value},\n" for key, value in given.items())
-    return MODULE.format(name=made.name, obstacles=", ".join(made.obstacles), lines=lines)
+    return MODULE.format(name=call.name, obstacles=", ".join(call.obstacles), lines=lines)
 
 
 MODULE = '''"""timm's model of the weights beside this file: its config.json cannot express {obstacles}.

@@ -32,12 +32,12 @@ def trained(objects: Mapping[str, Any]) -> Trained:
     Raises:
         ConfigError: no schema can express an option of the model.
     """
-    kept = [objects[key] for key in NAMES if isinstance(objects.get(key), str)]
-    names = [CALLED.get(name) or name for name in kept]
-    found = [name for name in names if name.partition(".")[0] in from_timm.architectures()]
-    if not found:
+    texts = [objects[key] for key in NAMES if isinstance(objects.get(key), str)]
+    names = [CALLED.get(name) or name for name in texts]
+    architectures = [name for name in names if name.partition(".")[0] in from_timm.architectures()]
+    if not architectures:
         return Trained({}, {})
-    name = found[0].partition(".")[0]
+    name = architectures[0].partition(".")[0]
     options = _under(objects, "args.")
     given = _under(objects, "args.model_kwargs.")
     given |= {argument: options[option] for option, argument in OPTIONS.items() if option in options}
@@ -58,11 +58,11 @@ def trained(objects: Mapping[str, Any]) -> Trained:
 
 def _under(objects: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     """Return the entries under a prefix of flat names, with lists put together again."""
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for name, value in objects.items():
         key, _, index = name.removeprefix(prefix).partition(".")
         if name.startswith(prefix) and value is not None and index.isdigit():
-            found.setdefault(key, []).append(value)
+            entries.setdefault(key, []).append(value)
         elif name.startswith(prefix) and value is not None and not index:
-            found[key] = value
-    return found
+            entries[key] = value
+    return entries

@@ -29,14 +29,14 @@ def vit_limits(cfg: ViTConfig) -> Iterator[str]:
 
 def vit_follows(fields: Mapping[str, Any]) -> dict[str, Fixed]:
     """Return the fields that follow from others in ``VisionTransformer``."""
-    found: dict[str, Fixed] = {}
+    fixed: dict[str, Fixed] = {}
     if "pos_embed" in fields and not fields["pre_norm"]:
         # without a position table, or with CLIP's norm, it may be a model of timm's eva
-        found |= by_code("timm/models/vision_transformer.py: no rotary positions", rope=None)
+        fixed |= by_code("timm/models/vision_transformer.py: no rotary positions", rope=None)
     scaled = "layer_scale_on" in fields or fields.get("layer_scale") is not None
     if fields.get("num_parallel", 1) > 1 or scaled:
-        found |= by_code("timm: VisionTransformer: ResPostBlock has no ls1", block="pre_norm")
-    return found | _without_table(fields)
+        fixed |= by_code("timm: VisionTransformer: ResPostBlock has no ls1", block="pre_norm")
+    return fixed | _without_table(fields)
 
 
 def _without_table(fields: Mapping[str, Any]) -> dict[str, Fixed]:
@@ -90,16 +90,16 @@ def eva_limits(cfg: ViTConfig) -> Iterator[str]:
 def eva_follows(fields: Mapping[str, Any]) -> dict[str, Fixed]:
     """Return the fields that follow from others in ``Eva`` and ``Beit``."""
     act = "gelu" if fields.get("mlp") == "mlp" else "silu"
-    found = by_code("timm/layers/mlp.py: SwiGLU: nn.SiLU; Mlp: nn.GELU", act=act)
+    fixed = by_code("timm/layers/mlp.py: SwiGLU: nn.SiLU; Mlp: nn.GELU", act=act)
     if "pool" in fields:
         tokens = any(fields.get(name) for name in ("class_token", "register_tokens"))
         where = "timm/models/eva.py: forward_head: AttentionPoolLatent sees all tokens"
-        found |= by_code(where, pool_prefix=fields["pool"] == "map" and tokens)
+        fixed |= by_code(where, pool_prefix=fields["pool"] == "map" and tokens)
     if fields.get("rel_pos_bias") and "pos_embed" not in fields:
-        found |= by_code("timm/models/beit.py: use_abs_pos_emb", pos_embed="none")
+        fixed |= by_code("timm/models/beit.py: use_abs_pos_emb", pos_embed="none")
     if "layer_scale_on" in fields:
-        found |= by_code("timm/models/eva.py: EvaBlockPostNorm has no gamma_1", block="pre_norm")
-    return found | _without_table(fields)
+        fixed |= by_code("timm/models/eva.py: EvaBlockPostNorm has no gamma_1", block="pre_norm")
+    return fixed | _without_table(fields)
 
 
 EVA_CAN = {

@@ -60,16 +60,18 @@ def written_by(func: Any, args: Any, kwargs: Any) -> list[Any]:
     """Return the tensors among the arguments that an operator writes into."""
     if not func._schema.is_mutable:
         return []
-    found = []
+    written = []
     for position, argument in enumerate(func._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             value = args[position] if position < len(args) else kwargs.get(argument.name)
-            found += value if isinstance(value, (list, tuple)) else [value] if value is not None else []
-    return found
+            written += (
+                value if isinstance(value, (list, tuple)) else [value] if value is not None else []
+            )
+    return written
 
 
 def attributes_of(func: Any, args: Any, kwargs: Any) -> tuple[str, dict[str, Any]]:
-    """Return what a formula shows of a call besides its operands, and what else is kept of it."""
+    """Return what a formula shows of a call besides its operands, and what causes read of it."""
     name = name_of(func)
     if name == "convolution":
         window = window_of_torch(args)
@@ -83,7 +85,7 @@ def _attributes(func: Any, args: Any, kwargs: Any) -> list[str]:
     """List axes, sizes and modes."""
     given = [*zip(func._schema.arguments, args, strict=False)]
     given += [(a, kwargs[a.name]) for a in func._schema.arguments if a.name in kwargs]
-    found = []
+    attributes = []
     for argument, value in given:
         kind = str(argument.type)
         if (
@@ -98,8 +100,8 @@ def _attributes(func: Any, args: Any, kwargs: Any) -> list[str]:
         if isinstance(value, (int, str)) or (
             isinstance(value, (list, tuple)) and all(type(v) is int for v in value)
         ):
-            found.append(f"{argument.name}={value}")
-    return found
+            attributes.append(f"{argument.name}={value}")
+    return attributes
 
 
 @dataclass(frozen=True)

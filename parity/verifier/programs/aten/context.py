@@ -31,7 +31,7 @@ def named_tensors(result: Any, prefix: str = "") -> list[tuple[str, torch.Tensor
     else:
         return []
     return [
-        found for key, value in pairs for found in named_tensors(value, f"{prefix}.{key}".strip("."))
+        entry for key, value in pairs for entry in named_tensors(value, f"{prefix}.{key}".strip("."))
     ]
 
 

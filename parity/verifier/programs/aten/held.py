@@ -20,9 +20,9 @@ class HeldByTorch:
     """The torch modules and the tensors that a function holds."""
 
     def __init__(self, function: Any) -> None:
-        found = [] if isinstance(function, torch.nn.Module) else list(held_by(function))
-        self.modules = {n: m for n, m in found if isinstance(m, torch.nn.Module) and is_module(m)}
-        self._tensors = {name: t for name, t in found if isinstance(t, torch.Tensor)}
+        values = [] if isinstance(function, torch.nn.Module) else list(held_by(function))
+        self.modules = {n: m for n, m in values if isinstance(m, torch.nn.Module) and is_module(m)}
+        self._tensors = {name: t for name, t in values if isinstance(t, torch.Tensor)}
 
     def paths(self) -> dict[int, str]:
         """Return the path of each module, by its `id`."""

@@ -122,15 +122,15 @@ def returns_draws(program: Program) -> bool:
 def in_float64(program: Program) -> Program:
     """Compute a program that ran in its own types again in float64."""
     for op in program.operations:
-        value = program.kept.get(op.index)
+        value = program.cache.get(op.index)
         if op.run is None and isinstance(value, np.ndarray) and value.dtype.kind == "f":
-            program.kept[op.index] = value.astype(np.float64)
+            program.cache[op.index] = value.astype(np.float64)
             op.dtype = "float64"
         if isinstance(op.run, Call):
             op.run = replace(op.run, fixed=widened(op.run.fixed))
     again = [op.index for op in program.operations if op.run is not None]
     for index in again:
-        program.kept.pop(index, None)
+        program.cache.pop(index, None)
     program.refresh(again)
     return program
 

@@ -37,7 +37,7 @@ def _group_norm(x, weight, bias, n, c, hxw, groups, eps):
 
 def _batch_norm(x, weight, bias, mean, var, training, momentum, eps):
     along = [1, -1] + [1] * (x.ndim - 2)
-    kept = x.new_empty(0), x.new_empty(0)
+    statistics = x.new_empty(0), x.new_empty(0)
     if training:
         n, axes = x.numel() // x.shape[1], [0, *range(2, x.ndim)]
         running, mean = (mean, var), aten.mean(x, axes)
@@ -46,11 +46,11 @@ def _batch_norm(x, weight, bias, mean, var, training, momentum, eps):
         if running[0] is not None:  # of the variance, that of a sample of n: over n - 1
             for old, new in zip(running, (mean, var * (n / max(n - 1, 1))), strict=True):
                 old.copy_(old * (1 - momentum) + new * momentum)
-        kept = mean, aten.rsqrt(var + eps)
+        statistics = mean, aten.rsqrt(var + eps)
     out = (x - mean.reshape(along)) * aten.rsqrt(var + eps).reshape(along)
     out = out if weight is None else out * weight.reshape(along)
     out = out if bias is None else out + bias.reshape(along)
-    return out, *kept
+    return out, *statistics
 
 
 def _batch_norm_no_training(x, weight, bias, mean, var, momentum, eps):

@@ -14,17 +14,16 @@ Geometry = tuple[tuple[int, ...], tuple[int, ...], int]
 """Sizes, strides and offset."""
 
 
+@dataclass
 class Storage:
-    """Memory that was written to: the operation that holds all of it now."""
+    """Memory that was written to, and the operation that holds all of it now."""
 
-    def __init__(self, witness: Any, length: int) -> None:
-        self.length, self.writes, self.index = length, 0, -1
-        self.geometry: Any = None
-        self.keeper: Any = None
-
-    def alive(self) -> bool:
-        """Return whether the memory is still in use."""
-        return self.keeper is not None
+    length: int
+    index: int
+    geometry: Geometry
+    keeper: torch.Tensor
+    """A tensor that keeps the memory in use, so that its address is no other's."""
+    writes: int = 0
 
 
 def flat_of(tensor: torch.Tensor, geometry: Any, length: int) -> torch.Tensor:

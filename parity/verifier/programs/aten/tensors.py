@@ -27,14 +27,14 @@ class Tensors:
     def __init__(self, program: Program, context: Context, *, hold: bool, as_it_is: bool) -> None:
         self.program, self.context, self.hold, self.as_it_is = program, context, hold, as_it_is
         self.nodes: dict[int, tuple[Any, int, int, int]] = {}
-        """By id of a tensor: a weak reference to it, its operation, the writes its storage had seen, and
-        the address of that storage."""
+        """A weak reference to a tensor, its operation, how often its storage had been written, and the
+        address of that storage; by the tensor's id."""
         self.held: list[torch.Tensor] = []
         self.places: dict[Any, torch.Tensor] = {}
         """The last tensor at an address and of a geometry, in a program that runs backward."""
         self.storages: dict[int, Storage] = {}
         self.sharing: dict[int, list[int]] = {}
-        """By address of a storage: the operations whose values were kept in it."""
+        """The operations whose cached values lie in a storage, by its address."""
         self.line: Source | None = None
         """Line of the composite operator that runs."""
 
@@ -59,7 +59,7 @@ class Tensors:
                 self.program.operations[op.inputs[0]].mark if op.is_layout and op.inputs else None
             )
             op.mark = fingerprint(value) if inherited is None else inherited
-        if value is not None:  # several results are computed again where one of them is not kept
+        if value is not None:  # several results are computed again where one of them is not cached
             self.program.keep(op.index, value, always=always)
         if isinstance(tensor, torch.Tensor):
             if self.as_it_is:
@@ -69,11 +69,11 @@ class Tensors:
         return op.index
 
     def unshare(self, tensor: Any) -> None:
-        """Copy the kept values that lie in a tensor's memory, before that memory is written to."""
+        """Copy the cached values that lie in a tensor's memory, before that memory is written to."""
         for index in self.sharing.pop(tensor.untyped_storage().data_ptr(), ()):
-            value = self.program.kept.get(index)
+            value = self.program.cache.get(index)
             if isinstance(value, np.ndarray):
-                self.program.kept[index] = value.copy()
+                self.program.cache[index] = value.copy()
 
     def register(self, tensor: torch.Tensor, index: int) -> None:
         """Note that a tensor holds an operation's value."""
@@ -86,15 +86,15 @@ class Tensors:
 
     def known(self, tensor: torch.Tensor) -> tuple[Any, int, int, int] | None:
         """Return what is noted of a tensor; None if it is new, or its `data` was replaced."""
-        found = self.nodes.get(id(tensor))
-        if found is None or found[0]() is not tensor:
+        note = self.nodes.get(id(tensor))
+        if note is None or note[0]() is not tensor:
             return None
-        return found if found[3] == tensor.untyped_storage().data_ptr() else None
+        return note if note[3] == tensor.untyped_storage().data_ptr() else None
 
     def writes(self, tensor: torch.Tensor) -> int:
         """Return how often the memory of a tensor was written to."""
         storage = self.storages.get(tensor.untyped_storage()._cdata)
-        return storage.writes if storage is not None and storage.alive() else 0
+        return storage.writes if storage is not None else 0
 
     def node(self, tensor: torch.Tensor) -> int:
         """Return the operation whose value a tensor holds now."""
@@ -104,7 +104,7 @@ class Tensors:
             index = self.leaf(tensor, "constant", "constant", 0.0)
             known = self.nodes[id(tensor)]
         storage = self.storages.get(tensor.untyped_storage()._cdata)
-        if storage is not None and storage.alive() and (known is None or known[2] < storage.writes):
+        if storage is not None and (known is None or known[2] < storage.writes):
             index = self.again(tensor, storage)
         return index
 
@@ -135,11 +135,10 @@ class Tensors:
         storage = tensor.untyped_storage()
         known = self.storages.get(storage._cdata)
         length = storage.nbytes() // tensor.element_size()
-        if known is None or not known.alive():
-            known = self.storages[storage._cdata] = Storage(weakref.ref(tensor), length)
-            known.index, known.geometry = index, geometry_of(tensor)
+        if known is None:
             base = tensor if tensor._base is None else tensor._base
-            known.keeper = base
+            known = Storage(length, index, geometry_of(tensor), base)
+            self.storages[storage._cdata] = known
             if base is not tensor:
                 entry = self.nodes.get(id(base))
                 before = entry[1] if entry is not None else None

@@ -78,15 +78,15 @@ _ATTRIBUTES = {"axes": "axis", "axis": "axis", "dimension": "axis", "permutation
 
 
 def attributes(name: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return what a formula shows of a primitive besides its operands, and what else is kept of it."""
-    kept: dict[str, Any] = {"primitive": name, "params": params}
+    """Return what a formula shows of a primitive besides its operands, and what causes read of it."""
+    extra: dict[str, Any] = {"primitive": name, "params": params}
     if name == "conv_general_dilated":
         window = window_of_jax(params)
-        return window.text, {**kept, WINDOW: window}
+        return window.text, {**extra, WINDOW: window}
     if name == "fft":
-        return transform_of_jax(params), kept
+        return transform_of_jax(params), extra
     shown = (f"{_ATTRIBUTES[k]}={plain(params[k])}" for k in params if k in _ATTRIBUTES)
-    return ", ".join(shown), kept
+    return ", ".join(shown), extra
 
 
 def plain(value: Any) -> str:
@@ -105,10 +105,10 @@ def last_reads(jaxpr: Any) -> dict[int, list[Any]]:
                 last[each] = number
     for each in jaxpr.outvars:
         last.pop(each, None) if not hasattr(each, "val") else None
-    found: dict[int, list[Any]] = {}
+    ending: dict[int, list[Any]] = {}
     for variable, number in last.items():
-        found.setdefault(number, []).append(variable)
-    return found
+        ending.setdefault(number, []).append(variable)
+    return ending
 
 
 _TRANSFORMED = re.compile(r"\b(?:transpose|jvp|vmap)\(")

@@ -49,8 +49,8 @@ def _all_gather(params: dict[str, Any], parts: Parts) -> Parts:
 
 def _reduce_scatter(params: dict[str, Any], parts: Parts) -> Parts:
     axis, total = params["scatter_dimension"], np.sum(parts, axis=0)
-    found = np.split(total, len(parts), axis)
-    return found if params["tiled"] else [np.squeeze(each, axis) for each in found]
+    shares = np.split(total, len(parts), axis)
+    return shares if params["tiled"] else [np.squeeze(each, axis) for each in shares]
 
 
 def _all_to_all(params: dict[str, Any], parts: Parts) -> Parts:
@@ -60,10 +60,10 @@ def _all_to_all(params: dict[str, Any], parts: Parts) -> Parts:
 
 
 def _permute(params: dict[str, Any], parts: Parts) -> Parts:
-    found = [np.zeros_like(each) for each in parts]
+    received = [np.zeros_like(each) for each in parts]
     for source, target in params["perm"]:
-        found[target] = parts[source]
-    return found
+        received[target] = parts[source]
+    return received
 
 
 UNCHANGED = frozenset(["pvary", "pcast", "pbroadcast", "preduced", "vary_unreduced_cast"])

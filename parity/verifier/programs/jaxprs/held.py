@@ -17,17 +17,17 @@ class HeldByJax:
     """The Flax modules and the arrays that a function holds."""
 
     def __init__(self, function: Any) -> None:
-        found = list(held_by(function))
-        self.modules = {n: each for n, each in found if is_module(each) and is_a(each, "flax")}
-        self.arrays = {id(each): (name, each) for name, each in found if not is_module(each)}
+        values = list(held_by(function))
+        self.modules = {n: each for n, each in values if is_module(each) and is_a(each, "flax")}
+        self.arrays = {id(each): (name, each) for name, each in values if not is_module(each)}
 
     def labels(self) -> dict[int, str]:
         """Return the paths of arrays by their `id`, as a trace meets them."""
-        found = {i: name for i, (name, _) in self.arrays.items() if name}
+        labels = {i: name for i, (name, _) in self.arrays.items() if name}
         for name, module in self.modules.items():
             for path, leaf in _state(module):
-                found[id(leaf)] = ".".join([*([name] if len(self.modules) > 1 else []), *path])
-        return found
+                labels[id(leaf)] = ".".join([*([name] if len(self.modules) > 1 else []), *path])
+        return labels
 
     @contextmanager
     def evaluating(self) -> Iterator[bool]:

@@ -35,10 +35,10 @@ class Devices:
 
     def reduced(self, value: np.ndarray, axes: Sequence[str], how: Callable[..., Any]) -> np.ndarray:
         """Reduce a stacked value over some axes; every device of a group holds the result."""
-        found = np.empty_like(value, dtype=np.result_type(value, how(value[:1], axis=0)))
+        result = np.empty_like(value, dtype=np.result_type(value, how(value[:1], axis=0)))
         for group in self.groups(axes):
-            found[group] = how(value[group], axis=0)
-        return found
+            result[group] = how(value[group], axis=0)
+        return result
 
 
 def divide(devices: Devices, spec: Sequence[tuple[str, ...]], operands: Sequence[Any]) -> np.ndarray:
@@ -78,8 +78,8 @@ def join(devices: Devices, spec: Sequence[tuple[str, ...]], operands: Sequence[A
 
 
 def _place(devices: Devices, device: int) -> dict[str, int]:
-    found = np.unravel_index(device, tuple(devices.sizes.values()))
-    return dict(zip(devices.sizes, map(int, found), strict=True))
+    numbers = np.unravel_index(device, tuple(devices.sizes.values()))
+    return dict(zip(devices.sizes, map(int, numbers), strict=True))
 
 
 def _number(devices: Devices, axes: Sequence[str], place: dict[str, int]) -> int:
@@ -92,11 +92,11 @@ def _number(devices: Devices, axes: Sequence[str], place: dict[str, int]) -> int
 
 def index_along(devices: Devices, axes: Sequence[str], _: Sequence[Any]) -> np.ndarray:
     """Return the number of each device along some axes: (devices,)."""
-    found = [_number(devices, axes, _place(devices, each)) for each in range(devices.count)]
-    return np.array(found, np.int32)
+    numbers = [_number(devices, axes, _place(devices, each)) for each in range(devices.count)]
+    return np.array(numbers, np.int32)
 
 
-def hold_alike(devices: Devices, axes: Sequence[str], stacked: np.ndarray) -> bool:
+def hold_the_same(devices: Devices, axes: Sequence[str], stacked: np.ndarray) -> bool:
     """Return whether devices along some axes hold the same, up to rounding."""
     if stacked.dtype.kind not in "fiub":
         return True

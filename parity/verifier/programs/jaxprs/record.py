@@ -57,7 +57,7 @@ def record_jax(
         arguments: for each argument, the kind of its leaves, the prefix of their paths, and the tree.
         name: what the program is called.
         dtype: trace it on leaves of this floating point type, so that every operation is known to want
-            the type that it has there; what is kept is in float64 all the same.
+            the type that it has there; its values are in float64 all the same.
         held: paths of arrays that the function uses without being given them, by their `id`.
     """
     import jax
@@ -180,9 +180,9 @@ class _Recorder:
         if name == "shard_map":
             return sharded.shard_map(self, params, operands, line, scope, module)
         if self.devices is not None:
-            found = sharded.collective(self, eqn, operands, line, scope, module)
-            if found is not None:
-                return found
+            results = sharded.collective(self, eqn, operands, line, scope, module)
+            if results is not None:
+                return results
         if name == "scan":
             return loops.play_scan(self, params, operands, line, scope, module)
         if name == "while":
@@ -257,14 +257,14 @@ class _Recorder:
         if not eqn.primitive.multiple_results:
             return [self.add(op, result)]
         whole = self.add(op, tuple(result))
-        found = []
+        results = []
         for i, each in enumerate(result):
             op = Operation(
                 -1, common, (whole,), partial(pick, i), "operation", f"[{i}]", line, module, scope
             )
             op.epsilon = epsilon
-            found.append(self.add(op, each))
-        return found
+            results.append(self.add(op, each))
+        return results
 
     def simple(
         self, name: str, operands: list[Any], run: Callable[..., Any], label: str, line: Source | None
@@ -288,11 +288,11 @@ class _Recorder:
             self.lines[key] = innermost(
                 (f.file_name, f.line_num, f.function_name) for f in traceback.frames
             )
-        found = self.lines[key]
-        if found is not None and found.function == BUILT and found.caller is None:
+        source = self.lines[key]
+        if source is not None and source.function == BUILT and source.caller is None:
             # in a branch, JAX knows no callers
-            found = replace(found, caller=call.caller if call == found and call else call)
-        return found or call
+            source = replace(source, caller=call.caller if call == source and call else call)
+        return source or call
 
 
 def _value(each: Any) -> Any:

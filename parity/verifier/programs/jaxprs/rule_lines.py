@@ -30,11 +30,12 @@ def own_lines() -> Iterator[None]:
     the line of its call."""
     from jax.extend import source_info_util
 
-    found = [(table, each) for table in transpositions() for each in table if each.name == BACKWARD_RULE]
-    if not found:  # a version of JAX that has no such primitive
+    tables = transpositions()
+    entries = [(table, each) for table in tables for each in table if each.name == BACKWARD_RULE]
+    if not entries:  # a version of JAX that has no such primitive
         yield
         return
-    table, primitive = found[0]
+    table, primitive = entries[0]
     plain = table[primitive]
 
     def transposed(*args: Any, bwd: Any, **kwargs: Any) -> Any:

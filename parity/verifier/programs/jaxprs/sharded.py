@@ -2,7 +2,7 @@
 
 Inside, a value is the stack of what the devices hold, (devices, *local shape), devices in the order of
 the mesh. Since values meet by means over their elements, a batch that is split over devices meets the
-whole batch, and so does what every device holds alike; collectives are operations between the stacked
+whole batch, and so does what every device holds; collectives are operations between the stacked
 parts. No device is needed, emulated or real: the mesh may be a `jax.sharding.AbstractMesh`.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from parity.verifier.programs.jaxprs.exchanges import COLLECTIVES, UNCHANGED, Collective
-from parity.verifier.programs.jaxprs.mesh import Devices, divide, hold_alike, index_along, join
+from parity.verifier.programs.jaxprs.mesh import Devices, divide, hold_the_same, index_along, join
 from parity.verifier.programs.operation import Operation, Source
 from vit_config import InputError
 
@@ -77,7 +77,7 @@ def shard_map(recorder: Any, params: dict[str, Any], operands: list[Any], line: 
             each = recorder.leaf("constant", "constant", stacked)
         value = run([stacked])
         copied = [each for each in names if each not in _used(_axes_of(spec))]
-        if copied and not hold_alike(devices, copied, stacked):
+        if copied and not hold_the_same(devices, copied, stacked):
             recorder.program.notes.append(
                 f"{line or 'shard_map'}: an output whose out_specs say {_spec(spec)} differs among the"
                 f" devices along {', '.join(copied)}; JAX takes that of the first"
@@ -115,14 +115,14 @@ def collective(recorder: Any, eqn: Any, operands: list[Any], line: Source | None
     if params.get("axis_index_groups") is not None:
         raise InputError(f"{line or name}: {name} over groups of devices cannot be recorded")
     run = Collective(known, dict(params), devices, axes)
-    found = []
+    results = []
     for each in operands:
         if not hasattr(each, "index"):
             each = replicated(recorder, each)
         op = Operation(-1, known, (each,), run, "operation", f"over {', '.join(axes)}", line, module,
                        scope, extra={"axes": axes})  # fmt: skip
-        found.append(recorder.add(op, run([_value(each)])))
-    return found
+        results.append(recorder.add(op, run([_value(each)])))
+    return results
 
 
 def replicated(recorder: Any, each: Any) -> Any:

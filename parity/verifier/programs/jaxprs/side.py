@@ -180,5 +180,5 @@ def only_arrays(result: Any) -> Any:
 
     if all(isinstance(leaf, (jax.Array, np.ndarray, float, int)) for leaf in jax.tree.leaves(result)):
         return result
-    found = jax.tree_util.tree_leaves_with_path(result)
-    return {path_of(p): leaf for p, leaf in found if isinstance(leaf, (jax.Array, np.ndarray))}
+    leaves = jax.tree_util.tree_leaves_with_path(result)
+    return {path_of(p): leaf for p, leaf in leaves if isinstance(leaf, (jax.Array, np.ndarray))}

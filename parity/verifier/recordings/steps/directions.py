@@ -108,11 +108,11 @@ def _squares(
 def _betas(side: RecordedSide) -> list[tuple[float, float]]:
     """Return the betas that may be right: as recorded, as the moments tell, and the usual ones; the
     update shows which are."""
-    found = betas(side)
+    options = betas(side)
     own = _fact(side, "betas")
     if isinstance(own, (list, tuple)) and len(own) == 2:
-        found.insert(0, (float(own[0]), float(own[1])))
-    return list(dict.fromkeys([*found, BETAS]))
+        options.insert(0, (float(own[0]), float(own[1])))
+    return list(dict.fromkeys([*options, BETAS]))
 
 
 def _descent(side: RecordedSide, flat: JoinedLeaves) -> Iterator[Direction]:
@@ -139,13 +139,13 @@ def _descent(side: RecordedSide, flat: JoinedLeaves) -> Iterator[Direction]:
 def _momenta(
     side: RecordedSide, flat: JoinedLeaves, given: np.ndarray, buffer: np.ndarray
 ) -> list[float]:
-    found = [own] if isinstance(own := _fact(side, "momentum"), float) and own else []
+    options = [own] if isinstance(own := _fact(side, "momentum"), float) and own else []
     before = flat.join(side.segment.moments_before, BUFFER)
     if before is not None:
         bound = flat.join(noise(side))
         fit = None if bound is None else two_slopes((before, given), buffer, bound, side.eps)
-        found += [fit[0]] if fit is not None else []
-    return list(dict.fromkeys([*found, 0.9, 0.95, 0.99]))
+        options += [fit[0]] if fit is not None else []
+    return list(dict.fromkeys([*options, 0.9, 0.95, 0.99]))
 
 
 def _fact(side: RecordedSide, name: str) -> object:

@@ -44,7 +44,7 @@ class Fit(NamedTuple):
 Result = Mapping[str, np.ndarray]
 
 
-class Gap:
+class Contrast:
     """The difference of two sides, and the test whether a recomputed value reproduces one of them."""
 
     def __init__(self, a: RecordedSide, b: RecordedSide, carried: float = 0.0) -> None:
@@ -85,10 +85,10 @@ class Gap:
 
     def fits(self, side: RecordedSide, hypotheses: Iterable[Hypothesis]) -> list[Fit]:
         """Return the hypotheses that reproduce a side, without those much worse than the best."""
-        found = [fit for each in hypotheses if (fit := self.fit(side, each)) is not None]
-        best = min((fit.residual for fit in found), default=0.0)
+        fits = [fit for each in hypotheses if (fit := self.fit(side, each)) is not None]
+        best = min((fit.residual for fit in fits), default=0.0)
         rounding = 2 * side.eps * _norm(side.segment.result[key] for key in self.keys)
-        return [fit for fit in found if fit.residual <= WORSE * best + rounding]
+        return [fit for fit in fits if fit.residual <= WORSE * best + rounding]
 
 
 def explain_step(a: StepSegment, b: StepSegment, carried: float = 0.0) -> Verdict:
@@ -124,32 +124,32 @@ def explain_step(a: StepSegment, b: StepSegment, carried: float = 0.0) -> Verdic
         return Verdict(unknown=other)
     if stage == "learning rate" and (rounded := _rounded(*sides)):
         return Verdict(causes=(rounded,))
-    gap = Gap(*sides, carried)
-    if stage == "gradients" and (missing := _missing(a, b, gap.difference)):
+    contrast = Contrast(*sides, carried)
+    if stage == "gradients" and (missing := _missing(a, b, contrast.difference)):
         return Verdict(causes=(missing,))
-    if not gap.keys:
+    if not contrast.keys:
         return Verdict()
     if stage in RELATIONS:
         pairs = [
             (first, second)
             for left, right in RELATIONS[stage](*sides)
-            if (first := gap.fit(sides[0], left)) and (second := gap.fit(sides[1], right))
+            if (first := contrast.fit(sides[0], left)) and (second := contrast.fit(sides[1], right))
         ]
-        return _verdict(stage, gap, pairs) or Verdict(unknown=_unknown(a, b, [], []))
-    found: tuple[list[Fit], list[Fit]] = ([], [])
+        return _verdict(stage, contrast, pairs) or Verdict(unknown=_unknown(a, b, [], []))
+    fits: tuple[list[Fit], list[Fit]] = ([], [])
     for rules in RULES[stage]:
-        for known, side in zip(found, sides, strict=True):
-            known += gap.fits(side, rules(side))
-        pairs = [(first, second) for first in found[0] for second in found[1]]
+        for known, side in zip(fits, sides, strict=True):
+            known += contrast.fits(side, rules(side))
+        pairs = [(first, second) for first in fits[0] for second in fits[1]]
         if stage == "loss" and max(side.eps for side in sides) > 1e-10:
             pairs = [pair for pair in pairs if _is_told_by_a_single(*pair)]
-        verdict = _verdict(stage, gap, pairs)
+        verdict = _verdict(stage, contrast, pairs)
         if verdict is not None:
             return verdict
-    return Verdict(unknown=_unknown(a, b, *found))
+    return Verdict(unknown=_unknown(a, b, *fits))
 
 
-def _verdict(stage: str, gap: Gap, pairs: list[tuple[Fit, Fit]]) -> Verdict | None:
+def _verdict(stage: str, contrast: Contrast, pairs: list[tuple[Fit, Fit]]) -> Verdict | None:
     if not pairs:
         return None
     first, second = min(pairs, key=lambda pair: _cost(pair[0].choices, pair[1].choices))
@@ -160,7 +160,7 @@ def _verdict(stage: str, gap: Gap, pairs: list[tuple[Fit, Fit]]) -> Verdict | No
             " what went in, too small to be seen there",
             same=True,
         )
-    return Verdict(causes=tuple(_cause(stage, gap, first, second, aspect) for aspect in aspects))
+    return Verdict(causes=tuple(_cause(stage, contrast, first, second, aspect) for aspect in aspects))
 
 
 def _is_told_by_a_single(a: Fit, b: Fit) -> bool:
@@ -186,7 +186,7 @@ def _cost(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[int, int, int]:
     return len(aspects), numbers, length
 
 
-def _cause(stage: str, gap: Gap, a: Fit, b: Fit, aspect: str) -> Cause:
+def _cause(stage: str, contrast: Contrast, a: Fit, b: Fit, aspect: str) -> Cause:
     name, advice = CAUSES[stage, aspect]  # pyright: ignore[reportArgumentType]
     said = [fit.choices[aspect] for fit in (a, b)]
     where: tuple[str, ...] = ()
@@ -201,7 +201,7 @@ def _cause(stage: str, gap: Gap, a: Fit, b: Fit, aspect: str) -> Cause:
                 where = tuple(texts.pop().split(", "))
     words = [f"{aspect} {text}" if NUMBER.fullmatch(text) else f"{aspect}: {text}" for text in said]
     return Cause(
-        name, stage, where, words[0], words[1], gap.difference,
+        name, stage, where, words[0], words[1], contrast.difference,
         residual_a=a.residual, residual_b=b.residual, advice=advice,
     )  # fmt: skip
 
@@ -240,10 +240,10 @@ def _rounded(a: RecordedSide, b: RecordedSide) -> Cause | None:
 
 def _other_optimizers(a: RecordedSide, b: RecordedSide) -> str | None:
     """Return a sentence if the sides keep different moments, so that their optimisers differ."""
-    kept = [[kind for kind in moments.kinds(side) if not kind.startswith("max_")] for side in (a, b)]
-    if kept[0] == kept[1]:
+    kinds = [[kind for kind in moments.kinds(side) if not kind.startswith("max_")] for side in (a, b)]
+    if kinds[0] == kinds[1]:
         return None
-    left, right = (", ".join(each) or "nothing" for each in kept)
+    left, right = (", ".join(each) or "nothing" for each in kinds)
     return (
         f"{a.segment.stage}: a's moments are {left}, b's are {right}; these are not the same"
         " optimiser, or not all was recorded"

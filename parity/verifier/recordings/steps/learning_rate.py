@@ -26,8 +26,8 @@ def relations(a: RecordedSide, b: RecordedSide) -> Iterator[Pair]:
         return
     apart = [key for key in keys if (np.abs(series[0][key] - series[1][key]) > 0).any()]
     eps = SHARES["learning rate"] * max(a.eps, b.eps)
-    for found in _of(series[0], series[1], apart or keys, eps):
-        aspect, said_a, said_b = found
+    for relation in _of(series[0], series[1], apart or keys, eps):
+        aspect, said_a, said_b = relation
         where = {} if len(apart) == len(keys) else {"groups": ", ".join(apart)}
         yield (
             Hypothesis({aspect: said_a} | dict.fromkeys(where, ""), a.segment.result),
@@ -111,7 +111,7 @@ def _formula(rates: np.ndarray, eps: float) -> str | None:
 
 def _cosine(rates: np.ndarray, eps: float) -> str | None:
     steps = np.arange(len(rates))
-    found = []
+    curves = []
     lengths = np.arange(max(len(rates) - 1, 2), LONGEST)
     for first in (0, 1):
         basis = 0.5 * (
@@ -122,5 +122,5 @@ def _cosine(rates: np.ndarray, eps: float) -> str | None:
         worst = np.abs(peaks[:, None] * basis - rates).max(axis=1)
         for i in np.flatnonzero(worst <= eps * np.abs(rates).max()):
             peak = snap(float(peaks[i]), 4 * eps * abs(peaks[i]))
-            found.append(f"cosine from {text(peak)} to 0 over {lengths[i]} steps, at {first} first")
-    return found[0] if len(found) == 1 else None  # of several lengths, none is known to be the right one
+            curves.append(f"cosine from {text(peak)} to 0 over {lengths[i]} steps, at {first} first")
+    return curves[0] if len(curves) == 1 else None  # of several lengths, none is known to be right

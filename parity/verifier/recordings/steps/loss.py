@@ -41,21 +41,21 @@ def _values(
 ) -> Iterator[tuple[dict[str, str], np.ndarray]]:
     classes = logits.shape[1]
     if labels.ndim == 1:
-        kept = labels >= 0  # negative labels mark rows that do not count
-        target = np.where(kept[:, None], labels[:, None] == np.arange(classes), 0.0)  # (B, K)
+        labelled = labels >= 0  # negative labels mark rows that do not count
+        target = np.where(labelled[:, None], labels[:, None] == np.arange(classes), 0.0)  # (B, K)
     else:
-        kept, target = np.ones(len(labels), dtype=bool), labels
+        labelled, target = np.ones(len(labels), dtype=bool), labels
     if target.shape != logits.shape:
         return
-    right = np.where(kept[:, None], 1.0, 0.0)
+    right = np.where(labelled[:, None], 1.0, 0.0)
     for function, cost in (("softmax cross entropy", _softmax), ("sigmoid cross entropy", _sigmoid)):
-        plain = cost(logits, target) * kept  # (B,)
+        plain = cost(logits, target) * labelled  # (B,)
         for spread, even in (
             (f"all {classes} classes", right / classes),
             (f"the {classes - 1} wrong classes", (right - target) / max(classes - 1, 1)),
         ):
-            smooth = cost(logits, even) * kept
-            for reduction, reduce in _reductions(kept, classes, function):
+            smooth = cost(logits, even) * labelled
+            for reduction, reduce in _reductions(labelled, classes, function):
                 base, other = reduce(plain), reduce(smooth)
                 choices = {"function": function, "reduction": reduction}
                 if spread.startswith("all"):
@@ -91,8 +91,8 @@ def _sigmoid(logits: np.ndarray, target: np.ndarray) -> np.ndarray:
     return (np.logaddexp(0.0, logits) - target * logits).sum(axis=1)
 
 
-def _reductions(kept: np.ndarray, classes: int, function: str):
-    batch, counted = len(kept), max(int(kept.sum()), 1)
+def _reductions(labelled: np.ndarray, classes: int, function: str):
+    batch, counted = len(labelled), max(int(labelled.sum()), 1)
     yield f"mean over the batch of {batch}", lambda each: each.sum() / np.float64(batch)
     yield "sum over the batch", lambda each: np.asarray(each.sum())
     yield "none", lambda each: each

@@ -60,8 +60,8 @@ def kinds(side: RecordedSide) -> list[str]:
 
 def leaves(side: RecordedSide, kind: str) -> JoinedLeaves:
     """Return the parameters that have a kind of moment."""
-    found = {k.rpartition(" ")[0]: v for k, v in side.segment.moments.items() if k.endswith(f" {kind}")}
-    return JoinedLeaves(found)
+    values = {k.rpartition(" ")[0]: v for k, v in side.segment.moments.items() if k.endswith(f" {kind}")}
+    return JoinedLeaves(values)
 
 
 def hypotheses(side: RecordedSide) -> Iterator[Hypothesis]:
@@ -81,10 +81,10 @@ def hypotheses(side: RecordedSide) -> Iterator[Hypothesis]:
     if parameters is None or any(v is None for v in (*after.values(), *bounds.values())):
         return
     zero = {kind: np.zeros_like(parameters) for kind in present}
-    kept = {kind: flat.join(segment.moments_before, kind) for kind in present}
+    recorded = {kind: flat.join(segment.moments_before, kind) for kind in present}
     starts = [("zero", zero)]
-    if not any(v is None for v in kept.values()):
-        starts = [(RECORDED, kept), ("zero, again", zero)]
+    if not any(v is None for v in recorded.values()):
+        starts = [(RECORDED, recorded), ("zero, again", zero)]
     for start, before in starts:
         given = Given(flat, before, after, bounds, parameters, side.eps)  # pyright: ignore[reportArgumentType]
         for source, gradient in _sources(side, given):

@@ -29,17 +29,17 @@ def noise(side: RecordedSide) -> dict[str, np.ndarray]:
     kinds: dict[str, list[str]] = {}
     for key in segment.result:
         kinds.setdefault(key.rpartition(" ")[2] if segment.stage == "moments" else "", []).append(key)
-    found = {}
+    bounds = {}
     for keys in kinds.values():
         squares = [np.mean(segment.result[key] ** 2) for key in keys if segment.result[key].size]
         rms = float(np.sqrt(np.mean(squares))) if squares else 0.0
         for key in keys:
             if segment.stage == "gradients":  # sums in another order, rounded like their largest terms
                 own = np.sqrt(np.mean(segment.result[key] ** 2))
-                found[key] = np.full_like(segment.result[key], share * (rms + own) + TINY)
+                bounds[key] = np.full_like(segment.result[key], share * (rms + own) + TINY)
             else:
-                found[key] = _bound(side, key, share) + (FLOOR * eps * rms or TINY)
-    return found
+                bounds[key] = _bound(side, key, share) + (FLOOR * eps * rms or TINY)
+    return bounds
 
 
 def _bound(side: RecordedSide, key: str, share: float) -> np.ndarray:

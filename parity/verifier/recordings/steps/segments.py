@@ -51,8 +51,8 @@ class Leaves(Mapping[str, np.ndarray]):
     def __getitem__(self, name: str) -> np.ndarray:
         held = self._events[name]
         read = [self._trace.read(each) for each in held.events]
-        found = read[0] if held.shape is None else gathered(read, held.index, held.shape)
-        return np.asarray(found, dtype=np.float64)
+        value = read[0] if held.shape is None else gathered(read, held.index, held.shape)
+        return np.asarray(value, dtype=np.float64)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._events)
@@ -88,10 +88,10 @@ def step_segments(difference: Difference, divergence: Divergence) -> tuple[StepS
 
 def _groups(alignment: Alignment) -> dict[tuple[str, ...], list[str]]:
     """Return the parameters of A that each set of B's parameters holds."""
-    found: dict[tuple[str, ...], list[str]] = {}
+    groups: dict[tuple[str, ...], list[str]] = {}
     for name, each in alignment.counterparts.items():
-        found.setdefault(each.names, []).append(name)
-    return found
+        groups.setdefault(each.names, []).append(name)
+    return groups
 
 
 def _split(held: Elsewhere, parameters: list[Event]) -> Elsewhere:
@@ -154,7 +154,7 @@ def step_segment(
 
 def _leaves(trace: Trace, stage: Stage, step: int, names: Names) -> dict[str, HeldLeaf]:
     """Return where whole arrays are held; for moments, those of parameters, as ``NAME kind``."""
-    found: dict[str, HeldLeaf] = {}
+    leaves: dict[str, HeldLeaf] = {}
     elsewhere = {name for each, _ in names.counterparts.values() for name in each.names}
     by_port: dict[str, dict[str, Event]] = {}
     for event in trace.of(stage, step):
@@ -166,13 +166,13 @@ def _leaves(trace: Trace, stage: Stage, step: int, names: Names) -> dict[str, He
             by_port.setdefault(event.port, {}).setdefault(event.path, event)
             continue
         name = names.names.get(event.path, event.path)
-        found.setdefault(_key(stage, name, event.port), HeldLeaf((event,)))
+        leaves.setdefault(_key(stage, name, event.port), HeldLeaf((event,)))
     for port, events in by_port.items():
         for name, (each, shape) in names.counterparts.items():
             if all(other in events for other in each.names):
                 there = tuple(events[other] for other in each.names)
-                found[_key(stage, name, port)] = HeldLeaf(there, each.index, shape)
-    return found
+                leaves[_key(stage, name, port)] = HeldLeaf(there, each.index, shape)
+    return leaves
 
 
 def _key(stage: Stage, name: str, port: str) -> str:

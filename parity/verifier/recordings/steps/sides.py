@@ -139,14 +139,14 @@ def _agree(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> bool:
 
 def _reduced(segment: StepSegment, chosen: Mapping[str, np.ndarray]) -> StepSegment:
     def reduce(mapping: Mapping[str, np.ndarray], moments: bool) -> dict[str, np.ndarray]:
-        found = {}
+        parts = {}
         for key in mapping:
             where = chosen.get(leaf_of(key, "moments" if moments else ""))
             if where is not None:
                 values = mapping[key].reshape(-1)
                 if where[-1] < values.size:
-                    found[key] = values[where]
-        return found
+                    parts[key] = values[where]
+        return parts
 
     kinds = {
         name: "moments" in name or (name == "result" and segment.stage == "moments") for name in MAPPINGS

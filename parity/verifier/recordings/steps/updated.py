@@ -79,13 +79,13 @@ def _rates(side: RecordedSide) -> list[tuple[str, float]]:
     if len(rates) <= index:
         return []
     now = rates[index]
-    found = [("of this step", now)]
+    options = [("of this step", now)]
     if index and rates[index - 1] != now:
-        found.append(("of the step before", rates[index - 1]))
+        options.append(("of the step before", rates[index - 1]))
     if index + 1 < len(rates) and rates[index + 1] != now:
-        found.append(("of the step after", rates[index + 1]))
-    found += [("applied twice", now**2), ("not applied", 1.0), ("of this step, uphill", -now)]
-    return found
+        options.append(("of the step after", rates[index + 1]))
+    options += [("applied twice", now**2), ("not applied", 1.0), ("of this step, uphill", -now)]
+    return options
 
 
 def _near(step: Step, candidates: Iterable[Direction]) -> Iterator[Direction]:
@@ -184,7 +184,7 @@ def _decayed(
 def _multiples(side: RecordedSide, rate: float) -> list[tuple[str, float]]:
     """Return the factors that may multiply the strength of the decay, in words."""
     rates = side.segment.rates
-    found = [("the learning rate", abs(rate)), ("nothing", 1.0)]
+    factors = [("the learning rate", abs(rate)), ("nothing", 1.0)]
     if rates and len(set(rates)) > 1 and max(rates) > 0:
-        found.append(("the learning rate as a share of its largest", abs(rate) / max(rates)))
-    return found
+        factors.append(("the learning rate as a share of its largest", abs(rate) / max(rates)))
+    return factors

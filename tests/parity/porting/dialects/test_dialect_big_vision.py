@@ -73,12 +73,12 @@ def test_there_and_back(tmp_path, name, head):
 def test_what_the_file_does_not_say_the_code_decides(tmp_path):
     path, *_ = saved(tmp_path, **MAP)
 
-    found = read_checkpoint(path)
+    checkpoint = read_checkpoint(path)
 
-    assert found.config == CFG.replace(**MAP, pos_embed_resize="bilinear_corners")
-    assert found.origins["pool"] == found.origins["num_heads"] == "shapes"
-    assert found.origins["act"] == "code of Big Vision"
-    assert found.preprocess.mean == (0.5, 0.5, 0.5)
+    assert checkpoint.config == CFG.replace(**MAP, pos_embed_resize="bilinear_corners")
+    assert checkpoint.origins["pool"] == checkpoint.origins["num_heads"] == "shapes"
+    assert checkpoint.origins["act"] == "code of Big Vision"
+    assert checkpoint.preprocess.mean == (0.5, 0.5, 0.5)
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -106,10 +106,10 @@ def test_the_image_tower_is_taken_and_the_rest_said(tmp_path):
     }
     path, model, parameters = saved(tmp_path, "params/img/", also=text.items(), **HEADS["siglip"])
 
-    found = read_checkpoint(path)
+    checkpoint = read_checkpoint(path)
 
-    assert found.dialect.name == "big-vision"
-    assert found.notes == (
+    assert checkpoint.dialect.name == "big-vision"
+    assert checkpoint.notes == (
         "stripped 'params/img' from every name",
         "left out 5 tensors that are not under 'params/img'",
         "took the 9 positions for a square of 3x3, so images are 21x15; --set image_size=HxW says"

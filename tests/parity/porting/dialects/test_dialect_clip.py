@@ -78,8 +78,8 @@ def test_names_without_what_stands_before_them(tmp_path):
         convert(folder, to="parity", out=tmp_path / "own.safetensors", force=True)
         source = read_checkpoint(tmp_path / "own.safetensors")
         images = images_for(source.config)
-        for found in twin_logits(tmp_path / "own.safetensors", images).values():
-            assert error(found, logits(model)(images)) <= 1e-12
+        for actual in twin_logits(tmp_path / "own.safetensors", images).values():
+            assert error(actual, logits(model)(images)) <= 1e-12
 
 
 def test_the_image_tower_of_both(tmp_path):
@@ -92,8 +92,8 @@ def test_the_image_tower_of_both(tmp_path):
     convert(source, to="parity", out=tmp_path / "own.safetensors")
     images = images_for(source.config)
     with torch.no_grad():
-        found = model.get_image_features(pixel_values=torch.from_numpy(images))
-    expected = found if isinstance(found, torch.Tensor) else found.pooler_output
+        actual = model.get_image_features(pixel_values=torch.from_numpy(images))
+    expected = actual if isinstance(actual, torch.Tensor) else actual.pooler_output
     for ours in twin_logits(tmp_path / "own.safetensors", images).values():
         assert error(ours, expected.numpy()) <= 1e-12
     convert(source, to="hf-clip-vision", out=tmp_path / "back")

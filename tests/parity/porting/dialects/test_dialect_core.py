@@ -350,9 +350,9 @@ def test_blocks_are_numbered_without_gaps():
 @pytest.mark.parametrize("name", VARIANTS)
 def test_what_shapes_say_of_a_schema_is_true(name):
     cfg = variant(name)
-    found = fields_of({key: each.shape for key, each in parameters(cfg).items()})
+    actual = fields_of({key: each.shape for key, each in parameters(cfg).items()})
 
-    for field, value in found.items():
+    for field, value in actual.items():
         expected = getattr(cfg, field)
         if field == "norm" and cfg.block == "res_post":
             continue

@@ -65,8 +65,8 @@ def test_both_twins_and_back(gemma, tmp_path):
         assert error(pooled(twin.logits(Patches(*map(torch.from_numpy, batch)))), expected) <= 1e-12
     with jax.enable_x64(True):
         twin = load(tmp_path / "own.safetensors", framework="jax").model
-        found = jax.jit(twin.logits)(Patches(*map(jax.numpy.asarray, batch)))
-        assert error(pooled(found), expected) <= 1e-12
+        logits = jax.jit(twin.logits)(Patches(*map(jax.numpy.asarray, batch)))
+        assert error(pooled(logits), expected) <= 1e-12
     convert(tmp_path / "own.safetensors", to="hf", out=tmp_path / "back")
     back = read_checkpoint(tmp_path / "back", override=SIZE)
     assert_same_tensors(back.tensors, source.tensors)
@@ -89,8 +89,8 @@ def test_timms_encoder_computes_the_same(gemma, tmp_path):
         "patch_valid": torch.from_numpy(batch.valid),
     }
     with torch.no_grad(), peer.float64():
-        found = timm(given)
-    assert error(pooled(found), of_transformers(model, batch).detach()) <= 1e-12
+        result = timm(given)
+    assert error(pooled(result), of_transformers(model, batch).detach()) <= 1e-12
 
 
 def test_a_bound_that_is_no_number_is_refused(gemma, tmp_path):

@@ -16,8 +16,8 @@ TYPE = len(UP) + 20
 @pytest.mark.parametrize("name", TOWERS)
 def test_tokens_are_those_of_transformers(name, tmp_path):
     _, tokens = build(name)
-    found = errors(path_of(name), tokens, tmp_path / "own.safetensors")
-    assert max(found.values()) <= 1e-12
+    distances = errors(path_of(name), tokens, tmp_path / "own.safetensors")
+    assert max(distances.values()) <= 1e-12
     out = tmp_path / "out"
     if TOWERS[name].norm:
         convert(path_of(name), to="hf", out=out, dtype="float64")
@@ -25,10 +25,10 @@ def test_tokens_are_those_of_transformers(name, tmp_path):
 
 
 def test_the_header_says_the_schema():
-    found = read_checkpoint(path_of("CLIP, as older converters wrote LLaVA's"))
-    cfg = found.config
+    checkpoint = read_checkpoint(path_of("CLIP, as older converters wrote LLaVA's"))
+    cfg = checkpoint.config
     assert (cfg.act, cfg.norm_eps, cfg.final_norm, cfg.num_heads) == ("quick_gelu", 1e-5, "none", 2)
-    assert any("mm.0.weight" in each for each in found.notes)
+    assert any("mm.0.weight" in each for each in checkpoint.notes)
     exact = read_checkpoint(path_of("SigLIP"), override={"act": "gelu"})
     assert exact.config.act == "gelu"
 

@@ -58,22 +58,22 @@ def test_there_and_back(tmp_path, name, head):
 def test_what_the_file_does_not_say_googles_code_decides(tmp_path):
     path, *_ = saved(tmp_path)
 
-    found = read_checkpoint(path)
+    checkpoint = read_checkpoint(path)
 
-    assert found.config == CFG.replace(pos_embed_resize="bilinear_corners")
-    assert found.origins["num_heads"] == "shapes"
+    assert checkpoint.config == CFG.replace(pos_embed_resize="bilinear_corners")
+    assert checkpoint.origins["num_heads"] == "shapes"
     title = "google-research/vision_transformer"
-    assert {found.origins[name] for name in ("act", "norm_eps", "pool")} == {f"code of {title}"}
-    assert found.preprocess.mean == found.preprocess.std == (0.5, 0.5, 0.5)
-    assert found.preprocess_origin == f"convention of {title}"
+    assert {checkpoint.origins[name] for name in ("act", "norm_eps", "pool")} == {f"code of {title}"}
+    assert checkpoint.preprocess.mean == checkpoint.preprocess.std == (0.5, 0.5, 0.5)
+    assert checkpoint.preprocess_origin == f"convention of {title}"
 
 
 def test_a_convention_gives_way_to_what_the_user_says(tmp_path):
     path, *_ = saved(tmp_path)
 
-    found = read_checkpoint(path, given={"act": "gelu"})  # as timm runs these weights
+    checkpoint = read_checkpoint(path, given={"act": "gelu"})  # as timm runs these weights
 
-    assert (found.config.act, found.origins["act"]) == ("gelu", "given")
+    assert (checkpoint.config.act, checkpoint.origins["act"]) == ("gelu", "given")
 
 
 def test_means_are_not_made_up_for_other_channels(tmp_path):
@@ -96,10 +96,10 @@ def test_wrappers_are_stripped(tmp_path, prefix):
     expected = read_checkpoint(bare).config
     path, _, parameters = saved(tmp_path, prefix=prefix)
 
-    found = read_checkpoint(path)
+    checkpoint = read_checkpoint(path)
 
-    assert (found.dialect.name, found.config) == ("google", expected)
-    value = found.arrays["blocks.2.mlp.fc2.weight"].load()
+    assert (checkpoint.dialect.name, checkpoint.config) == ("google", expected)
+    value = checkpoint.arrays["blocks.2.mlp.fc2.weight"].load()
     theirs = parameters["Transformer/encoderblock_2/MlpBlock_3/Dense_1/kernel"]
     np.testing.assert_array_equal(value, theirs.T)
 

@@ -42,8 +42,8 @@ def test_classifiers(case: str, tmp_path: Path) -> None:
     memory = save_memory(model, tmp_path / "memory")
     convert(memory, to="parity", out=tmp_path / "memory.safetensors")
     images = images_for(read_checkpoint(memory).config)
-    for found in twin_logits(tmp_path / "memory.safetensors", images).values():
-        assert error(found, logits(model)(images)) <= 1e-12
+    for actual in twin_logits(tmp_path / "memory.safetensors", images).values():
+        assert error(actual, logits(model)(images)) <= 1e-12
 
 
 @pytest.mark.parametrize("mean", [True, False])
@@ -62,8 +62,8 @@ def test_a_table_that_all_blocks_share(write, tmp_path: Path) -> None:
     own = tmp_path / "own.safetensors"
     done = convert(write(model, tmp_path / "saved"), to="parity", out=own)
     images = images_for(done.config)
-    for found in twin_logits(own, images).values():
-        assert error(found, logits(model)(images)) <= 1e-12
+    for actual in twin_logits(own, images).values():
+        assert error(actual, logits(model)(images)) <= 1e-12
 
 
 @pytest.mark.parametrize("mean", [True, False])
@@ -108,8 +108,8 @@ def test_the_trunk_inside_of_another_model(name: str, mean: bool, tmp_path: Path
     images = images_for(done.config)
     trunk = getattr(host, part) if part else host
     expected = class_token(getattr(trunk, "beit", trunk))(images)
-    for found in twin_logits(own, images).values():
-        assert error(found, expected) <= 1e-12
+    for actual in twin_logits(own, images).values():
+        assert error(actual, expected) <= 1e-12
 
 
 @pytest.mark.parametrize(

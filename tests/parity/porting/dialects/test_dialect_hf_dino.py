@@ -62,8 +62,8 @@ def test_dinov2_on_other_images(name: str, tmp_path: Path) -> None:
     convert(saved, to="parity", out=tmp_path / "own.safetensors")
     images = np.random.default_rng(2).standard_normal((2, 3, 20, 30))
     expected = logits(model)(images)
-    for found in twin_logits(tmp_path / "own.safetensors", images).values():
-        assert error(found, expected) <= 1e-6
+    for actual in twin_logits(tmp_path / "own.safetensors", images).values():
+        assert error(actual, expected) <= 1e-6
 
 
 @pytest.fixture
@@ -147,5 +147,5 @@ def _own(folder: Path, **changes: Any) -> Path:
 
 def _same(model: torch.nn.Module, own: Path, tolerance: float = 1e-12) -> None:
     images = images_for(read_checkpoint(own).config)
-    for found in twin_logits(own, images).values():
-        assert error(found, logits(model)(images)) <= tolerance
+    for actual in twin_logits(own, images).values():
+        assert error(actual, logits(model)(images)) <= tolerance

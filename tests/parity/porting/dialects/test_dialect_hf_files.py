@@ -73,13 +73,13 @@ def test_reads_what_the_library_writes(case: str, tmp_path: Path) -> None:
     (name, entries), expected = READ[case]
     getattr(transformers, name)(**entries).save_pretrained(tmp_path)
     content = json.loads((tmp_path / "preprocessor_config.json").read_text())
-    found = preprocessor.read(content, "ViTImageProcessor", (224, 224))
-    if expected is None or found is None:
-        assert found is expected
+    actual = preprocessor.read(content, "ViTImageProcessor", (224, 224))
+    if expected is None or actual is None:
+        assert actual is expected
     else:
-        assert found == expected
-        again = preprocessor.entries(found, (224, 224), (16, 16))
-        assert preprocessor.read(again, "", (224, 224)) == found
+        assert actual == expected
+        again = preprocessor.entries(actual, (224, 224), (16, 16))
+        assert preprocessor.read(again, "", (224, 224)) == actual
 
 
 def test_reads_files_of_feature_extractors() -> None:
@@ -131,9 +131,9 @@ def test_the_library_does_what_is_written(case: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "vit"}))
     processor = transformers.AutoImageProcessor.from_pretrained(tmp_path, backend="pil")
     noise = np.random.default_rng(0).integers(0, 256, (41, 57, 3), dtype=np.uint8)
-    found = processor(Image.fromarray(noise), return_tensors="np")["pixel_values"][0]
+    actual = processor(Image.fromarray(noise), return_tensors="np")["pixel_values"][0]
     expected = preprocess.normalise(fit_image(noise, size, preprocess)).transpose(2, 0, 1)
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
 def test_what_no_processor_does_is_not_written() -> None:

@@ -145,8 +145,8 @@ def test_it_is_taken_for_no_other(tmp_path, case):
     saved(tmp_path / "saved", case)
     tensors = open_container(tmp_path / "saved").tensors
 
-    found = [each.name for each in dialects() if marked(each, each.within_body(tensors))]
-    assert found == [NAMES[case.split()[0]]]
+    actual = [each.name for each in dialects() if marked(each, each.within_body(tensors))]
+    assert actual == [NAMES[case.split()[0]]]
 
 
 def test_a_flax_model_becomes_a_pytorch_one(tmp_path):

@@ -102,7 +102,7 @@ def test_towers(name, tmp_path, wide):
     more = {"use_head": False} if "Aim" in kind else {}
     model = build(kind, config, **{**TOWER, **entries, **more})
     saved = save(model, tmp_path / "saved")
-    again = reload(lambda found: outputs(found, pick), auto=kind)
+    again = reload(lambda output: outputs(output, pick), auto=kind)
     prove(saved, outputs(model, pick), to=dialect, out=tmp_path / "back", reload=again)
 
 
@@ -151,8 +151,8 @@ def test_towers_that_no_schema_expresses_are_refused_by_name(kind, config, why, 
 
 def test_a_name_that_no_schema_has_is_shown_beside_those_that_are_known(tmp_path):
     saved = save(build("InternVLVisionModel", "InternVLVisionConfig", **TOWER), tmp_path / "saved")
-    told = json.loads((saved / "config.json").read_text())
-    (saved / "config.json").write_text(json.dumps({**told, "norm_type": "batch_norm"}))
+    entries = json.loads((saved / "config.json").read_text())
+    (saved / "config.json").write_text(json.dumps({**entries, "norm_type": "batch_norm"}))
     with pytest.raises(ConfigError, match="norm_type = 'batch_norm' is none of layer_norm, rms_norm"):
         read_checkpoint(saved)
 
@@ -170,8 +170,8 @@ def test_a_name_that_no_schema_has_is_shown_beside_those_that_are_known(tmp_path
 def test_entries_that_are_no_numbers_are_refused(name, entries, said, tmp_path):
     kind, config, more, *_ = TOWERS[name]
     saved = save(build(kind, config, **{**TOWER, **more}), tmp_path / "saved")
-    told = json.loads((saved / "config.json").read_text())
-    (saved / "config.json").write_text(json.dumps({**told, **entries}))
+    original = json.loads((saved / "config.json").read_text())
+    (saved / "config.json").write_text(json.dumps({**original, **entries}))
     with pytest.raises(ConfigError, match=said):
         read_checkpoint(saved)
 

@@ -190,5 +190,5 @@ def _changed(folder: Path, **entries: object) -> Path:
 
 def _same(model: torch.nn.Module, own: Path) -> None:
     images = images_for(read_checkpoint(own).config)
-    for found in twin_logits(own, images).values():
-        assert error(found, logits(model)(images)) <= 1e-12
+    for actual in twin_logits(own, images).values():
+        assert error(actual, logits(model)(images)) <= 1e-12

@@ -40,14 +40,14 @@ def read(path, cfg):
 
 
 def assert_read(path, cfg):
-    found = read(path, cfg)
-    same = found.config.replace(
+    actual = read(path, cfg)
+    same = actual.config.replace(
         layer_scale=cfg.layer_scale, init=cfg.init
     )  # which only begin a training
     assert same == cfg
     for name, array in arrays_of(cfg).items():
-        np.testing.assert_array_equal(found.arrays[name].load(), array, err_msg=name)
-    return found
+        np.testing.assert_array_equal(actual.arrays[name].load(), array, err_msg=name)
+    return actual
 
 
 @pytest.mark.parametrize("name", TREES)

@@ -92,8 +92,8 @@ def test_siglip2_and_its_gradients(siglip2):
         assert error(parameter.grad, theirs[name].load()) <= 1e-12, name
     with jax.enable_x64(True):
         twin = load(saved, framework="jax").model
-        found = twin.logits(Patches(*map(jax.numpy.asarray, batch)))
-        assert error(found, expected.detach()) <= 1e-12
+        logits = twin.logits(Patches(*map(jax.numpy.asarray, batch)))
+        assert error(logits, expected.detach()) <= 1e-12
 
 
 def test_siglip2_into_timm_and_back(siglip2, tmp_path):
@@ -140,11 +140,11 @@ def test_pixels_are_those_of_the_librarys_processor(siglip2, tmp_path):
     source = read_checkpoint(saved)
     assert source.preprocess.max_patches == 12
     convert(source, to="hf-siglip2-vision", out=tmp_path / "back")
-    told = json.loads((tmp_path / "back" / "preprocessor_config.json").read_text())
-    assert (told["patch_size"], told["max_num_patches"]) == (5, 12)
+    entries = json.loads((tmp_path / "back" / "preprocessor_config.json").read_text())
+    assert (entries["patch_size"], entries["max_num_patches"]) == (5, 12)
     from transformers.models.siglip2.image_processing_pil_siglip2 import Siglip2ImageProcessorPil
 
-    processor = Siglip2ImageProcessorPil(**{k: v for k, v in told.items() if not k.endswith("_type")})
+    processor = Siglip2ImageProcessorPil(**{k: v for k, v in entries.items() if not k.endswith("_type")})
     images = [np.random.default_rng(0).integers(0, 256, (*each, 3), np.uint8) for each in PIXELS]
     theirs = processor(images=[Image.fromarray(each) for each in images], return_tensors="np")
     ours = load(saved, framework="torch").prepare(images)
@@ -167,15 +167,15 @@ def test_images_of_any_size_are_predicted(siglip2, tmp_path):
     model, saved = siglip2
     images = [np.random.default_rng(0).integers(0, 256, (*each, 3), np.uint8) for each in PIXELS]
     with jax.enable_x64(True):
-        found = {name: load(saved, framework=name).logits(images) for name in ("jax", "torch")}
+        logits = {name: load(saved, framework=name).logits(images) for name in ("jax", "torch")}
     batch = load(saved, framework="torch").prepare(images)
     expected = of_transformers(model, batch._replace(pixels=batch.pixels.astype(np.float64)))
-    assert error(found["torch"], expected.detach()) <= 1e-12
-    assert error(found["jax"], found["torch"]) <= 1e-12
+    assert error(logits["torch"], expected.detach()) <= 1e-12
+    assert error(logits["jax"], logits["torch"]) <= 1e-12
     folder = tmp_path / "pictures"
     folder.mkdir()
     for number, image in enumerate(images):
         Image.fromarray(image).save(folder / f"{number}.png")
     features = ["--framework", "torch", "--features", str(tmp_path / "f.npy")]
     assert main(["predict", str(saved), str(folder), *features]) == 0
-    assert error(np.load(tmp_path / "f.npy"), found["torch"]) <= 1e-6
+    assert error(np.load(tmp_path / "f.npy"), logits["torch"]) <= 1e-6

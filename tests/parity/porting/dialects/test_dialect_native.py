@@ -76,11 +76,11 @@ def test_there_and_back(case, tmp_path):
 
     def reload(out):
         """What ``model.load_state_dict(checkpoint["model"])`` of their scripts does."""
-        found = torch.load(out, weights_only=True)
-        assert list(found) == ["model"]
+        tensors = torch.load(out, weights_only=True)
+        assert list(tensors) == ["model"]
         back = dict(zip(state, model.state_dict(), strict=True))
         again = small(name, **changes)
-        again.load_state_dict({back[key]: value for key, value in found["model"].items()}, strict=True)
+        again.load_state_dict({back[key]: value for key, value in tensors["model"].items()}, strict=True)
         return logits_of(again)
 
     prove(
@@ -197,9 +197,9 @@ def test_timms_deit3_becomes_their_own_file(tmp_path):
     torch.save(model.state_dict(), tmp_path / "timm.pth")
     given = {"num_heads": 3, "norm_eps": 1e-6, "act": "gelu", "pool": "class", "block": "pre_norm"}
     convert(tmp_path / "timm.pth", given=given, to="deit3", out=tmp_path / "deit3.pth")
-    found = read_checkpoint(tmp_path / "deit3.pth")
-    assert found.dialect.name == "deit3"
-    token = found.arrays["cls_token"].load()
+    checkpoint = read_checkpoint(tmp_path / "deit3.pth")
+    assert checkpoint.dialect.name == "deit3"
+    token = checkpoint.arrays["cls_token"].load()
     state = {key: value.numpy() for key, value in model.state_dict().items()}
     np.testing.assert_array_equal(token, state["cls_token"] + state["pos_embed"][:, :1])
-    np.testing.assert_array_equal(found.arrays["blocks.0.ls1.gamma"].load(), np.ones(192))
+    np.testing.assert_array_equal(checkpoint.arrays["blocks.0.ls1.gamma"].load(), np.ones(192))

@@ -40,14 +40,14 @@ def flat(arrays):
 
 
 def assert_read(path, arrays, *notes, **options):
-    found = read_checkpoint(path, given=SAID, **options)
-    assert found.dialect.name == "parity-nnx"
-    assert found.config == TINY.replace(dynamic_image_size=found.config.dynamic_image_size)
-    assert found.arrays.keys() == arrays.keys()
+    checkpoint = read_checkpoint(path, given=SAID, **options)
+    assert checkpoint.dialect.name == "parity-nnx"
+    assert checkpoint.config == TINY.replace(dynamic_image_size=checkpoint.config.dynamic_image_size)
+    assert checkpoint.arrays.keys() == arrays.keys()
     for name, array in arrays.items():
-        np.testing.assert_array_equal(found.arrays[name].load(), array, err_msg=name)
+        np.testing.assert_array_equal(checkpoint.arrays[name].load(), array, err_msg=name)
     for note in notes:
-        assert note in found.notes
+        assert note in checkpoint.notes
 
 
 def test_a_state_that_orbax_saved_is_read_and_what_it_leaves_open_is_asked_for(arrays, tmp_path):
@@ -89,10 +89,10 @@ def test_whose_names_they_are_does_not_matter(arrays, tmp_path):
             np.savez(tmp_path / "boxed.npz", **boxed)
             given = {name: value for name, value in SAID.items() if name != "act" or to == "timm"}
             given["in_channels"] = TINY.in_channels  # timm names do not say where channels are
-            found = read_checkpoint(tmp_path / "boxed.npz", given={**given, "rope": None})
-            assert found.dialect.name in ("google-linen", "timm-vit")
+            checkpoint = read_checkpoint(tmp_path / "boxed.npz", given={**given, "rope": None})
+            assert checkpoint.dialect.name in ("google-linen", "timm-vit")
             for name, array in arrays.items():
-                np.testing.assert_array_equal(found.arrays[name].load(), array)
+                np.testing.assert_array_equal(checkpoint.arrays[name].load(), array)
 
 
 def test_every_parameter_of_every_schema_has_a_row():

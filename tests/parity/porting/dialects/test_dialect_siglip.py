@@ -93,8 +93,8 @@ def test_the_image_tower_of_both(tmp_path):
     assert any("text_model" in note for note in source.notes)
     convert(source, to="parity", out=tmp_path / "own.safetensors")
     images = images_for(source.config)
-    for found in twin_logits(tmp_path / "own.safetensors", images).values():
-        assert error(found, logits(model.vision_model)(images)) <= 1e-12
+    for actual in twin_logits(tmp_path / "own.safetensors", images).values():
+        assert error(actual, logits(model.vision_model)(images)) <= 1e-12
     convert(source, to="hf-siglip-vision", out=tmp_path / "back")
     assert error(reload()(tmp_path / "back")(images), logits(model.vision_model)(images)) <= 1e-12
 
@@ -182,10 +182,10 @@ def test_the_tower_of_janus(tmp_path):
 def test_defaults_of_relatives(tmp_path):
     """What a config of Idefics 3 leaves out is not what one of SigLIP leaves out."""
     convert_headless(tmp_path / "saved", hidden_size=1152, num_attention_heads=16)
-    told = json.loads((tmp_path / "saved/config.json").read_text())
-    kept = {name: told[name] for name in ("num_hidden_layers", "intermediate_size", "image_size")}
-    kept["image_size"] = 64
-    (tmp_path / "saved/config.json").write_text(json.dumps({**kept, "model_type": "idefics3"}))
+    entries = json.loads((tmp_path / "saved/config.json").read_text())
+    sizes = {name: entries[name] for name in ("num_hidden_layers", "intermediate_size", "image_size")}
+    sizes["image_size"] = 64
+    (tmp_path / "saved/config.json").write_text(json.dumps({**sizes, "model_type": "idefics3"}))
     with pytest.raises(WeightsError, match=r"patch_size = 8x8 \(shapes\), but 32x32 \(config.json\)"):
         read_checkpoint(tmp_path / "saved")
 

@@ -35,12 +35,12 @@ def model_of(name, **options) -> Any:
 
 def renamed(state, renames):
     """A state dict with stretches of its names replaced."""
-    found = {}
+    respelled = {}
     for name, value in state.items():
         for old, new in renames:
             name = name.replace(old, new)
-        found[name] = value
-    return found
+        respelled[name] = value
+    return respelled
 
 
 def read_right(path, model, back, **reading):
@@ -68,12 +68,12 @@ RENAMES = [
 
 def saved_as_openmmlab(model, path, head="head.layers.head.", renames=()):
     state = renamed(model.state_dict(), [*RENAMES, *renames])
-    found = {}
+    tensors = {}
     for name, value in state.items():
         name = f"ln1{name.removeprefix('norm')}" if name.startswith("norm.") else name
         is_head = name.startswith("head.")
-        found[name.replace("head.", head) if is_head else f"backbone.{name}"] = value
-    torch.save({"meta": {"epoch": 1}, "state_dict": found}, path)
+        tensors[name.replace("head.", head) if is_head else f"backbone.{name}"] = value
+    torch.save({"meta": {"epoch": 1}, "state_dict": tensors}, path)
     return path
 
 

@@ -45,9 +45,9 @@ def test_another_shape_and_another_name_are_told(tmp_path, dialect):
         next(name for name in tensors if "norm" in name or "ln" in name)
     )
     object.__setattr__(source.container, "tensors", tensors)
-    found = misfits(source)
-    assert [each.split()[-1] for each in found[:1]] == ["missing"]
-    assert found[1].startswith("more.weight is not in")
-    assert found[2].split(" is (")[0] == name.removeprefix(source.dialect.body)
-    assert f"(1, {rows + 4}, {width}), in" in found[2]
-    assert len(found) == 3
+    problems = misfits(source)
+    assert [each.split()[-1] for each in problems[:1]] == ["missing"]
+    assert problems[1].startswith("more.weight is not in")
+    assert problems[2].split(" is (")[0] == name.removeprefix(source.dialect.body)
+    assert f"(1, {rows + 4}, {width}), in" in problems[2]
+    assert len(problems) == 3

@@ -121,11 +121,11 @@ def test_what_no_json_says_is_said_in_python(tmp_path):
     source = read_checkpoint(path, given={**given, "image_size": (32, 48)})
     (hint,) = convert(source, to="timm", out=tmp_path / "out.safetensors").hints
     written = load_file(tmp_path / "out.safetensors")
-    told = eval(hint.partition(": ")[2], {"timm": timm, "functools": functools}).double()
-    told.load_state_dict({name: torch.from_numpy(each) for name, each in written.items()}, strict=True)
+    built = eval(hint.partition(": ")[2], {"timm": timm, "functools": functools}).double()
+    built.load_state_dict({name: torch.from_numpy(each) for name, each in written.items()}, strict=True)
     images = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 3, 32, 48)))
     expected = model.eval()(images)
-    assert torch.equal(told.eval()(images), expected)
+    assert torch.equal(built.eval()(images), expected)
     given = Preprocess(mean=(0.1, 0.2, 0.3), crop_fraction=0.7, class_names=tuple("abcdefghijk"))
     source = read_checkpoint(tmp_path / "out.safetensors", preprocess=given)
     (hint,) = convert(source, to="timm", out=tmp_path / "folder").hints

@@ -234,7 +234,7 @@ def test_every_repository_on_the_hub_is_understood(name):
         cfg = preset(f"{name}.{tag}")
         assert {field: fields.get(field, getattr(cfg, field)) for field in cfg.fields()} == dict(cfg)
         assert len(fields) == len(cfg.fields())
-        told = settings.metadata(sidecars, fields).preprocess
+        pixels = settings.metadata(sidecars, fields).preprocess
         expected = preset_preprocess(f"{name}.{tag}")
-        assert told.replace(image_size=None) == expected
-        assert told.image_size in (None, tuple(pretrained["input_size"][1:]))
+        assert pixels.replace(image_size=None) == expected
+        assert pixels.image_size in (None, tuple(pretrained["input_size"][1:]))

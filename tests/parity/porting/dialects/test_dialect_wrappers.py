@@ -35,10 +35,10 @@ def saved(content, folder):
     return folder / "model.pth"
 
 
-def assert_same(found, state):
-    assert found.config.depth == CFG.depth
-    assert sorted(found.arrays) == sorted(state)
-    for name, stored in found.arrays.items():
+def assert_same(actual, state):
+    assert actual.config.depth == CFG.depth
+    assert sorted(actual.arrays) == sorted(state)
+    for name, stored in actual.arrays.items():
         np.testing.assert_array_equal(stored.load(), state[name].numpy())
 
 
@@ -51,10 +51,10 @@ PREFIXES = (
 @pytest.mark.parametrize("prefix", PREFIXES)
 def test_whatever_stands_before_the_only_model_is_stripped_and_said(prefix, state, tmp_path):
     path = saved({**under(f"{prefix}.", state), "logit_scale": torch.ones(1)}, tmp_path)
-    found = read_checkpoint(path, given=GIVEN)
-    assert_same(found, state)
-    assert found.notes[0] == f"stripped {prefix!r} from every name"
-    assert found.notes[1] == f"left out 1 tensor that is not under {prefix!r}"
+    checkpoint = read_checkpoint(path, given=GIVEN)
+    assert_same(checkpoint, state)
+    assert checkpoint.notes[0] == f"stripped {prefix!r} from every name"
+    assert checkpoint.notes[1] == f"left out 1 tensor that is not under {prefix!r}"
 
 
 @pytest.mark.parametrize("name", ["_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module"])
@@ -63,9 +63,12 @@ def test_wrappers_of_modules_are_taken_out_anywhere(name, state, tmp_path):
         f"{name}.{key}".replace("blocks.1.", f"blocks.1.{name}.").replace("mlp.", f"mlp.{name}."): each
         for key, each in state.items()
     }
-    found = read_checkpoint(saved({"model": wrapped}, tmp_path), given=GIVEN)
-    assert_same(found, state)
-    assert found.notes[:2] == (f"took {name!r} out of the names", "stripped 'model' from every name")
+    checkpoint = read_checkpoint(saved({"model": wrapped}, tmp_path), given=GIVEN)
+    assert_same(checkpoint, state)
+    assert checkpoint.notes[:2] == (
+        f"took {name!r} out of the names",
+        "stripped 'model' from every name",
+    )
 
 
 def test_names_that_would_clash_stay(state, tmp_path):
@@ -118,8 +121,8 @@ def test_torchvisions_average_is_asked_about(state, tmp_path, capsys):
     status, _, err = run(capsys, "inspect", path, "--set", "num_heads=5")
     assert status == 2
     assert "several models, model (torchvision), model_ema.module (torchvision)" in err
-    found = read_checkpoint(path, part="model_ema", given={"num_heads": 5})
-    assert found.dialect.name == "torchvision"
+    checkpoint = read_checkpoint(path, part="model_ema", given={"num_heads": 5})
+    assert checkpoint.dialect.name == "torchvision"
 
 
 MOMENTS = ("opt_state.0.mu", "1.0.trace", "opt.1.0.nu", "optimizer.exp_avg", "opt.0.v_row", "opt.0.v")
@@ -138,8 +141,8 @@ def test_moments_are_no_model(moment, tmp_path):
     if moment.endswith("/v"):
         every["opt/0/v_row/head/bias"] = Stored.of(np.zeros(1, np.float32))
     write_npz(tmp_path / "run.npz", every)
-    found = read_checkpoint(tmp_path / "run.npz")
-    assert found.notes[0] == "stripped 'params' from every name"
+    checkpoint = read_checkpoint(tmp_path / "run.npz")
+    assert checkpoint.notes[0] == "stripped 'params' from every name"
 
 
 def own(folder):
@@ -166,10 +169,12 @@ def test_mocos_projector_is_left_out(state, tmp_path):
         "head.3.weight": torch.ones(5, 7),
     }
     path = saved({"state_dict": under("module.base_encoder.", {**body, **projector})}, tmp_path)
-    found = read_checkpoint(path, given=GIVEN)
-    assert found.config.num_classes == 0
-    assert_same(found, body)
-    assert found.notes[1].startswith("left out 4 tensors that are no part of the encoder: head.0.weight")
+    checkpoint = read_checkpoint(path, given=GIVEN)
+    assert checkpoint.config.num_classes == 0
+    assert_same(checkpoint, body)
+    assert checkpoint.notes[1].startswith(
+        "left out 4 tensors that are no part of the encoder: head.0.weight"
+    )
 
 
 def test_a_linear_probe_is_not_left_out_with_it(state, tmp_path):
@@ -271,6 +276,6 @@ def test_the_tower_of_a_larger_model_has_its_own_entries(tmp_path):
         torch.save({**names, "decoder.x": torch.ones(3)}, whole / "pytorch_model.bin")
         larger = {"model_type": "larger", section: config, "text_config": {"model_type": "gpt2"}}
         (whole / "config.json").write_text(json.dumps(larger))
-        found = read_checkpoint(whole)
-        assert (found.config, found.dialect.name) == (alone.config, "hf-vit")
-        assert found.notes[0] == f"took {section} of config.json, whose model_type is larger"
+        checkpoint = read_checkpoint(whole)
+        assert (checkpoint.config, checkpoint.dialect.name) == (alone.config, "hf-vit")
+        assert checkpoint.notes[0] == f"took {section} of config.json, whose model_type is larger"

@@ -115,8 +115,8 @@ def test_prithvi(frames, dialect, tmp_path):
     images = images_for(source.config)
     with torch.no_grad():
         expected = model(torch.from_numpy(images)).numpy()
-    for found in twin_logits(tmp_path / "out.safetensors", images).values():
-        assert error(found, expected) <= 1e-12
+    for logits in twin_logits(tmp_path / "out.safetensors", images).values():
+        assert error(logits, expected) <= 1e-12
 
 
 def test_prithvi_of_two_times_is_refused(tmp_path):

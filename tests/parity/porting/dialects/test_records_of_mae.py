@@ -21,6 +21,6 @@ def test_the_model_is_what_the_records_call_it(name, mean, tmp_path):
     state = {n: one.expand(each.shape) for n, each in parameters(cfg).items()}
     args = argparse.Namespace(model=name, nb_classes=5, input_size=48, global_pool=mean, drop_path=0.2)
     torch.save({"model": state, "args": args, "epoch": 3}, tmp_path / "checkpoint-best.pth")
-    found = read_checkpoint(tmp_path / "checkpoint-best.pth")
-    assert found.config.replace(stochastic_depth=0.0) == cfg
-    assert found.origins["num_heads"] == "its training's records"
+    checkpoint = read_checkpoint(tmp_path / "checkpoint-best.pth")
+    assert checkpoint.config.replace(stochastic_depth=0.0) == cfg
+    assert checkpoint.origins["num_heads"] == "its training's records"

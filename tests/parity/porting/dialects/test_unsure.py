@@ -47,10 +47,10 @@ def channels_last(state):
 
 def test_what_mlx_says_of_its_axes_is_believed(state, tmp_path):
     save_file(channels_last(state), tmp_path / "mlx.safetensors", metadata={"format": "mlx"})
-    found = read_checkpoint(tmp_path / "mlx.safetensors", given=GIVEN)
-    assert (found.config.in_channels, found.config.patch_size) == (3, (6, 6))
-    np.testing.assert_array_equal(found.arrays[PATCHES].load(), state[PATCHES].numpy())
-    assert f"read {PATCHES} (30, 6, 6, 3) with its channels last, as format = mlx" in found.notes[0]
+    checkpoint = read_checkpoint(tmp_path / "mlx.safetensors", given=GIVEN)
+    assert (checkpoint.config.in_channels, checkpoint.config.patch_size) == (3, (6, 6))
+    np.testing.assert_array_equal(checkpoint.arrays[PATCHES].load(), state[PATCHES].numpy())
+    assert f"read {PATCHES} (30, 6, 6, 3) with its channels last, as format = mlx" in checkpoint.notes[0]
 
 
 def test_where_nothing_says_the_order_of_axes_it_is_asked_for(state, tmp_path):
@@ -59,8 +59,8 @@ def test_where_nothing_says_the_order_of_axes_it_is_asked_for(state, tmp_path):
         UnstatedError, match=r"6 channels in patches of 6x3, or .* 3 channels in patches of 6x6"
     ):
         read_checkpoint(tmp_path / "bare.safetensors", given=GIVEN)
-    found = read_checkpoint(tmp_path / "bare.safetensors", given={**GIVEN, "in_channels": 3})
-    np.testing.assert_array_equal(found.arrays[PATCHES].load(), state[PATCHES].numpy())
+    checkpoint = read_checkpoint(tmp_path / "bare.safetensors", given={**GIVEN, "in_channels": 3})
+    np.testing.assert_array_equal(checkpoint.arrays[PATCHES].load(), state[PATCHES].numpy())
     tall = {**GIVEN, "in_channels": 6, "image_size": (18, 6)}
     assert read_checkpoint(tmp_path / "bare.safetensors", given=tall).config.patch_size == (6, 3)
 
@@ -115,8 +115,8 @@ def test_a_dialect_and_fields_are_asked_for_at_once(state, tmp_path):
 @pytest.mark.parametrize("metadata", [{"format": "pt"}, None])
 def test_axes_of_pytorch_are_as_they_are(state, metadata, tmp_path):
     save_file(state, tmp_path / "torch.safetensors", metadata=metadata)
-    found = read_checkpoint(tmp_path / "torch.safetensors", given=GIVEN)
-    assert not any("channels last" in note for note in found.notes)
+    checkpoint = read_checkpoint(tmp_path / "torch.safetensors", given=GIVEN)
+    assert not any("channels last" in note for note in checkpoint.notes)
 
 
 @pytest.mark.parametrize("library", ["CLIP", "Siglip", "Dinov2", "ViT"])
@@ -131,9 +131,9 @@ def test_a_config_file_says_the_order_of_axes(library, tmp_path):
     (tmp_path / "mlx").mkdir()
     save_file(state, tmp_path / "mlx/model.safetensors")
     (tmp_path / "mlx/config.json").write_text((tmp_path / "torch/config.json").read_text())
-    expected, found = (read_checkpoint(tmp_path / name) for name in ("torch", "mlx"))
-    assert found.config == expected.config
-    np.testing.assert_array_equal(found.arrays[PATCHES].load(), expected.arrays[PATCHES].load())
+    expected, checkpoint = (read_checkpoint(tmp_path / name) for name in ("torch", "mlx"))
+    assert checkpoint.config == expected.config
+    np.testing.assert_array_equal(checkpoint.arrays[PATCHES].load(), expected.arrays[PATCHES].load())
 
 
 RELATIVES = {
@@ -159,9 +159,9 @@ def test_a_dialect_is_advised_only_where_it_fits(name, tmp_path):
         assert "tensors are unknown" in str(caught.value)
     else:
         assert f"give --dialect {dialect} if" in str(caught.value)
-        found = read_checkpoint(folder, dialect=dialect)
-        assert found.origins["act"] == found.origins["norm_eps"] == "config.json"
-        assert "took the entries of config.json" in found.notes[0]
+        checkpoint = read_checkpoint(folder, dialect=dialect)
+        assert checkpoint.origins["act"] == checkpoint.origins["norm_eps"] == "config.json"
+        assert "took the entries of config.json" in checkpoint.notes[0]
 
 
 def test_what_contradicts_a_relatives_config_is_refused(tmp_path):
@@ -245,16 +245,16 @@ def test_axes_that_nothing_tells_apart_are_asked_for(shape, kind, state, tmp_pat
 @pytest.mark.parametrize("kind", ["torch", "torch (legacy)", "TorchScript", "safetensors"])
 def test_axes_that_a_format_fixes_are_not_asked_for(kind, state, tmp_path):
     metadata = {"format": "pt"} if kind == "safetensors" else {}
-    told = of_kind(kind, {**state, PATCHES: torch.ones(30, 6, 6, 6)}, tmp_path, metadata=metadata)
-    found = read_checkpoint(told, given={**GIVEN, "block": "pre_norm"}).config
-    assert (found.in_channels, found.patch_size) == (6, (6, 6))
+    path = of_kind(kind, {**state, PATCHES: torch.ones(30, 6, 6, 6)}, tmp_path, metadata=metadata)
+    config = read_checkpoint(path, given={**GIVEN, "block": "pre_norm"}).config
+    assert (config.in_channels, config.patch_size) == (6, (6, 6))
 
 
 def test_the_answers_to_a_question_of_axes_are_taken(state, tmp_path):
     def read(shape, **given):
         odd = of_kind("npz", {**state, PATCHES: torch.ones(30, *shape)}, tmp_path)
-        found = read_checkpoint(odd, given={**GIVEN, "block": "pre_norm", **given}).config
-        return found.in_channels, found.patch_size
+        config = read_checkpoint(odd, given={**GIVEN, "block": "pre_norm", **given}).config
+        return config.in_channels, config.patch_size
 
     assert read((4, 6, 4), patch_size=(6, 4), image_size=(18, 8)) == (4, (6, 4))
     assert read((4, 6, 4), patch_size=(4, 6), image_size=(12, 12)) == (4, (4, 6))
@@ -264,8 +264,8 @@ def test_the_answers_to_a_question_of_axes_are_taken(state, tmp_path):
 
 def test_axes_of_one_length_are_of_the_library_that_the_user_names(state, tmp_path):
     odd = of_kind("npz", {**state, PATCHES: torch.ones(30, 6, 6, 6)}, tmp_path)
-    found = read_checkpoint(odd, given={**GIVEN, "block": "pre_norm"}, dialect="timm").config
-    assert (found.in_channels, found.patch_size) == (6, (6, 6))
+    config = read_checkpoint(odd, given={**GIVEN, "block": "pre_norm"}, dialect="timm").config
+    assert (config.in_channels, config.patch_size) == (6, (6, 6))
 
 
 @pytest.mark.parametrize(
@@ -320,10 +320,10 @@ def test_a_tensor_that_a_dialect_has_not_names_the_dialect(state, tmp_path):
     torch.save({**state, "mask_token": torch.zeros(1, 1, 30)}, tmp_path / "masked.pth")
     with pytest.raises(WeightsError, match="ViT and DeiT, but for mask_token; give --dialect timm-vit"):
         read_checkpoint(tmp_path / "masked.pth", given=GIVEN)
-    found = read_checkpoint(
+    checkpoint = read_checkpoint(
         tmp_path / "masked.pth", dialect="timm-vit", given={**GIVEN, "block": "pre_norm"}
     )
-    assert found.notes == ("left out 1 tensor that is no part of the encoder: mask_token",)
+    assert checkpoint.notes == ("left out 1 tensor that is no part of the encoder: mask_token",)
     torch.save({**state, "mask": torch.zeros(3)}, tmp_path / "extra.pth")
     with pytest.raises(WeightsError, match=r"1 tensor does not fit .* mask: unexpected; if no part of"):
         read_checkpoint(tmp_path / "extra.pth", given={**GIVEN, "block": "pre_norm"})
@@ -350,5 +350,5 @@ def test_an_entry_without_a_value_is_asked_for(entry, value, asked, tmp_path):
     with pytest.raises(UnstatedError, match=asked) as refused:
         read_checkpoint(tmp_path)
     answers = {"num_heads": 3, "act": "gelu", "norm_eps": 1e-12}
-    found = read_checkpoint(tmp_path, given={name: answers[name] for name in refused.value.fields})
-    assert found.config.num_heads == 3
+    checkpoint = read_checkpoint(tmp_path, given={name: answers[name] for name in refused.value.fields})
+    assert checkpoint.config.num_heads == 3

@@ -15,7 +15,7 @@ from parity.porting.fleet.ledger import LEDGER, Entry, open_ledger
 from parity.porting.fleet.lines import line_of, printable
 from parity.porting.fleet.manifest import Job, Manifest
 from parity.porting.fleet.names import output_names, suffix_of, sweep
-from parity.porting.fleet.pool import Ended, Told, run_tasks
+from parity.porting.fleet.pool import Ended, Message, run_tasks
 from vit_config import ConfigError, MissingFileError
 from vit_config.files.atomic import atomic_file, atomic_folder
 
@@ -103,10 +103,10 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path):
     (inside / "again.pth").symlink_to(inside / "a.pth")
     (inside / "blob.pth").symlink_to(inside / ".blobs/1234")
     (inside / "hf/model.safetensors").symlink_to(tmp_path / "outside/model.safetensors")
-    found = walk(inside)
+    walked = walk(inside)
     assert places(inside) == ["a.pth", "blob.pth", "hf"]
-    assert found.links == 3
-    assert found.places[2].problem == "model.safetensors is a link out of the folder"
+    assert walked.links == 3
+    assert walked.places[2].problem == "model.safetensors is a link out of the folder"
 
 
 def test_what_was_converted_is_not_found_again(tmp_path):
@@ -252,13 +252,13 @@ def double_or_die(task, tell):
 
 def test_a_process_that_dies_fails_its_task_alone():
     tasks = ["a", "killed", "b", "left", "c"]
-    ended, told = {}, []
+    ended, messages = {}, []
     for event in run_tasks(tasks, double_or_die, 2):
         if isinstance(event, Ended):
             ended[event.task] = event.result or event.died
         else:
-            assert isinstance(event, Told)
-            told.append(event.message)
+            assert isinstance(event, Message)
+            messages.append(event.message)
     assert ended == {
         "a": "aa",
         "b": "bb",
@@ -266,7 +266,7 @@ def test_a_process_that_dies_fails_its_task_alone():
         "killed": "its process was killed (SIGKILL); perhaps there was not enough memory",
         "left": "its process ended with status 7",
     }
-    assert sorted(told) == ["a", "b", "c"]
+    assert sorted(messages) == ["a", "b", "c"]
 
 
 def test_closing_kills_the_processes():

@@ -44,9 +44,9 @@ def test_a_sound_checkpoint_of_another_model_is_not_broken_and_is_left_out(tmp_p
     for name, each in others.items():
         torch.save(each, tmp_path / f"{name}.pth")
     stages = []
-    found = scan(tmp_path, told=lambda *stage: stages.append(stage)).manifest
+    manifest = scan(tmp_path, on_stage=lambda *stage: stages.append(stage)).manifest
     assert stages == [(f"opening {name}.pth", 1, 4 - i) for i, name in enumerate(sorted(others))]
-    assert {job.path: (job.status, job.skip) for job in found.checkpoints} == {
+    assert {job.path: (job.status, job.skip) for job in manifest.checkpoints} == {
         f"{name}.pth": ("other", True) for name in others
     }
     status, out, _ = command(capsys, "scan", tmp_path)

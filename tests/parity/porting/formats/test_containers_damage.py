@@ -53,10 +53,10 @@ def test_random_damage(kind, tmp_path):
         path.write_bytes(damage(rng, content))
         start = time.monotonic()
         try:
-            found = {
+            container = {
                 name: array.tobytes() for name, array in loaded(open_container(path).tensors).items()
             }
-            assert found == expected or kind in UNCHECKED
+            assert container == expected or kind in UNCHECKED
         except WeightsError as error:
             assert "\n" not in str(error)
             assert str(path) in str(error)
@@ -69,8 +69,8 @@ def test_random_damage(kind, tmp_path):
 def test_every_truncation(kind, tmp_path):
     path = write_each(tmp_path)[kind]
     content = path.read_bytes()
-    for kept in {*range(0, len(content), 7), len(content) - 1}:
-        path.write_bytes(content[:kept])
+    for length in {*range(0, len(content), 7), len(content) - 1}:
+        path.write_bytes(content[:length])
         with pytest.raises(WeightsError):
             loaded(open_container(path).tensors)
 

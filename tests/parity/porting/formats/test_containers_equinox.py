@@ -36,7 +36,7 @@ def folder(tmp_path):
     return tmp_path / "model"
 
 
-def told(folder, **changes):
+def write_metadata(folder, **changes):
     """Change the arguments of the model that metadata.json tells."""
     path = folder / "metadata.json"
     content = json.loads(path.read_text())
@@ -57,11 +57,11 @@ def test_an_archive_is_read_as_equimo_does_and_written_byte_for_byte(folder, tmp
 
 def test_numbers_of_training_are_leaves_too():
     rates = {"drop_path_rate": 0.5, "proj_drop": 0.25, "pos_drop_rate": 0.125}
-    found = {each.name: each.value for each in leaves({"depths": [1, 2], **rates})}
-    assert found["blocks.1.drop_path2.p"] == 0.25
-    assert found["blocks.2.mlp.drop1.p"] == 0.25
-    assert found["pos_drop.p"] == 0.125
-    assert found["pos_drop.inference"] is False
+    actual = {each.name: each.value for each in leaves({"depths": [1, 2], **rates})}
+    assert actual["blocks.1.drop_path2.p"] == 0.25
+    assert actual["blocks.2.mlp.drop1.p"] == 0.25
+    assert actual["pos_drop.p"] == 0.125
+    assert actual["pos_drop.inference"] is False
 
 
 REFUSED = {
@@ -81,7 +81,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_other_arguments_are_refused(name, folder, tmp_path, capsys):
     value, said = REFUSED[name]
-    told(folder, **{name: value})
+    write_metadata(folder, **{name: value})
     refused(capsys, tmp_path, [said], "convert", folder, tmp_path / "out.safetensors", "--to", "parity")
 
 

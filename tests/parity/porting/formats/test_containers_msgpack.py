@@ -46,10 +46,10 @@ def test_msgpack_is_read(tmp_path, monkeypatch):
     (tmp_path / "file").write_bytes(serialization.msgpack_serialize(tree))
     container = open_container(tmp_path / "file")
     assert container.objects == {key: value for key, value in tree.items() if key != "params"}
-    found = loaded(container.tensors)
-    assert found.pop("params/list/0").tolist() == [1, 1]
-    assert found.pop("params/jax").tolist() == [1, 1, 1]
-    assert_same_bits(found, {f"params/of/{name}": array for name, array in expected.items()})
+    tensors = loaded(container.tensors)
+    assert tensors.pop("params/list/0").tolist() == [1, 1]
+    assert tensors.pop("params/jax").tolist() == [1, 1, 1]
+    assert_same_bits(tensors, {f"params/of/{name}": array for name, array in expected.items()})
 
 
 @pytest.mark.parametrize("longest", [2**30, 40])
@@ -59,9 +59,9 @@ def test_msgpack_is_written(longest, tmp_path, monkeypatch):
     written = []
     tree = {"params": {"deeper": stored(expected)}, "step": 7, "name": "vit", "none": None}
     write_msgpack(tmp_path / "file", tree, written.append)
-    found = serialization.msgpack_restore((tmp_path / "file").read_bytes())
-    assert_same_bits(found["params"].pop("deeper"), expected)
-    assert found == {"params": {}, "step": 7, "name": "vit", "none": None}
+    tensors = serialization.msgpack_restore((tmp_path / "file").read_bytes())
+    assert_same_bits(tensors["params"].pop("deeper"), expected)
+    assert tensors == {"params": {}, "step": 7, "name": "vit", "none": None}
     assert sum(written) == sum(array.nbytes for array in expected.values())
     read = loaded(open_container(tmp_path / "file").tensors)
     assert_same_bits(read, {f"params/deeper/{name}": array for name, array in expected.items()})

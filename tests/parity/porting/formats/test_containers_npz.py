@@ -60,13 +60,13 @@ def test_npz_is_written(tmp_path):
     expected = {**arrays(*NUMPY), "Transformer/encoder/kernel": np.ones((2, 3))}
     written = []
     write_npz(tmp_path / "file.npz", stored(expected), written.append)
-    with np.load(tmp_path / "file.npz") as found:
-        assert set(found.files) == set(expected)
-        assert found["of.bfloat16"].dtype == np.dtype("V2")
+    with np.load(tmp_path / "file.npz") as actual:
+        assert set(actual.files) == set(expected)
+        assert actual["of.bfloat16"].dtype == np.dtype("V2")
         for name, array in expected.items():
-            assert found[name].tobytes() == array.tobytes()
-            assert found[name].shape == array.shape
-            assert found[name].dtype == array.dtype or name == "of.bfloat16"
+            assert actual[name].tobytes() == array.tobytes()
+            assert actual[name].shape == array.shape
+            assert actual[name].dtype == array.dtype or name == "of.bfloat16"
     assert sum(written) == sum(array.nbytes for array in expected.values())
     assert_same_bits(loaded(open_container(tmp_path / "file.npz").tensors), expected)
 
@@ -126,7 +126,7 @@ def test_torch_reads_what_came_from_elsewhere(tmp_path):
     write_msgpack(tmp_path / "c", open_container(tmp_path / "b").tensors)
     write_npz(tmp_path / "d", open_container(tmp_path / "c").tensors)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "d").read_bytes()
-    found = torch.load(tmp_path / "b", weights_only=True)
-    assert {name: bits_of(tensor) for name, tensor in found.items()} == {
+    tensors = torch.load(tmp_path / "b", weights_only=True)
+    assert {name: bits_of(tensor) for name, tensor in tensors.items()} == {
         name: array.tobytes() for name, array in expected.items()
     }

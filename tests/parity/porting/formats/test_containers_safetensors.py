@@ -57,11 +57,11 @@ def test_safetensors_are_written(sealed, tmp_path):
     write_safetensors(
         tmp_path / "file", stored(expected), metadata, sealed=sealed, progress=written.append
     )
-    found = safetensors.torch.load_file(tmp_path / "file")
+    tensors = safetensors.torch.load_file(tmp_path / "file")
     for name, array in expected.items():
-        assert bits_of(found[name]) == array.tobytes(), name
-        assert tuple(found[name].shape) == array.shape
-        assert str(found[name].dtype) == f"torch.{array.dtype.name}"
+        assert bits_of(tensors[name]) == array.tobytes(), name
+        assert tuple(tensors[name].shape) == array.shape
+        assert str(tensors[name].dtype) == f"torch.{array.dtype.name}"
     assert sum(written) == sum(array.nbytes for array in expected.values())
     container = open_container(tmp_path / "file")
     assert container.metadata["format"] == "pt"

@@ -56,10 +56,10 @@ def save(tree, folder):
     manager.wait_until_finished()
 
 
-def assert_same(found, own):
-    assert found.config == own.config
+def assert_same(actual, own):
+    assert actual.config == own.config
     for name, stored in own.arrays.items():
-        np.testing.assert_array_equal(found.arrays[name].load(), stored.load())
+        np.testing.assert_array_equal(actual.arrays[name].load(), stored.load())
 
 
 @pytest.fixture(scope="module")
@@ -93,10 +93,10 @@ def test_big_visions_folders(name, big_vision, tmp_path):
     assert every["chrono/half"].tolist() == [[1.5] * 3] * 2
     assert every["chrono/zeros"].tolist() == [[0.0] * 2] * 3
     assert every["chrono/none"].shape == (0, 3)
-    found = read_checkpoint(folder / name, given=GIVEN)
-    assert_same(found, own)
-    assert found.notes[0] == "stripped 'params' from every name"
-    convert(found, to="big-vision", out=tmp_path / "again.npz")
+    checkpoint = read_checkpoint(folder / name, given=GIVEN)
+    assert_same(checkpoint, own)
+    assert checkpoint.notes[0] == "stripped 'params' from every name"
+    convert(checkpoint, to="big-vision", out=tmp_path / "again.npz")
 
 
 def test_a_pointer_to_nothing(tmp_path):
@@ -158,9 +158,9 @@ def test_googles_training_checkpoints(kind, tmp_path, capsys):
         checkpoints.save_checkpoint(str(work), state, step, keep=2)
     assert open_container(work).kind == f"{kind} (step 10, the newest of 2)"
     for path in (work, work / "checkpoint_10"):
-        found = read_checkpoint(path, given=GIVEN)
-        assert_same(found, own)
-        assert found.notes[0] == "stripped '0' from every name"
+        checkpoint = read_checkpoint(path, given=GIVEN)
+        assert_same(checkpoint, own)
+        assert checkpoint.notes[0] == "stripped '0' from every name"
     flags = ("--to", "parity", "--set", "image_size=21x10")
     status, _, err = run(capsys, "convert", work, tmp_path / "out.safetensors", *flags)
     assert (status, err) == (0, "")
@@ -171,6 +171,6 @@ def test_a_train_state_of_flax(tmp_path):
     params, own = params_of(tmp_path, "google")
     state = {"step": 3, "params": {"params": params}, "opt_state": {"0": {"mu": {"params": params}}}}
     (tmp_path / "state.msgpack").write_bytes(msgpack_serialize(state))
-    found = read_checkpoint(tmp_path / "state.msgpack", given=GIVEN)
-    assert_same(found, own)
-    assert found.notes[0] == "stripped 'params/params' from every name"
+    checkpoint = read_checkpoint(tmp_path / "state.msgpack", given=GIVEN)
+    assert_same(checkpoint, own)
+    assert checkpoint.notes[0] == "stripped 'params/params' from every name"

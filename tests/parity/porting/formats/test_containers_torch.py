@@ -55,12 +55,12 @@ def saved(request, tmp_path):
 
 
 def assert_reads(container, tensors: dict[str, torch.Tensor]) -> None:
-    found = loaded(container.tensors)
-    assert found.keys() == tensors.keys()
+    arrays = loaded(container.tensors)
+    assert arrays.keys() == tensors.keys()
     for name, tensor in tensors.items():
-        assert found[name].shape == tuple(tensor.shape), name
-        assert str(tensor.dtype) == f"torch.{found[name].dtype.name}", name
-        assert found[name].tobytes() == bits_of(tensor), name
+        assert arrays[name].shape == tuple(tensor.shape), name
+        assert str(tensor.dtype) == f"torch.{arrays[name].dtype.name}", name
+        assert arrays[name].tobytes() == bits_of(tensor), name
 
 
 # Reading
@@ -146,11 +146,11 @@ def test_what_is_not_a_tensor(saved):
     }  # fmt: skip
     assert container.objects.pop("where").startswith("datetime.timezone")
     assert container.objects == expected
-    found = loaded(container.tensors)
-    assert found.keys() == {"model.w", "array", "fortran", "swapped", "optimizer.state.0.step"}
+    tensors = loaded(container.tensors)
+    assert tensors.keys() == {"model.w", "array", "fortran", "swapped", "optimizer.state.0.step"}
     for name in ("array", "fortran"):
-        assert (found[name] == np.arange(6.0).reshape(2, 3)).all()
-    assert found["swapped"].tolist() == [0, 1, 2]
+        assert (tensors[name] == np.arange(6.0).reshape(2, 3)).all()
+    assert tensors["swapped"].tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
@@ -268,12 +268,12 @@ def test_a_member_may_end_where_the_file_does(tmp_path):
     path = tmp_path / "a.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a", "twelve bytes")
-    found = Archive(path, "a zip file", Budget(path, 0))
+    opened = Archive(path, "a zip file", Budget(path, 0))
     os.truncate(path, 30 + len("a") + 12)  # since it was opened
-    assert found.read("a") == b"twelve bytes"
+    assert opened.read("a") == b"twelve bytes"
     os.truncate(path, 30 + len("a") + 11)
     with pytest.raises(WeightsError, match="ends past the end"):
-        found.read("a")
+        opened.read("a")
 
 
 def test_members_too_many_for_two_bytes_are_counted_before_them(tmp_path, monkeypatch):
@@ -318,16 +318,16 @@ def test_a_storage_of_another_length_is_named_with_both(tmp_path):
         open_container(tmp_path / "file")
 
 
-@pytest.mark.parametrize("kept", [10, 0.5, -200, -1])
-def test_a_truncated_file_is_named_with_its_size(kept, tmp_path):
+@pytest.mark.parametrize("length", [10, 0.5, -200, -1])
+def test_a_truncated_file_is_named_with_its_size(length, tmp_path):
     path = tmp_path / "file"
     for zipped in (True, False):
         torch.save({"w": torch.ones(300)}, path, _use_new_zipfile_serialization=zipped)
         content = path.read_bytes()
-        path.write_bytes(content[: int(len(content) * kept) if kept == 0.5 else kept])
+        path.write_bytes(content[: int(len(content) * length) if length == 0.5 else length])
         with pytest.raises(WeightsError, match=r"truncated|damaged") as caught:
             open_container(path)
-        if zipped or kept in (-200, -1):
+        if zipped or length in (-200, -1):
             assert str(path.stat().st_size) in str(caught.value)
 
 
@@ -339,14 +339,14 @@ def test_torch_reads_what_is_written(options, tmp_path):
     expected = arrays(*EVERY)
     written = []
     write_torch(tmp_path / "file.pth", stored(expected), written.append)
-    found = torch.load(tmp_path / "file.pth", weights_only=True, **options)
-    assert isinstance(found, OrderedDict)
-    assert list(found) == list(expected)
+    tensors = torch.load(tmp_path / "file.pth", weights_only=True, **options)
+    assert isinstance(tensors, OrderedDict)
+    assert list(tensors) == list(expected)
     for name, array in expected.items():
-        assert str(found[name].dtype) == f"torch.{array.dtype.name}", name
-        assert tuple(found[name].shape) == array.shape, name
-        assert found[name].is_contiguous(), name
-        assert bits_of(found[name]) == array.tobytes(), name
+        assert str(tensors[name].dtype) == f"torch.{array.dtype.name}", name
+        assert tuple(tensors[name].shape) == array.shape, name
+        assert tensors[name].is_contiguous(), name
+        assert bits_of(tensors[name]) == array.tobytes(), name
     assert sum(written) == sum(array.nbytes for array in expected.values())
     assert_same_bits(loaded(open_container(tmp_path / "file.pth").tensors), expected)
 

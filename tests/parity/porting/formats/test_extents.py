@@ -87,17 +87,20 @@ def changed_in(path, name, value):
 @pytest.mark.parametrize("write", [source_of, in_shards])
 def test_what_is_written_is_the_same(write, to, name, options, tmp_path, monkeypatch):
     source = write(tmp_path)
-    found = {}
+    actual = {}
     for way in ("pieces", "whole"):
         with monkeypatch.context() as patch:
             if way == "whole":
                 patch.setattr(header, "Extent", lambda path, begin, load: load)
             (tmp_path / way).mkdir()
-            told = []
-            convert(source, to=to, out=tmp_path / way / name, progress=told.append, **HOW, **options)
+            counts = []
+            convert(source, to=to, out=tmp_path / way / name, progress=counts.append, **HOW, **options)
         files = sorted(each for each in (tmp_path / way).rglob("*") if each.is_file())
-        found[way] = {each.relative_to(tmp_path / way): each.read_bytes() for each in files}, sum(told)
-    assert found["pieces"] == found["whole"]
+        actual[way] = (
+            {each.relative_to(tmp_path / way): each.read_bytes() for each in files},
+            sum(counts),
+        )
+    assert actual["pieces"] == actual["whole"]
 
 
 def test_where_the_bytes_are(tmp_path):

@@ -28,7 +28,7 @@ def saved(folder, state, processes=3, **changes):
     wrapped = {within: [n for n in state if n.startswith(f"{within}.")] for within in inside}
     wrapped[""] = [name for name in state if not name.startswith("blocks.")]
     for rank in range(processes):
-        model, told = {"shift": torch.arange(7.0)}, []
+        model, descriptions = {"shift": torch.arange(7.0)}, []
         for within, names in wrapped.items():
             flat = torch.cat([state[name].flatten() for name in names])
             length = -(-flat.numel() // processes)
@@ -38,9 +38,9 @@ def saved(folder, state, processes=3, **changes):
             about = {"names": [name.removeprefix(f"{within}.") for name in names],
                      "shapes": [state[name].shape for name in names],
                      "numels": [state[name].numel() for name in names], "padding": padding}  # fmt: skip
-            told.append({"fsdp_path": within, "params": {"flat_param_0": about},
+            descriptions.append({"fsdp_path": within, "params": {"flat_param_0": about},
                          "no_broadcast_optim_state": False, "shared_param_info": []})  # fmt: skip
-        metadata = {"param_metadata": told, "buffer_names": ["shift"], **changes}
+        metadata = {"param_metadata": descriptions, "buffer_names": ["shift"], **changes}
         torch.save({"model": model, "shard_metadata": metadata}, folder / f"last-shard{rank}.pt")
     return folder / "last-shard1.pt"
 
@@ -48,12 +48,12 @@ def saved(folder, state, processes=3, **changes):
 @pytest.mark.parametrize("processes", [2, 3])
 def test_shards_are_joined(processes, state, tmp_path):
     path = saved(tmp_path, state, processes)
-    found = open_container(path)
-    assert found.kind == f"torch, fairscale's FSDP ({processes} processes)"
+    container = open_container(path)
+    assert container.kind == f"torch, fairscale's FSDP ({processes} processes)"
     expected = {**arrays_of(TINY), "shift": np.arange(7.0, dtype=np.float32)}
-    assert found.tensors.keys() == expected.keys()
+    assert container.tensors.keys() == expected.keys()
     for name, array in expected.items():
-        np.testing.assert_array_equal(found.tensors[name].load(), array, err_msg=name)
+        np.testing.assert_array_equal(container.tensors[name].load(), array, err_msg=name)
 
 
 def test_missing_renamed_and_damaged_shards_are_refused(state, tmp_path):

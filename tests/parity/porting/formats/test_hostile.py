@@ -83,6 +83,6 @@ def test_honest_files_of_repeated_values_are_read(tmp_path):
     state = {"a": tied, "b": tied, "c": torch.ones(1).expand(2000), "d": tied.t()}
     torch.save(state, tmp_path / "a.pt")
     np.savez_compressed(tmp_path / "b.npz", a=np.zeros((300, 400), np.float32))
-    found = open_container(tmp_path / "a.pt").tensors
-    assert all(np.array_equal(found[name].load(), state[name].numpy()) for name in state)
+    tensors = open_container(tmp_path / "a.pt").tensors
+    assert all(np.array_equal(tensors[name].load(), state[name].numpy()) for name in state)
     assert not open_container(tmp_path / "b.npz").tensors["a"].load().any()

@@ -75,9 +75,9 @@ def test_open_clip(name, framework, tmp_path, x64):
     ids = np.where(IDS == 3, 7, IDS)
     ids[:, 6] = 7
     loaded = parity.load(folder, framework=framework, preprocess=PIXELS)
-    found = loaded.zero_shot(IMAGES, ids)
-    assert error(found.logits, peer(model, loaded, ids)) <= 1e-12
-    assert (found.probabilities.sum(axis=1) == pytest.approx(1)) == (name != "siglip")
+    answer = loaded.zero_shot(IMAGES, ids)
+    assert error(answer.logits, peer(model, loaded, ids)) <= 1e-12
+    assert (answer.probabilities.sum(axis=1) == pytest.approx(1)) == (name != "siglip")
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -186,12 +186,12 @@ def test_big_vision(scan, tmp_path, x64):
     np.savez(tmp_path / "both.npz", **arrays)
     loaded = parity.load(tmp_path / "both.npz", framework="jax", given={"text.pool": "last"})
     images = stream.integers(0, 256, (2, 21, 15, 3), np.uint8)
-    found = loaded.zero_shot(images, IDS)
+    answer = loaded.zero_shot(images, IDS)
     zimg = image.logits(of_image, loaded.prepare(images).transpose(0, 3, 1, 2).astype(np.float64))
     params = traverse_util.unflatten_dict(drawn, sep="/")
     ztxt = np.asarray(text.apply({"params": params}, jnp.asarray(IDS)))
     zimg, ztxt = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (zimg, ztxt))
-    assert error(found.logits, zimg @ ztxt.T * np.exp(1.0) - 2) <= 1e-12
+    assert error(answer.logits, zimg @ ztxt.T * np.exp(1.0) - 2) <= 1e-12
     assert loaded.texts.origins["num_heads"] == "shapes"
     with pytest.raises(UnstatedError, match=r"cannot infer text\.pool; give --set text\.pool=POOL"):
         parity.load(tmp_path / "both.npz", framework="jax").texts  # noqa: B018

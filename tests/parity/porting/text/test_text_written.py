@@ -57,8 +57,10 @@ def test_from_transformers_to_open_clip_and_back(kind, tmp_path):
     ids, images = text_models.texts(length=text_models.LENGTH), text_models.pictures()
     expected = likeness(model, ids, images)
     with torch.no_grad():
-        found = of_open_clip(tmp_path / "oc").get_logits(torch.from_numpy(images), torch.from_numpy(ids))
-    assert error(found[0].numpy(), expected) <= 1e-12
+        logits = of_open_clip(tmp_path / "oc").get_logits(
+            torch.from_numpy(images), torch.from_numpy(ids)
+        )
+    assert error(logits[0].numpy(), expected) <= 1e-12
     parity.convert(tmp_path / "oc", to="hf", out=tmp_path / "back", text=True)
     assert error(likeness(hf(tmp_path / "back"), ids, images), expected) <= 1e-12
     assert_same(model, hf(tmp_path / "back"))

@@ -97,8 +97,8 @@ def peers(checkpoint, texts):
 @pytest.mark.parametrize("framework", ["jax", "torch"])
 def test_a_picture_and_words_give_what_transformers_gives(checkpoint, framework):
     loaded = parity.load(checkpoint[0], framework=framework)
-    found = loaded.zero_shot(IMAGE, TEXTS[:3]).probabilities
-    assert np.abs(found - peers(checkpoint, TEXTS[:3])).max() <= 1e-6
+    probabilities = loaded.zero_shot(IMAGE, TEXTS[:3]).probabilities
+    assert np.abs(probabilities - peers(checkpoint, TEXTS[:3])).max() <= 1e-6
     one = loaded.zero_shot(IMAGE, TEXTS[0]).logits
     assert np.abs(one - loaded.zero_shot(IMAGE, TEXTS[:1]).logits).max() <= 1e-6
 
@@ -133,9 +133,9 @@ def test_the_command_names_classes_in_words(checkpoint, tmp_path, capsys):
 )
 def test_a_mistake_is_one_line(flags, said, checkpoint, capsys):
     assert main(["predict", str(checkpoint[0]), "x.png", "--framework", "torch", *flags]) == 2
-    told = capsys.readouterr().err
-    assert said in told
-    assert told.count("\n") == 1
+    line = capsys.readouterr().err
+    assert said in line
+    assert line.count("\n") == 1
 
 
 def test_without_a_tokenizer_ids_are_taken(checkpoint, tmp_path):

@@ -51,9 +51,9 @@ def test_it_is_transformers(kind, dtype, limit, framework, saved):
     model, folder = saved[kind, dtype]
     with jax.enable_x64(dtype == torch.float64):
         loaded = parity.load(folder, framework=framework, preprocess=PIXELS)
-        found = loaded.zero_shot(IMAGES, IDS)
+        answer = loaded.zero_shot(IMAGES, IDS)
     factor = np.exp(model.logit_scale.item())
-    for one, other in zip(found, expected(model, loaded), strict=True):
+    for one, other in zip(answer, expected(model, loaded), strict=True):
         # of a cosine, which is a number up to 1: those of drawn weights are all near 0
         assert np.abs(one - other).max() <= limit * factor
         assert dtype == torch.float32 or error(one, other) <= limit
@@ -66,8 +66,8 @@ def test_a_model_in_memory_is_compared_too(kind):
     model = text_models.build(kind)
     with jax.enable_x64(True):
         loaded = parity.load(model, framework="jax", preprocess=PIXELS)
-        found = loaded.zero_shot(IMAGES, IDS)
-    assert error(found.logits, expected(model, loaded)[0]) <= 1e-12
+        answer = loaded.zero_shot(IMAGES, IDS)
+    assert error(answer.logits, expected(model, loaded)[0]) <= 1e-12
 
 
 def test_many_texts_are_embedded_in_batches(saved):
@@ -236,8 +236,8 @@ def test_the_tower_is_shown_by_inspect(saved, tmp_path, capsys):
     folder = saved["clip", torch.float64][1]
     assert main(["inspect", str(folder), "--json", str(tmp_path / "it.json")]) == 0
     capsys.readouterr()
-    told = json.loads((tmp_path / "it.json").read_text())
-    assert "hf-clip-text: vocab_size=59, context_length=13" in json.dumps(told)
+    content = json.loads((tmp_path / "it.json").read_text())
+    assert "hf-clip-text: vocab_size=59, context_length=13" in json.dumps(content)
     folder = changed(folder, tmp_path, without("hidden_act"))
     assert main(["inspect", str(folder)]) == 0
     assert "cannot infer text.act" in " ".join(capsys.readouterr().out.split())

@@ -17,10 +17,10 @@ NAMES = {cause.name for cause in CAUSES}
 
 @pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.rule)
 def test_an_example_has_its_cause_and_no_other(cause):
-    found = compare(*sides(cause))
-    assert set(found.causes) == {cause.name}
-    assert all(place.cause for place in found.places)
-    assert found.places[0].message
+    comparison = compare(*sides(cause))
+    assert set(comparison.causes) == {cause.name}
+    assert all(place.cause for place in comparison.places)
+    assert comparison.places[0].message
 
 
 def test_every_name_that_a_judge_gives_is_listed():

@@ -158,6 +158,18 @@ def test_a_mask_that_shuts_other_elements(mask, cause, message):
     assert (place.cause, place.message) == (cause, message)
 
 
+def test_a_mask_of_0_and_minus_infinity_is_the_place():
+    """Such a constant is not one number; what adds it is right."""
+
+    def added(last):
+        mask = np.where(np.tri(5, k=last, dtype=bool), 0, -np.inf)
+        return lambda x: jax.nn.softmax(x @ x.mT + mask) @ x
+
+    (place,) = compare((added(0), (X[:, :5],)), (added(1), (X[:, :5],))).places
+    ends = [region.program.operations[region.end] for region in (place.gap.a, place.gap.b)]
+    assert (place.cause, [end.kind for end in ends]) == ("causal mask", ["constant", "constant"])
+
+
 def test_formulas_read_as_the_code_does():
     """JAX's `where` takes what is false first; what torch computes in place is computed once."""
     a = (lambda x: jnp.where(x > 0, x, -3.0) @ W["up"], (X,))

@@ -113,7 +113,7 @@ def test_experts_whose_second_weights_are_stacked_in_another_order(order: list[i
 
     params = {"up": stacked("up", [0, 1, 2, 3]), "down": stacked("down", order)}
     params["router"] = held["router.weight"], held["router.bias"]
-    found = compare((model, x), (function, (params, x.numpy())))
-    said = [(place.cause, place.message) for place in found.places]
+    comparison = compare((model, x), (function, (params, x.numpy())))
+    said = [(place.cause, place.message) for place in comparison.places]
     rows = "the 4 rows of params.down.0, params.down.1 are A's 3, 0, 1, 2"
     assert said == ([] if order == sorted(order) else [("permuted", rows)])

@@ -85,9 +85,9 @@ MORE = [
 
 @pytest.mark.parametrize(("name", "a", "b", "said"), MORE, ids=lambda each: each[:24].replace(" ", "-"))
 def test_an_example_has_its_cause_and_no_other(name, a, b, said):
-    found = compare(*sides(Cause(name, "", lambda: None, a, b)))
-    assert set(found.causes) == {name}, found.to_text()
-    assert said in found.to_text()
+    comparison = compare(*sides(Cause(name, "", lambda: None, a, b)))
+    assert set(comparison.causes) == {name}, comparison.to_text()
+    assert said in comparison.to_text()
 
 
 def test_an_order_is_traced_to_where_it_arose():
@@ -95,9 +95,9 @@ def test_an_order_is_traced_to_where_it_arose():
     joined = "(lambda t: (t + nn.softmax(t @ t.mT) @ t @ w) * g)(jnp.concatenate([{}], 1))"
     a, b = "v[None, :1].repeat(2, 0), v[None, 1:3].repeat(2, 0), x @ w", ""
     b = "v[None, 1:3].repeat(2, 0), v[None, :1].repeat(2, 0), x @ w"
-    found = compare(*sides(Cause("", "", lambda: None, joined.format(a), joined.format(b))))
-    assert found.causes == ("permuted",)
-    assert "concat" in found.places[0].b.formula
+    comparison = compare(*sides(Cause("", "", lambda: None, joined.format(a), joined.format(b))))
+    assert comparison.causes == ("permuted",)
+    assert "concat" in comparison.places[0].b.formula
 
 
 def test_a_mask_is_shown_where_it_is_made(tmp_path):
@@ -125,9 +125,9 @@ def b():
 
     file = tmp_path / "masks.py"
     file.write_text(code)
-    found = parity.diff(f"{file}:a", f"{file}:b")
-    assert {"causal mask"} == set(found.causes)
-    assert 8 in {line.line for line in found.places[0].b.lines}
+    comparison = parity.diff(f"{file}:a", f"{file}:b")
+    assert {"causal mask"} == set(comparison.causes)
+    assert 8 in {line.line for line in comparison.places[0].b.lines}
 
 
 def test_a_module_is_shown_where_it_is_built(tmp_path):
@@ -158,8 +158,8 @@ def b():
 
     file = tmp_path / "built.py"
     file.write_text(code)
-    found = parity.diff(f"{file}:a", f"{file}:b")
-    assert found.causes == ("epsilon",)
-    lines = [line.line for line in found.places[0].b.lines]
-    assert lines == [11, 8], found.to_text()
-    assert np.isfinite(found.places[0].error)
+    comparison = parity.diff(f"{file}:a", f"{file}:b")
+    assert comparison.causes == ("epsilon",)
+    lines = [line.line for line in comparison.places[0].b.lines]
+    assert lines == [11, 8], comparison.to_text()
+    assert np.isfinite(comparison.places[0].error)

@@ -29,8 +29,8 @@ def test_a_table_that_every_layer_adds_is_a_term_and_no_residual():
 
         return lambda w, x: of(w, x, at), (w, x)
 
-    found = compare(function(None), function(1))
-    assert [place.cause for place in found.places] == ["term left out"]
+    comparison = compare(function(None), function(1))
+    assert [place.cause for place in comparison.places] == ["term left out"]
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_how_a_given_number_was_computed_is_not_said():
 
     p = {"slopes": 2.0 ** (-8 * (np.arange(4) + 1) / 4), "kernel": RNG.normal(size=(4, 3))}
     x = RNG.normal(size=(5, 4))
-    found = compare((function, (p, x)), (port, (p, x)))
-    assert [place.cause for place in found.places] == ["factor"]
+    comparison = compare((function, (p, x)), (port, (p, x)))
+    assert [place.cause for place in comparison.places] == ["factor"]
 
 
 def test_of_a_factor_the_line_that_reads_it_is_shown():
@@ -129,8 +129,8 @@ def test_what_is_made_of_numbers_alone_does_not_tell_where_a_value_is_read():
 
         return of, (w, g, x)
 
-    found = compare(function(jax.nn.gelu), function(lambda x: jax.nn.gelu(x, approximate=False)))
-    assert [place.cause for place in found.places] == ["activation"]
+    comparison = compare(function(jax.nn.gelu), function(lambda x: jax.nn.gelu(x, approximate=False)))
+    assert [place.cause for place in comparison.places] == ["activation"]
 
 
 def test_an_error_that_is_no_number_is_said_in_words():
@@ -146,18 +146,18 @@ def test_hidden_states_a_layer_off_are_another_value_returned():
     weights = RNG.normal(size=(4, 5, 5)) / 2
 
     def states(w, x):
-        found = [x]
+        hidden = [x]
         for each in w:
             x = x + jnp.tanh(x @ each)
-            found.append(x)
-        return found
+            hidden.append(x)
+        return hidden
 
     x = RNG.normal(size=(3, 5))
-    found = compare(
+    comparison = compare(
         (lambda w, x: states(w, x)[-2], (weights, x)), (lambda w, x: states(w, x)[-1], (weights, x))
     )
-    assert [place.cause for place in found.places] == ["other value returned"]
-    assert found.places[0].message.startswith("A computes B's value at test_names.py:")
+    assert [place.cause for place in comparison.places] == ["other value returned"]
+    assert comparison.places[0].message.startswith("A computes B's value at test_names.py:")
 
 
 def named(a: str, b: str) -> list[str]:

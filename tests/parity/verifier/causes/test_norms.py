@@ -38,8 +38,8 @@ def compared(a, b):
 )
 def test_layers_of_pytorch(pre, cause):
     """Which in evaluation compute all of themselves in one operation, unless asked not to."""
-    found = compared(encoder(pre), encoder(not pre))
-    (place,) = found.places
+    comparison = compared(encoder(pre), encoder(not pre))
+    (place,) = comparison.places
     assert (place.cause, place.times) == (cause, 4)
     lines = [
         f"{line.file.rpartition('/')[2]} {line.text}"
@@ -87,8 +87,8 @@ def parameters():
 @pytest.mark.parametrize("sides", list(itertools.permutations(["pre", "post", "res-post"], 2)))
 def test_plain_functions(how, sides):
     a, b = (functools.partial(residuals, side=side, how=how) for side in sides)
-    found = compare((a, (parameters(), X)), (b, (parameters(), X)))
-    (place,) = found.places
+    comparison = compare((a, (parameters(), X)), (b, (parameters(), X)))
+    (place,) = comparison.places
     assert place.cause == f"{sides[1]}-norm for {sides[0]}-norm"
     assert place.times == 3
 
@@ -113,15 +113,18 @@ def test_the_other_framework(side):
 def test_what_else_is_wrong_is_found_behind_it():
     a = functools.partial(residuals, side="pre")
     b = functools.partial(residuals, side="post", eps=0.5)
-    found = compare((a, (parameters(), X)), (b, (parameters(), X)))
-    assert [place.cause for place in found.places] == ["post-norm for pre-norm", "one term too many"]
+    comparison = compare((a, (parameters(), X)), (b, (parameters(), X)))
+    assert [place.cause for place in comparison.places] == [
+        "post-norm for pre-norm",
+        "one term too many",
+    ]
 
 
 def test_another_mistake_in_a_norm_is_not_called_so():
     a = functools.partial(residuals, side="post")
     b = functools.partial(residuals, side="post", how="rms")
-    found = compare((a, (parameters(), X)), (b, (parameters(), X)))
-    assert all("pre-norm" not in place.cause for place in found.places)
+    comparison = compare((a, (parameters(), X)), (b, (parameters(), X)))
+    assert all("pre-norm" not in place.cause for place in comparison.places)
 
 
 def test_a_stream_that_is_reshaped_between_blocks_is_a_stream():

@@ -12,8 +12,8 @@ from parity.verifier.programs.sides import record
 RNG = np.random.default_rng(5)
 
 
-def lines(found):
-    return [line.text for line in found.places[0].b.lines]
+def lines(comparison):
+    return [line.text for line in comparison.places[0].b.lines]
 
 
 def test_interleaved_groups_are_no_transposition():
@@ -37,9 +37,9 @@ def test_interleaved_groups_are_no_transposition():
         return norm, np.ascontiguousarray(x.transpose(0, 2, 3, 1))
 
     assert compare((original, torch.from_numpy(x)), port(False)).verdict == "EQUAL"
-    found = compare((original, torch.from_numpy(x)), port(True))
-    assert {place.cause for place in found.places} == {"axis split the other way round"}
-    assert any("every third channel" in line for line in lines(found))
+    comparison = compare((original, torch.from_numpy(x)), port(True))
+    assert {place.cause for place in comparison.places} == {"axis split the other way round"}
+    assert any("every third channel" in line for line in lines(comparison))
 
 
 def test_a_grid_of_whole_numbers_with_its_axes_exchanged():
@@ -61,9 +61,9 @@ def test_a_grid_of_whole_numbers_with_its_axes_exchanged():
         return turned, x
 
     assert compare((original, torch.from_numpy(x)), port("ij")).verdict == "EQUAL"
-    found = compare((original, torch.from_numpy(x)), port("xy"))
-    assert found.places[0].cause == "axis split the other way round"
-    assert any("jnp.meshgrid" in line for line in lines(found))
+    comparison = compare((original, torch.from_numpy(x)), port("xy"))
+    assert comparison.places[0].cause == "axis split the other way round"
+    assert any("jnp.meshgrid" in line for line in lines(comparison))
 
 
 def test_parts_of_several_sizes():

@@ -52,10 +52,10 @@ def test_a_wrong_cell_is_one_place_in_every_step(fault, cause):
     model = Recurrent()
     weights = {name: p.detach().numpy() for name, p in model.cell.named_parameters()}
     x = RNG.normal(size=(3, 4, 5))
-    found = compare((model, torch.tensor(x)), (gru(fault), (weights, x)))
-    assert found.verdict == ("DIFFERENT" if fault else "EQUAL")
-    assert [(place.cause, place.times) for place in found.places] == [(cause, 4)] * bool(fault)
-    assert all("# wrong" in place.b.lines[0].text for place in found.places)
+    comparison = compare((model, torch.tensor(x)), (gru(fault), (weights, x)))
+    assert comparison.verdict == ("DIFFERENT" if fault else "EQUAL")
+    assert [(place.cause, place.times) for place in comparison.places] == [(cause, 4)] * bool(fault)
+    assert all("# wrong" in place.b.lines[0].text for place in comparison.places)
 
 
 def test_layers_under_a_scan_that_runs_backwards_are_one_place():
@@ -111,8 +111,8 @@ def scores(frequency):
 def test_queries_and_keys_that_are_both_turned_wrongly_are_one_place():
     # either alone repairs nothing that could be seen: their product reads both
     a, (weights, x) = scores(None)
-    found = compare((a, (weights, x)), (scores(20.0)[0], (weights, x)))
-    (place,) = found.places
+    comparison = compare((a, (weights, x)), (scores(20.0)[0], (weights, x)))
+    (place,) = comparison.places
     assert place.times == 4  # twice in each of two layers
     assert ["# wrong" in line.text for line in place.b.lines] == [True]
     assert compare((a, (weights, x)), (scores(10.0)[0], (weights, x))).verdict == "EQUAL"
@@ -133,9 +133,9 @@ def masked(size):
 
 def test_a_mask_that_hides_nothing_is_the_place_and_not_the_sum_with_it():
     a, given = masked(2)
-    found = compare((a, given), (masked(8)[0], given))
-    (place,) = found.places
-    assert any(line.text.startswith("hidden") for line in place.b.lines), found.to_text()
+    comparison = compare((a, given), (masked(8)[0], given))
+    (place,) = comparison.places
+    assert any(line.text.startswith("hidden") for line in place.b.lines), comparison.to_text()
     assert not any(line.text.startswith("return") for line in place.b.lines)
 
 
@@ -161,6 +161,6 @@ def encoder_and_decoder(both):
 def test_of_a_call_within_a_call_the_line_that_asks_for_it():
     # `table` and `positions` compute A's values where they are called for `y`
     a, given = encoder_and_decoder(True)
-    found = compare((a, given), (encoder_and_decoder(False)[0], given))
-    (place,) = found.places
-    assert place.b.lines[0].text == "x = jnp.tanh(x + positions(w, len(x), both))", found.to_text()
+    comparison = compare((a, given), (encoder_and_decoder(False)[0], given))
+    (place,) = comparison.places
+    assert place.b.lines[0].text == "x = jnp.tanh(x + positions(w, len(x), both))", comparison.to_text()

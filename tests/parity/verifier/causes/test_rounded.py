@@ -17,9 +17,9 @@ from tests.support import operations_models as models
 def test_bfloat16_weights_are_compared_with_those_they_were_rounded_from():
     wide, _, x = models.torch_model()
     model, _, _ = models.torch_model()
-    found = compare((wide, x), (model.bfloat16(), torch.from_numpy(x).bfloat16()))
-    assert found.verdict == "EQUAL"
-    assert len(found.rounded) > 10
+    comparison = compare((wide, x), (model.bfloat16(), torch.from_numpy(x).bfloat16()))
+    assert comparison.verdict == "EQUAL"
+    assert len(comparison.rounded) > 10
     assert not model.training
     assert model.head.weight.dtype == torch.bfloat16
 
@@ -30,9 +30,9 @@ def test_a_weight_that_is_an_argument_of_its_own_is_rounded_too():
     model = torch.nn.Linear(5, 4, bias=False)
     model.weight.data = torch.from_numpy(weight.T.copy())
     a = model.bfloat16(), torch.from_numpy(x).bfloat16()
-    found = compare(a, (lambda w, x: x @ w, (weight, x)))
-    assert found.verdict == "EQUAL"
-    assert found.rounded == ("w", "x")
+    comparison = compare(a, (lambda w, x: x @ w, (weight, x)))
+    assert comparison.verdict == "EQUAL"
+    assert comparison.rounded == ("w", "x")
     port = functools.partial(lambda w, x: x @ w, jnp.asarray(weight))
     for b in ((port, x), (lambda x: x @ weight, x)):  # bound; found outside
         assert compare(a, b).verdict == "EQUAL"
@@ -60,12 +60,12 @@ def test_constants_that_one_side_has_in_float32_are_compared_with_what_they_were
         return jnp.concatenate([x[:, :3] * jnp.cos(angles), x[:, 3:] * jnp.cos(angles)], -1)
 
     x = np.random.default_rng(3).normal(size=(5, 6))
-    found = compare((Rotary(base), x), (port, x))
-    assert found.verdict == verdict
-    assert not found.notes
+    comparison = compare((Rotary(base), x), (port, x))
+    assert comparison.verdict == verdict
+    assert not comparison.notes
     if verdict == "EQUAL":
-        assert [each.partition(":")[0] for each in found.rounded] == ["test_rounded.py"]
-        assert found.error < 1e-14
+        assert [each.partition(":")[0] for each in comparison.rounded] == ["test_rounded.py"]
+        assert comparison.error < 1e-14
 
 
 def test_what_computes_in_float32_is_compared_in_float64():
@@ -76,9 +76,9 @@ def test_what_computes_in_float32_is_compared_in_float64():
         return (jax.nn.softmax(x.astype(jnp.float32) * 0.1) * jnp.float32(1 / 3)).astype(x.dtype)
 
     x = np.random.default_rng(0).normal(size=(3, 5))
-    found = compare((plain, x), (mixed, x))
-    assert found.verdict == "EQUAL"
-    assert found.error < 1e-7
+    comparison = compare((plain, x), (mixed, x))
+    assert comparison.verdict == "EQUAL"
+    assert comparison.error < 1e-7
 
 
 def test_a_module_that_remembers_the_type_of_its_parameters_in_front_of_a_loop():
@@ -101,8 +101,8 @@ def test_a_module_that_remembers_the_type_of_its_parameters_in_front_of_a_loop()
         return x
 
     ids = np.arange(8).reshape(2, 4)
-    found = compare((Model(), ids), (unrolled, (embed.embedding[...], weights, ids)))
-    assert (found.verdict, found.error < 1e-14) == ("EQUAL", True)
+    comparison = compare((Model(), ids), (unrolled, (embed.embedding[...], weights, ids)))
+    assert (comparison.verdict, comparison.error < 1e-14) == ("EQUAL", True)
 
 
 class Bfloat16(linen.Module):
@@ -139,11 +139,11 @@ def test_what_computes_in_bfloat16_hides_no_fault(wrong, cause):
         layer.bias.data = torch.from_numpy(held["bias"])
     model = torch.nn.Sequential(wide, torch.nn.GELU(approximate="tanh"), narrow)
     x = rng.normal(size=(4, 5)).astype("f4")
-    found = compare((model, torch.from_numpy(x)), (Bfloat16(**wrong), {"params": weights}, x))
-    assert [place.cause for place in found.places] == ([cause] if cause else [])
-    assert found.verdict == ("DIFFERENT" if cause else "EQUAL")
-    assert not found.notes
-    assert cause or found.error < 1e-14
+    comparison = compare((model, torch.from_numpy(x)), (Bfloat16(**wrong), {"params": weights}, x))
+    assert [place.cause for place in comparison.places] == ([cause] if cause else [])
+    assert comparison.verdict == ("DIFFERENT" if cause else "EQUAL")
+    assert not comparison.notes
+    assert cause or comparison.error < 1e-14
 
 
 def test_weights_that_were_merged_in_float32_are_those_of_their_parts():
@@ -155,9 +155,9 @@ def test_weights_that_were_merged_in_float32_are_those_of_their_parts():
     apart = (lambda w, down, up, x: x @ w + x @ down @ up * 4.0, (w, down, up, x))
     for factor, verdict in ((4.0, "EQUAL"), (4.001, "DIFFERENT")):
         merged = (w.astype("f8") + down.astype("f8") @ up * factor).astype("f4")
-        found = compare(apart, (jax.tree_util.Partial(lambda w, x: x @ w, merged), x))
-        assert found.verdict == verdict
-        assert len(found.notes) == (verdict == "EQUAL")
+        comparison = compare(apart, (jax.tree_util.Partial(lambda w, x: x @ w, merged), x))
+        assert comparison.verdict == verdict
+        assert len(comparison.notes) == (verdict == "EQUAL")
 
 
 def test_a_scale_in_a_smaller_type_is_the_product_of_its_roots():
@@ -171,8 +171,8 @@ def test_a_scale_in_a_smaller_type_is_the_product_of_its_roots():
         def whole(q, k):
             return operator((q @ k.T).astype(dtype), jnp.asarray(number, dtype)).astype(q.dtype)
 
-        found = compare(roots, (whole, (q, k)))
-        return found.verdict, len(found.notes), found.error < 1e-15
+        comparison = compare(roots, (whole, (q, k)))
+        return comparison.verdict, len(comparison.notes), comparison.error < 1e-15
 
     assert said(0.35355338, "float32") == ("EQUAL", 0, True)
     assert said(2.828427, "float32", operator.truediv) == ("EQUAL", 0, True)

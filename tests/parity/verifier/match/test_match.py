@@ -44,7 +44,7 @@ def forms(dialect, cfg):
         name: Stored.of(stream.standard_normal(each.shape).astype(np.float32))
         for name, each in parameters(cfg).items()
     }
-    bound, left = min((bind_ours(t, cfg, ours) for t in dialect.tables), key=lambda found: len(found[1]))
+    bound, left = min((bind_ours(t, cfg, ours) for t in dialect.tables), key=lambda bound: len(bound[1]))
     assert not left
     return ours, {name: each.load() for name, each in write(bound, ours, cfg).items()}, bound
 
@@ -124,9 +124,9 @@ def test_a_table_says_which_sizes_no_schema_tells():
     )
 
 
-def assert_same(found, expected):
-    assert found.keys() == expected.keys()
-    for name, each in found.items():
+def assert_same(matched, expected):
+    assert matched.keys() == expected.keys()
+    for name, each in matched.items():
         np.testing.assert_array_equal(each.load(), expected[name], err_msg=name)
 
 
@@ -368,9 +368,9 @@ def test_a_table_needs_our_names_and_says_what_no_row_can():
 def test_a_name_in_a_file_cannot_become_code():
     ours = {"patch_embed.proj.weight": draw(W, 3), "norm.bias": draw(W)}
     theirs = {'a\n"b\\': ours["patch_embed.proj.weight"], "c\nraise SystemExit\n": draw(7)}
-    found: dict = {}
-    exec(table_text(match(ours, theirs), 'B"""\nraise SystemExit'), found)
-    assert [each.theirs for each in found["TABLE"]] == [('a\n"b\\',)]
+    module: dict = {}
+    exec(table_text(match(ours, theirs), 'B"""\nraise SystemExit'), module)
+    assert [each.theirs for each in module["TABLE"]] == [('a\n"b\\',)]
 
 
 def test_few_numbers_or_counts_are_no_stretch_of_others():

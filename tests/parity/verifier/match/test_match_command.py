@@ -68,9 +68,9 @@ def test_the_command_matches_and_writes(sides, tmp_path, capsys):
     assert run("match", [a, b, "--json", str(out), "--table", str(table)]) == 0
     said = capsys.readouterr().out
     assert "8 leaves of A: 8 by value; 10 leaves of B" in said
-    found = json.loads(out.read_text())
-    assert (found["complete"], found["a"]) == (True, a)
-    (link,) = [each for each in found["links"] if each["a"] == "turned.weight"]
+    content = json.loads(out.read_text())
+    assert (content["complete"], content["a"]) == (True, a)
+    (link,) = [each for each in content["links"] if each["a"] == "turned.weight"]
     assert (link["b"], link["sure"], link["type"]) == ("turned", "by value", "float32")
     assert link["orders"][0]["indices"] == [8, 9, 10, 11, 0, 1, 2, 3, 4, 5, 6, 7]
     assert link["relation"] == "3 heads of 4 in the order 2, 0, 1"
@@ -116,7 +116,7 @@ def test_the_work_that_is_left_is_told_leaf_by_leaf():
     a = {name: draw(3, size) for name, size in (("x", 5), ("y", 7))}
     sizes, left = [each.size for each in a.values()], 3 * sum(each.size for each in a.values())
     stages = []
-    match(a, a, told=lambda *stage: stages.append(stage))
+    match(a, a, on_stage=lambda *stage: stages.append(stage))
     for (what, work, then), size in zip(stages, [*sizes, *sizes, sum(sizes)], strict=True):
         assert (work, then) == (size, left - size), what
         left -= size

@@ -48,28 +48,28 @@ def test_what_a_cancellation_needs(framework):
         side = (lambda x: torch.tanh((x * 3 + 1000 - 999) * 0.01) * 2), given
     else:
         side = offset, x
-    found = bisect_precision(side, "bfloat16", bound=0.02)
-    assert found.low > 0.1
-    assert found.high < 1e-3
-    assert found.error <= 0.02
-    assert [each.operation for each in found.held] == ["add"]  # what is far from zero
-    assert found.held[0].text.endswith(
+    result = bisect_precision(side, "bfloat16", bound=0.02)
+    assert result.low > 0.1
+    assert result.high < 1e-3
+    assert result.error <= 0.02
+    assert [each.operation for each in result.held] == ["add"]  # what is far from zero
+    assert result.held[0].text.endswith(
         "+ 1000" if framework == "jax" else "x * 3 + 1000 - 999) * 0.01) * 2), given"
     )
-    assert found.held[0].without == found.low
-    assert found.operations == 6
-    assert "1 of 6 operations must stay in float32" in found.to_text()
+    assert result.held[0].without == result.low
+    assert result.operations == 6
+    assert "1 of 6 operations must stay in float32" in result.to_text()
 
 
-def again(side, found, leave_out=None):
+def again(side, result, leave_out=None):
     """The error with what was found in float32, in a fresh run, without one of them if asked."""
-    program = record(side, "A", dtype="float32" if found.dtype == "tf32" else found.dtype)
-    rounded = RoundedProgram(program, found.dtype)
+    program = record(side, "A", dtype="float32" if result.dtype == "tf32" else result.dtype)
+    rounded = RoundedProgram(program, result.dtype)
     held = []
     for index in rounded.candidates:
         op = program.operations[index]
         key = (op.scope or op.name, op.source.line, op.module, op.shape)
-        held += [index] if key in {(h.operation, h.line, h.module, h.shape) for h in found.held} else []
+        held += [index] if key in {(h.operation, h.line, h.module, h.shape) for h in result.held} else []
     return rounded, held
 
 
@@ -80,15 +80,15 @@ def test_the_set_suffices_and_is_minimal(framework, dtype):
     side = (model, x) if framework == "torch" else (models.jax_model(), (weights, x))
     low = bisect_precision(side, dtype, bound=1e9)
     assert not low.held
-    found = bisect_precision(side, dtype, bound=0.5 * low.low)
-    assert found.low == low.low > found.bound
-    assert 0 < len(found.held) < found.operations
-    rounded, held = again(side, found)
-    if len(held) == len(found.held):  # else one line has others like it
-        assert rounded.error(held) == found.error <= found.bound
-        for index, each in zip(held, found.held, strict=True):
-            assert rounded.error([i for i in held if i != index]) == each.without > found.bound
-    assert all(each.without > found.bound for each in found.held)
+    result = bisect_precision(side, dtype, bound=0.5 * low.low)
+    assert result.low == low.low > result.bound
+    assert 0 < len(result.held) < result.operations
+    rounded, held = again(side, result)
+    if len(held) == len(result.held):  # else one line has others like it
+        assert rounded.error(held) == result.error <= result.bound
+        for index, each in zip(held, result.held, strict=True):
+            assert rounded.error([i for i in held if i != index]) == each.without > result.bound
+    assert all(each.without > result.bound for each in result.held)
 
 
 class Mixed(nn.Module):
@@ -130,8 +130,8 @@ def test_what_a_program_computes_in_float32_stays_there():
 def test_the_simulated_run_is_the_frameworks_own():
     """Torch runs every operator by itself: the same numbers but for the order of its sums."""
     model, _, x = models.torch_model()
-    found = bisect_precision((model, x), "bfloat16", bound=1e9)
-    assert found.ran == pytest.approx(found.low, rel=0.1)
+    result = bisect_precision((model, x), "bfloat16", bound=1e9)
+    assert result.ran == pytest.approx(result.low, rel=0.1)
     state = {name: value.bfloat16() for name, value in model.state_dict().items()}
     with torch.no_grad(), torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         own = torch.func.functional_call(model, state, (torch.from_numpy(x).bfloat16(),))
@@ -168,9 +168,9 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     status, said, _ = diff(*bisect, "--bound", "0.05", "--json", "found.json")
     assert status == 1
     assert "must stay in float32; then it is" in said
-    found = json.loads((tmp_path / "found.json").read_text())
-    assert found["schema"] == "parity.precision/1"
-    assert found["error"] <= 0.05 < found["held"][0]["without"]
+    content = json.loads((tmp_path / "found.json").read_text())
+    assert content["schema"] == "parity.precision/1"
+    assert content["error"] <= 0.05 < content["held"][0]["without"]
     assert diff(*bisect, "--bound", "100")[0] == 0
     assert "IMPOSSIBLE" in diff(*bisect, "--bound", "1e-12")[1]
     for flags, message in (
@@ -197,10 +197,12 @@ def test_bad_arguments():
 
 
 def test_the_example_of_the_page():
-    found = bisect_precision("docs/rounding.py:model", "bfloat16", bound=0.01)
-    assert [each.text.split(" #")[0].strip() for each in found.held] == [
+    result = bisect_precision("docs/rounding.py:model", "bfloat16", bound=0.01)
+    assert [each.text.split(" #")[0].strip() for each in result.held] == [
         'x = x + params["shift"]',
         "y = x - x.mean(-1, keepdims=True)",
     ]
     page = (Path(__file__).parents[4] / "docs" / "reports.md").read_text()
-    assert [name for name in {**found.to_dict(), **vars(found.held[0])} if f"`{name}`" not in page] == []
+    assert [
+        name for name in {**result.to_dict(), **vars(result.held[0])} if f"`{name}`" not in page
+    ] == []

@@ -69,15 +69,15 @@ def pair(*, unbiased):
 
 
 def test_a_step_through_a_batch_norm_is_equal():
-    found = compare(*pair(unbiased=True), gradients=True)
-    assert found.verdict == "EQUAL", found.to_text()
-    assert found.counts.outputs == 8
-    assert found.error < 1e-13
+    comparison = compare(*pair(unbiased=True), gradients=True)
+    assert comparison.verdict == "EQUAL", comparison.to_text()
+    assert comparison.counts.outputs == 8
+    assert comparison.error < 1e-13
 
 
 def test_the_running_variance_of_flax_is_that_of_the_batch_itself():
-    found = compare(*pair(unbiased=False), gradients=True)
-    (place,) = found.places  # torch keeps that of a sample, over n - 1
+    comparison = compare(*pair(unbiased=False), gradients=True)
+    (place,) = comparison.places  # torch keeps that of a sample, over n - 1
     assert place.cause == "scale left out"
     assert "1.008" in place.message
     assert "self.norm(self.conv(x))" in place.b.lines[0].text

@@ -56,8 +56,8 @@ HOLDERS = {
 @pytest.mark.parametrize("function", HOLDERS.values(), ids=list(HOLDERS))
 def test_a_module_that_a_function_holds_is_its_parameters(function):
     x = torch.from_numpy(X)
-    found = compare((function, x), (lambda w, x: jnp.tanh(x @ w), (W, X)))
-    assert (found.verdict, found.error < 1e-15) == ("EQUAL", True)
+    comparison = compare((function, x), (lambda w, x: jnp.tanh(x @ w), (W, X)))
+    assert (comparison.verdict, comparison.error < 1e-15) == ("EQUAL", True)
     assert NET.fc.weight.dtype == torch.float32
     assert NET.fc.weight.requires_grad
     assert compare((closure(OTHER), x), (function, x)).verdict == "DIFFERENT"
@@ -74,18 +74,18 @@ def test_of_several_modules_each_has_its_name():
 
 def test_nnx_that_a_function_holds_runs_in_evaluation_mode_and_is_as_it_was():
     net = Nnx(running=False)
-    found = compare((NET.eval(), torch.from_numpy(X)), (lambda x: net(x), X))
+    comparison = compare((NET.eval(), torch.from_numpy(X)), (lambda x: net(x), X))
     given = compare((NET, torch.from_numpy(X)), (net, X))
-    assert (found.verdict, found.remarks) == (given.verdict, given.remarks)
-    assert found.counts.parameters == given.counts.parameters
-    assert any(TRAINING in each for each in found.remarks)
+    assert (comparison.verdict, comparison.remarks) == (given.verdict, given.remarks)
+    assert comparison.counts.parameters == given.counts.parameters
+    assert any(TRAINING in each for each in comparison.remarks)
     assert not net.norm.use_running_average
 
 
 def test_arrays_in_a_closure_of_jax():
     weight = jnp.asarray(W)
-    found = compare((NET, torch.from_numpy(X)), (lambda x: jnp.tanh(x @ weight), X))
-    assert (found.verdict, found.counts.parameters) == ("EQUAL", 1)
+    comparison = compare((NET, torch.from_numpy(X)), (lambda x: jnp.tanh(x @ weight), X))
+    assert (comparison.verdict, comparison.counts.parameters) == ("EQUAL", 1)
 
 
 def demands_in_torch(x):
@@ -107,9 +107,9 @@ DEMANDING = {
 
 @pytest.mark.parametrize("side", DEMANDING.values(), ids=list(DEMANDING))
 def test_a_program_that_refuses_float64_is_compared_and_says_so(side):
-    found = compare((lambda w, x: jnp.tanh(x @ w), (W, X)), side)
-    assert (found.verdict, found.error < 1e-15) == ("EQUAL", True)
-    assert "refuses float64 (" in found.remarks[0]
+    comparison = compare((lambda w, x: jnp.tanh(x @ w), (W, X)), side)
+    assert (comparison.verdict, comparison.error < 1e-15) == ("EQUAL", True)
+    assert "refuses float64 (" in comparison.remarks[0]
     wrong = compare((lambda w, x: jnp.tanh(x @ w) * 1.001, (W, X)), side)
     assert (wrong.verdict, wrong.places[0].cause) == ("DIFFERENT", "scale left out")
 
@@ -136,8 +136,8 @@ def of_batch(batch):
 def test_a_dataclass_is_an_input_with_its_fields():
     a = Batch(torch.from_numpy(X), {"scale": torch.from_numpy(X[:, :1])})
     b = Batch(X, {"scale": X[:, :1].copy()})
-    found = compare((of_batch, {"batch": a}), (of_batch, {"batch": b}))
-    assert (found.verdict, found.counts.inputs) == ("EQUAL", 2)
+    comparison = compare((of_batch, {"batch": a}), (of_batch, {"batch": b}))
+    assert (comparison.verdict, comparison.counts.inputs) == ("EQUAL", 2)
     assert a.image.dtype == torch.float32
     wrong = Batch(X, {"scale": 2 * X[:, :1]})
     assert compare((of_batch, (a,)), (of_batch, (wrong,))).verdict == "DIFFERENT"
@@ -145,8 +145,8 @@ def test_a_dataclass_is_an_input_with_its_fields():
 
 def test_nnx_parameters_in_a_closure_are_called_as_the_module_calls_them():
     net = nnx.Linear(3, 2, use_bias=False, rngs=nnx.Rngs(0))
-    found = compare((lambda x: net(x), X), (lambda w, x: x @ w, (W, X)))
-    assert "parameter: w is not A's kernel" in found.to_text()
+    comparison = compare((lambda x: net(x), X), (lambda w, x: x @ w, (W, X)))
+    assert "parameter: w is not A's kernel" in comparison.to_text()
 
 
 def test_a_file_imports_what_lies_beside_it_whatever_lay_beside_another(tmp_path, capsys):
@@ -181,16 +181,16 @@ def test_a_step_may_build_its_own_model_whose_first_values_are_replaced():
 
     for put in (False, True):
         one = functools.partial(step, put=put)
-        found = compare((one, torch.from_numpy(x)), (port, x), gradients=True)
-        assert found.verdict == "EQUAL"
-        assert not any("random" in each for each in found.remarks)
+        comparison = compare((one, torch.from_numpy(x)), (port, x), gradients=True)
+        assert comparison.verdict == "EQUAL"
+        assert not any("random" in each for each in comparison.remarks)
 
     def noisy(x):
         return step(x) + torch.rand(4, 6)
 
-    found = compare((noisy, torch.from_numpy(x)), (port, x), gradients=True)
-    assert found.verdict == "DIFFERENT"
-    assert "draws random numbers at test_held.py" in found.remarks[0]
+    comparison = compare((noisy, torch.from_numpy(x)), (port, x), gradients=True)
+    assert comparison.verdict == "DIFFERENT"
+    assert "draws random numbers at test_held.py" in comparison.remarks[0]
 
 
 def test_the_line_that_asks_for_a_comparison_is_none_of_the_program():

@@ -25,7 +25,7 @@ def test_writing_into_tensors():
     assert compare_programs(a, record((pure, x), "B")).verdict == "EQUAL"
     output = a.outputs[0][1]
     ran = a.values([output])[output]
-    a.kept = {op.index: a.kept[op.index] for op in a.operations if op.run is None}
+    a.cache = {op.index: a.cache[op.index] for op in a.operations if op.run is None}
     np.testing.assert_array_equal(a.values([output])[output], ran)
 
 
@@ -44,7 +44,7 @@ def test_memory_that_was_never_written_to_holds_no_numbers():
     assert not program.operations[unset].inputs
     before = [program.operations[i].name for i in program.operations[copied].inputs]
     assert before == ["mul"]  # not what was overwritten
-    program.kept = {op.index: program.kept[op.index] for op in program.operations if op.run is None}
+    program.cache = {op.index: program.cache[op.index] for op in program.operations if op.run is None}
     again = program.values([copied])[copied]
     np.testing.assert_array_equal(again, np.broadcast_to(x[:1] * 2, (3, 5)))
 

@@ -143,9 +143,9 @@ METHODS = [
 
 @pytest.mark.parametrize(("a", "b"), METHODS)
 def test_a_method_of_a_module_is_understood_as_the_module(a, b):
-    found = compare(f"{HERE}:{a}", f"{HERE}:{b}")
-    assert found.verdict == "EQUAL"
-    assert found.counts.parameters
+    comparison = compare(f"{HERE}:{a}", f"{HERE}:{b}")
+    assert comparison.verdict == "EQUAL"
+    assert comparison.counts.parameters
 
 
 @pytest.mark.parametrize(
@@ -192,10 +192,10 @@ REMARKS = {
 }
 
 
-@pytest.mark.parametrize(("pair", "found"), REMARKS.items(), ids=[pair[0] for pair in REMARKS])
-def test_what_chance_decides_and_what_is_nan_is_noted(pair, found):
+@pytest.mark.parametrize(("pair", "expected"), REMARKS.items(), ids=[pair[0] for pair in REMARKS])
+def test_what_chance_decides_and_what_is_nan_is_noted(pair, expected):
     comparison = compare(*(f"{HERE}:{each}" for each in pair))
-    verdict, remarks = found
+    verdict, remarks = expected
     assert comparison.verdict == verdict
     for remark, begin in zip(comparison.remarks, remarks, strict=True):
         assert remark.startswith(begin)
@@ -205,6 +205,8 @@ def test_what_chance_decides_and_what_is_nan_is_noted(pair, found):
 
 
 def test_autocast_is_noted_as_casts_are():
-    found = compare(f"{HERE}:autocast", f"{HERE}:port")
-    assert found.verdict == "EQUAL"
-    assert found.types == (f"A asks for bfloat16 at mistaken_models.py:{line_of('y = x @ w  # cast')}",)
+    comparison = compare(f"{HERE}:autocast", f"{HERE}:port")
+    assert comparison.verdict == "EQUAL"
+    assert comparison.types == (
+        f"A asks for bfloat16 at mistaken_models.py:{line_of('y = x @ w  # cast')}",
+    )

@@ -49,20 +49,20 @@ def of_torch(x):
     return loss, torch.autograd.grad(loss, x)[0]
 
 
-def texts(found):
-    return [line.text for place in found.places for line in place.b.lines]
+def texts(comparison):
+    return [line.text for place in comparison.places for line in place.b.lines]
 
 
 def test_a_wrong_rule_is_placed_on_its_own_line(monkeypatch):
     side = of_torch, torch.from_numpy(X)
     assert compare(side, of_jax(True), gradients=True).verdict == "EQUAL"
-    found = compare(side, of_jax(False), gradients=True)
-    assert found.verdict == "DIFFERENT"
-    assert texts(found)[0].endswith("# here")
+    comparison = compare(side, of_jax(False), gradients=True)
+    assert comparison.verdict == "DIFFERENT"
+    assert texts(comparison)[0].endswith("# here")
     monkeypatch.setattr(Gate, "wrong", True)
-    found = compare(of_jax(True), side, gradients=True)
-    assert found.verdict == "DIFFERENT"
-    assert texts(found)[0].endswith("# here, too")
+    comparison = compare(of_jax(True), side, gradients=True)
+    assert comparison.verdict == "DIFFERENT"
+    assert texts(comparison)[0].endswith("# here, too")
 
 
 def test_a_gradient_that_ends_is_placed_where_it_ends():
@@ -93,10 +93,10 @@ def test_memory_is_read_by_strides_where_a_program_that_demands_float32_runs_aga
         return x @ jnp.exp(w)[:, 1:3] * jnp.arange(2)
 
     columns = torch.from_numpy(weight.T.copy()).T
-    found = compare((demanding, (columns, torch.from_numpy(x))), (port, (weight, x)))
-    assert found.verdict == "EQUAL"
-    assert "refuses float64" in found.remarks[0]
-    assert found.error < 1e-15
+    comparison = compare((demanding, (columns, torch.from_numpy(x))), (port, (weight, x)))
+    assert comparison.verdict == "EQUAL"
+    assert "refuses float64" in comparison.remarks[0]
+    assert comparison.error < 1e-15
 
 
 def test_rows_that_are_added_to_by_a_program_that_demands_float32():
@@ -112,10 +112,10 @@ def test_rows_that_are_added_to_by_a_program_that_demands_float32():
             1, torch.from_numpy(rows), torch.cos(x.gather(1, torch.from_numpy(rows)))
         )
 
-    found = compare((port, torch.from_numpy(x)), (demanding, x))
-    assert found.verdict == "EQUAL"
-    assert "refuses float64" in found.remarks[0]
-    assert found.error < 1e-15
+    comparison = compare((port, torch.from_numpy(x)), (demanding, x))
+    assert comparison.verdict == "EQUAL"
+    assert "refuses float64" in comparison.remarks[0]
+    assert comparison.error < 1e-15
 
 
 def test_a_sum_of_small_whole_numbers_has_the_bits_that_it_asks_for():

@@ -55,9 +55,9 @@ DATA = {
 @pytest.mark.parametrize("fault", DATA)
 def test_a_collective_of_the_gradients_is_named_on_its_line(one_device, fault):
     cause, message, times, line = DATA[fault]
-    found = against(one_device, steps.data_parallel(fault))
-    assert found.verdict == "DIFFERENT"
-    (place,) = found.places
+    comparison = against(one_device, steps.data_parallel(fault))
+    assert comparison.verdict == "DIFFERENT"
+    (place,) = comparison.places
     assert (place.cause, place.message, place.times) == (cause, message, times)
     assert line in texts(place)
 
@@ -74,9 +74,9 @@ def test_a_collective_of_the_gradients_is_named_on_its_line(one_device, fault):
 )
 def test_a_step_over_a_mesh_is_equal_to_one_on_one_device(one_device, mesh):
     mesh = mesh if isinstance(mesh, AbstractMesh) else mesh()
-    found = against(one_device, steps.data_parallel(mesh=mesh))
-    assert found.verdict == "EQUAL"
-    assert found.counts.outputs == 4
+    comparison = against(one_device, steps.data_parallel(mesh=mesh))
+    assert comparison.verdict == "EQUAL"
+    assert comparison.counts.outputs == 4
 
 
 def test_what_is_recorded_is_what_devices_compute():
@@ -85,7 +85,7 @@ def test_what_is_recorded_is_what_devices_compute():
 
     def everything(x):
         i = jax.lax.axis_index(("a", "b"))
-        found = {
+        values = {
             "gathered": jax.lax.all_gather(x, "a"),
             "tiled": jax.lax.all_gather(x, ("b", "a"), axis=1, tiled=True),
             "scattered": jax.lax.psum_scatter(jnp.arange(8.0).reshape(4, 2) * i, "a", tiled=True),
@@ -100,7 +100,7 @@ def test_what_is_recorded_is_what_devices_compute():
             "chosen": jax.lax.cond(jax.lax.psum(1, "b") > 1, jnp.sin, jnp.cos, x),
             "row": x[i % 2],
         }
-        return {name: jnp.asarray(each, float)[None] for name, each in found.items()}
+        return {name: jnp.asarray(each, float)[None] for name, each in values.items()}
 
     mapped = jax.shard_map(
         everything, mesh=mesh, in_specs=P("a", "b"), out_specs=P(("a", "b")), check_vma=False
@@ -111,7 +111,7 @@ def test_what_is_recorded_is_what_devices_compute():
         expected = jax.jit(mapped)(x)
     assert len(program.outputs) == len(expected)
     for name, index in program.outputs:
-        np.testing.assert_allclose(program.kept[index], expected[name], rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(program.cache[index], expected[name], rtol=1e-12, atol=1e-12)
 
 
 def test_pmap_is_over_a_mesh_too():
@@ -141,9 +141,9 @@ def test_fully_sharded_parameters(fault):
     mapped = jax.shard_map(step, mesh=mesh, in_specs=specs, out_specs=(P(), P("data")), check_vma=False)
     params, x, y = steps.arrays()
     given = {**params, "up": params["up"][:4]}, x[:, :4], y
-    found = compare((steps.one_device, given), (mapped, given))
-    assert [place.cause for place in found.places] == ([fault] if fault else [])
-    assert found.verdict == ("DIFFERENT" if fault else "EQUAL")
+    comparison = compare((steps.one_device, given), (mapped, given))
+    assert [place.cause for place in comparison.places] == ([fault] if fault else [])
+    assert comparison.verdict == ("DIFFERENT" if fault else "EQUAL")
 
 
 TENSOR = {

@@ -66,8 +66,8 @@ def compared(folder: Path, chain: str) -> parity.Comparison:
 
 @pytest.mark.parametrize("name", CHAINS)
 def test_the_line_that_built_an_optimiser_is_shown(tmp_path: Path, name: str) -> None:
-    found = compared(tmp_path, CHAINS[name])
-    (place,) = found.places
+    comparison = compared(tmp_path, CHAINS[name])
+    (place,) = comparison.places
     assert place.cause == "epsilon"
     lines = place.b.lines[0].text, place.a.lines[0].text
     assert "eps=1e-4" in lines[0]
@@ -79,6 +79,6 @@ def test_the_line_that_built_an_optimiser_is_shown(tmp_path: Path, name: str) ->
 
 def test_the_line_that_built_a_schedule_is_shown(tmp_path: Path) -> None:
     rate = "(rate := optax.linear_schedule(0.1, 0.3, 1))"
-    found = compared(tmp_path, f"{rate} and optax.adamw(\n    rate, eps=1e-3, weight_decay=0.2)")
-    assert found.verdict == "DIFFERENT"
-    assert any("linear_schedule" in line.text for place in found.places for line in place.b.lines)
+    comparison = compared(tmp_path, f"{rate} and optax.adamw(\n    rate, eps=1e-3, weight_decay=0.2)")
+    assert comparison.verdict == "DIFFERENT"
+    assert any("linear_schedule" in line.text for place in comparison.places for line in place.b.lines)

@@ -75,32 +75,32 @@ PAIRS = [
 
 @pytest.mark.parametrize(("a", "b"), PAIRS)
 def test_micro_batches_that_add_up_are_equal(tmp_path, a, b):
-    found = compare_sides(run(tmp_path / "a", **a), run(tmp_path / "b", **b))
-    assert (found.verdict, found.left_out, found.b_alone) == ("EQUAL", (), ())
-    compared = {each.stage for each in found.comparisons if each.judged}
+    difference = compare_sides(run(tmp_path / "a", **a), run(tmp_path / "b", **b))
+    assert (difference.verdict, difference.left_out, difference.b_alone) == ("EQUAL", (), ())
+    compared = {each.stage for each in difference.comparisons if each.judged}
     assert {"forward", "backward", "gradients", "moments", "updated"} <= compared
-    assert {each.step for each in found.comparisons} == {0, 1, 2, 3}
+    assert {each.step for each in difference.comparisons} == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize(("a", "b"), PAIRS)
 def test_another_decay_behind_micro_batches_is_named(tmp_path, a, b):
-    found = diagnose(compare_sides(run(tmp_path / "a", **a), run(tmp_path / "b", **b, decay=0.1)))
-    assert [cause.name for cause in found.causes] == ["weight-decay"]
+    diagnosis = diagnose(compare_sides(run(tmp_path / "a", **a), run(tmp_path / "b", **b, decay=0.1)))
+    assert [cause.name for cause in diagnosis.causes] == ["weight-decay"]
 
 
 def test_micro_batches_that_are_summed(tmp_path):
     a = run(tmp_path / "a", 1)
-    found = diagnose(compare_sides(a, run(tmp_path / "each", 4, each=True, forgotten=True)))
-    assert [(cause.name, cause.b) for cause in found.causes] == [
+    diagnosis = diagnose(compare_sides(a, run(tmp_path / "each", 4, each=True, forgotten=True)))
+    assert [(cause.name, cause.b) for cause in diagnosis.causes] == [
         ("gradient-scale", "scale: 4: summed over 4 micro-batches or devices, not averaged")
     ]
-    found = diagnose(compare_sides(a, run(tmp_path / "once", 4, forgotten=True)))
-    assert [cause.name for cause in found.causes] == ["loss-reduction"]  # which was logged
+    diagnosis = diagnose(compare_sides(a, run(tmp_path / "once", 4, forgotten=True)))
+    assert [cause.name for cause in diagnosis.causes] == ["loss-reduction"]  # which was logged
 
 
 def test_what_is_joined_is_said(tmp_path):
-    found = compare_sides(run(tmp_path / "a", 1), run(tmp_path / "b", 4))
-    assert found.notes == (
+    difference = compare_sides(run(tmp_path / "a", 1), run(tmp_path / "b", 4))
+    assert difference.notes == (
         f"{tmp_path / 'b'}: its micro-batches are joined, and compared by steps of the optimiser",
     )
 
@@ -136,22 +136,22 @@ def run_multi_steps(path, micro, *, times=1.0, decay=0.05, held=jnp.float64):
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("a", [{"micro": 1}, {"micro": 2, "each": True}, {"micro": 4}])
 def test_every_micro_batch_of_multi_steps_is_a_step(tmp_path, a):
-    found = compare_sides(run(tmp_path / "a", **a), run_multi_steps(tmp_path / "b", 4))
-    assert found.verdict == "EQUAL", found.notes
-    compared = {each.stage for each in found.comparisons if each.judged}
+    difference = compare_sides(run(tmp_path / "a", **a), run_multi_steps(tmp_path / "b", 4))
+    assert difference.verdict == "EQUAL", difference.notes
+    compared = {each.stage for each in difference.comparisons if each.judged}
     assert {"forward", "gradients", "moments", "updated"} <= compared
-    assert {each.step for each in found.comparisons} == {0, 1, 2, 3}
+    assert {each.step for each in difference.comparisons} == {0, 1, 2, 3}
 
 
 @pytest.mark.usefixtures("x64")
 def test_a_mean_in_float32_is_a_difference_in_float64(tmp_path):
     b = run_multi_steps(tmp_path / "b", 4, held=jnp.float32)
-    found = compare_sides(run(tmp_path / "a", 1), b)
-    assert found.first is not None
-    assert (found.verdict, found.first.stage) == ("DIFFERENT", "moments")
-    assert 1e-9 < found.first.judged.error < 1e-6
+    difference = compare_sides(run(tmp_path / "a", 1), b)
+    assert difference.first is not None
+    assert (difference.verdict, difference.first.stage) == ("DIFFERENT", "moments")
+    assert 1e-9 < difference.first.judged.error < 1e-6
     shown = io.StringIO()
-    print_diagnosis(diagnose(found), Console(file=shown, width=200))
+    print_diagnosis(diagnose(difference), Console(file=shown, width=200))
     assert "parity diff FILE.py:a FILE.py:b --gradients" in shown.getvalue()
 
 
@@ -162,5 +162,5 @@ def test_a_mean_in_float32_is_a_difference_in_float64(tmp_path):
 def test_a_mistake_with_multi_steps_is_named(tmp_path, wrong, name):
     """The loss is divided, although the optimiser takes means; or the decay is another."""
     b = run_multi_steps(tmp_path / "b", 4, **wrong)
-    found = diagnose(compare_sides(run(tmp_path / "a", 1), b))
-    assert [cause.name for cause in found.causes] == [name]
+    diagnosis = diagnose(compare_sides(run(tmp_path / "a", 1), b))
+    assert [cause.name for cause in diagnosis.causes] == [name]

@@ -25,8 +25,8 @@ def test_samples_of_feature_maps_are_compared_in_either_layout(keep, tmp_path):
     maps = np.random.default_rng(0).standard_normal((2, 6, 9, 4))  # (B, C, H, W)
     for wrong in (0.0, 1e-9):
         there = (maps * (1 + wrong)).transpose(0, 2, 3, 1)
-        for name, array, kept in (("a", maps, keep[0]), ("b", there, keep[1])):
-            with record(tmp_path / name, keep=kept, force=True) as trace, trace.step():
+        for name, array, count in (("a", maps, keep[0]), ("b", there, keep[1])):
+            with record(tmp_path / name, keep=count, force=True) as trace, trace.step():
                 trace.log("forward", array, path="stem", port="out")
         difference = compare_sides(Recorded(tmp_path / "a"), Recorded(tmp_path / "b"))
         assert difference.tensors == 1

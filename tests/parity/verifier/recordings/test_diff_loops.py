@@ -24,8 +24,8 @@ RATE, DECAY = 3e-3, 0.05
 
 
 def weights(dtype):
-    found = {n: redraw(n, spec.kind, spec.shape, 0) for n, spec in parameters(CFG).items()}
-    return {name: value.astype(dtype) for name, value in found.items()}
+    arrays = {n: redraw(n, spec.kind, spec.shape, 0) for n, spec in parameters(CFG).items()}
+    return {name: value.astype(dtype) for name, value in arrays.items()}
 
 
 def batches(dtype):

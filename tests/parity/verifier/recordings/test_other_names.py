@@ -25,8 +25,8 @@ def renamed(leaves):
 def packed(leaves):
     """All that the layers have is one parameter each."""
     row = lambda of: np.concatenate([leaves[each].T.ravel() for each in of if each in leaves])  # noqa: E731
-    found = {"body": row(["fc.bias", "fc.weight", "norm.weight"])[None]}
-    return found | {"top": row(["shift", "head.weight", "head.bias"])}
+    tensors = {"body": row(["fc.bias", "fc.weight", "norm.weight"])[None]}
+    return tensors | {"top": row(["shift", "head.weight", "head.bias"])}
 
 
 def in_part(leaves):
@@ -74,8 +74,12 @@ def test_the_same_under_other_names_is_equal(tmp_path, change, reverse, zeros):
 
     for name in "ab":
         run_torch(tmp_path / f"{name}.trace", make=make)
-    found = of(tmp_path, change, reverse)
-    assert (found.verdict, found.difference.left_out, found.difference.b_alone) == ("EQUAL", (), ())
+    diagnosis = of(tmp_path, change, reverse)
+    assert (diagnosis.verdict, diagnosis.difference.left_out, diagnosis.difference.b_alone) == (
+        "EQUAL",
+        (),
+        (),
+    )
 
 
 FAULTS = {
@@ -104,10 +108,14 @@ def without_fc_bias(model):
 def test_a_missing_gradient_under_another_name_is_a_difference(tmp_path, reverse):
     run_torch(tmp_path / "a.trace")
     run_torch(tmp_path / "b.trace", make=without_fc_bias)
-    found = of(tmp_path, in_part, reverse)
-    assert [cause.name for cause in found.causes] == ["missing-gradient"]
-    assert (found.verdict, found.difference.left_out, len(found.places)) == ("DIFFERENT", (), 1)
-    assert ("missing in A" if reverse else "missing in B") in found.places[0].divergences[0].what
+    diagnosis = of(tmp_path, in_part, reverse)
+    assert [cause.name for cause in diagnosis.causes] == ["missing-gradient"]
+    assert (diagnosis.verdict, diagnosis.difference.left_out, len(diagnosis.places)) == (
+        "DIFFERENT",
+        (),
+        1,
+    )
+    assert ("missing in A" if reverse else "missing in B") in diagnosis.places[0].divergences[0].what
 
 
 def test_a_gradient_of_zero_may_be_missing(tmp_path):
@@ -118,18 +126,18 @@ def test_a_gradient_of_zero_may_be_missing(tmp_path):
     def with_zeros(leaves):
         return in_part({"fc.bias": np.zeros(7)} | leaves)
 
-    found = of(tmp_path, with_zeros)
-    assert (found.verdict, found.causes) == ("EQUAL", ())
+    diagnosis = of(tmp_path, with_zeros)
+    assert (diagnosis.verdict, diagnosis.causes) == ("EQUAL", ())
 
 
 def test_what_is_not_found_by_its_numbers_is_said(tmp_path, capsys):
     run_torch(tmp_path / "a.trace")
     run_torch(tmp_path / "b.trace", make=lambda model: adamw(model, decay=0.1))
     other = lambda leaves: {{"shift": "moved"}.get(k, k): v + (k == "shift") for k, v in leaves.items()}  # noqa: E731
-    found = of(tmp_path, other)
-    print_diagnosis(found, screen(110))
+    diagnosis = of(tmp_path, other)
+    print_diagnosis(diagnosis, screen(110))
     said = " ".join(capsys.readouterr().out.split())
-    assert found.verdict == "DIFFERENT"
+    assert diagnosis.verdict == "DIFFERENT"
     assert (
         "not compared: parameters: A's shift; B's moved; nothing of the other side holds their" in said
     )

@@ -103,17 +103,17 @@ def recorded(tmp_path):
 
 
 def test_they_are_equal_and_all_is_compared(recorded):
-    found = compare_sides(*recorded())
-    assert (found.verdict, found.left_out, found.b_alone) == ("EQUAL", (), ())
-    (updated,) = (each for each in found.comparisons if (each.step, each.stage) == (0, "updated"))
+    difference = compare_sides(*recorded())
+    assert (difference.verdict, difference.left_out, difference.b_alone) == ("EQUAL", (), ())
+    (updated,) = (each for each in difference.comparisons if (each.step, each.stage) == (0, "updated"))
     assert len(updated.judged) == 8
 
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_another_decay_of_theirs_is_named(recorded, reverse):
     sides = recorded(decay=0.1)
-    found = diagnose(compare_sides(*(reversed(sides) if reverse else sides)))
-    assert [cause.name for cause in found.causes] == ["weight-decay"]
+    diagnosis = diagnose(compare_sides(*(reversed(sides) if reverse else sides)))
+    assert [cause.name for cause in diagnosis.causes] == ["weight-decay"]
 
 
 def test_a_matrix_that_was_not_transposed_is_no_other_layout(recorded):

@@ -73,9 +73,13 @@ def test_clipping_within_optax_hides_no_fault_of_either(tmp_path, fault, wrong):
 def test_clipping_within_optax_is_all_that_is_named(tmp_path):
     run_torch(tmp_path / "a.trace", clip=torch_clip(MOST))
     run_jax(tmp_path / "b.trace", "float64", of_optax(CLIPPED))
-    found = of(tmp_path)
-    assert [cause.name for cause in found.causes] == ["clip-epsilon"]
-    assert (found.verdict, found.but_for, found.equal) == ("DIFFERENT", ("clip-epsilon",), False)
+    diagnosis = of(tmp_path)
+    assert [cause.name for cause in diagnosis.causes] == ["clip-epsilon"]
+    assert (diagnosis.verdict, diagnosis.but_for, diagnosis.equal) == (
+        "DIFFERENT",
+        ("clip-epsilon",),
+        False,
+    )
     accepted = of(tmp_path, accept=["clip-epsilon"])
     assert (accepted.verdict, accepted.but_for, accepted.equal) == ("EQUAL", ("clip-epsilon",), True)
 
@@ -85,10 +89,10 @@ def test_a_real_fault_is_no_convention_unless_it_is_accepted(tmp_path):
     make = lambda model: adamw(model, decay=0.1)  # noqa: E731
     run_torch(tmp_path / "b.trace", make=make, clip=norm_clip(MOST, 0.0))
     for accept in ([], ["clip-epsilon"], ["weight-decay"]):
-        found = of(tmp_path, accept=accept)
+        diagnosis = of(tmp_path, accept=accept)
         # that of torch needs no consent to be called a convention
         whole = ("clip-epsilon", "weight-decay") if "weight-decay" in accept else ()
-        assert (found.verdict, found.but_for) == ("DIFFERENT", whole)
+        assert (diagnosis.verdict, diagnosis.but_for) == ("DIFFERENT", whole)
     assert of(tmp_path, accept=["clip-epsilon", "weight-decay"]).equal
 
 
@@ -136,8 +140,8 @@ def test_nothing_is_searched_behind_what_has_no_cause(tmp_path):
     scrambled = lambda ps: [p.grad.mul_(1 + 1e-3 * torch.rand_like(p)) for p in ps]  # noqa: E731
     run_torch(tmp_path / "a.trace", clip=torch_clip(MOST))
     run_torch(tmp_path / "b.trace", clip=scrambled, make=lambda m: adamw(m, decay=0.1))
-    found = of(tmp_path, accept=["clip-epsilon"])
-    assert ([len(found.places), found.causes], found.unknown is None) == ([1, ()], False)
+    diagnosis = of(tmp_path, accept=["clip-epsilon"])
+    assert ([len(diagnosis.places), diagnosis.causes], diagnosis.unknown is None) == ([1, ()], False)
 
 
 def test_a_recorded_schedule_in_float32_is_a_convention(tmp_path):
@@ -156,9 +160,9 @@ def test_a_decay_that_moves_less_than_rounding_is_granted(tmp_path, everywhere):
     slow = {"rates": [2e-4] * STEPS}
     run_torch(tmp_path / "a.trace", "float32", **slow)
     run_torch(tmp_path / "b.trace", "float32", lambda m: adamw(m, everywhere=everywhere), **slow)
-    found = of(tmp_path)
-    assert [cause.name for cause in found.causes] == (["decay-mask"] if everywhere else [])
-    assert found.verdict == ("DIFFERENT" if everywhere else "EQUAL")
+    diagnosis = of(tmp_path)
+    assert [cause.name for cause in diagnosis.causes] == (["decay-mask"] if everywhere else [])
+    assert diagnosis.verdict == ("DIFFERENT" if everywhere else "EQUAL")
     run_jax(tmp_path / "c.trace", "float32", of_optax(rate=2e-4), rates=None)
     sides = (Recorded(tmp_path / f"{name}.trace") for name in ("c", "b"))
     assert diagnose(compare_sides(*sides)).equal is not everywhere
@@ -259,7 +263,7 @@ def test_a_moving_average_behind_what_clipping_did(tmp_path, fault):
                         new = share * averages[each.path] + (1 - share) * trace.read(each)
                         averages[each.path] = new
                         again.log("updated", new, path=each.path, port="ema")
-    found = of(tmp_path)
-    assert [cause.name for cause in found.causes] == names
-    assert found.but_for == (("clip-epsilon",) if fault == "the same" else ())
-    assert [place.verdict.unknown is None for place in found.places][-1] == (fault != "of no rule")
+    diagnosis = of(tmp_path)
+    assert [cause.name for cause in diagnosis.causes] == names
+    assert diagnosis.but_for == (("clip-epsilon",) if fault == "the same" else ())
+    assert [place.verdict.unknown is None for place in diagnosis.places][-1] == (fault != "of no rule")

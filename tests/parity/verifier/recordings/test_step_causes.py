@@ -160,8 +160,8 @@ def run_jax(
                     "nu": "exp_avg_sq",
                     "trace": "momentum_buffer",
                 }.items():
-                    if (found := optax.tree.get(state, kind)) is not None:
-                        trace.log("moments", found, port=name)
+                    if (moment := optax.tree.get(state, kind)) is not None:
+                        trace.log("moments", moment, port=name)
                 if series:
                     trace.log("learning rate", np.float64(series[i]))
                 trace.log("updated", params)
@@ -197,9 +197,9 @@ def verdict(a: Trace, b: Trace) -> Verdict:
 
 def only(a: Trace, b: Trace, name: str, stage: Stage):
     """The cause, which has to be this one and alone."""
-    found = verdict(a, b)
-    assert [(c.name, c.stage) for c in found.causes] == [(name, stage)], found
-    cause = found.causes[0]
+    outcome = verdict(a, b)
+    assert [(c.name, c.stage) for c in outcome.causes] == [(name, stage)], outcome
+    cause = outcome.causes[0]
     assert max(cause.residual_a, cause.residual_b) <= 0.02 * cause.difference
     return cause
 
@@ -380,14 +380,14 @@ def test_outside_the_catalogue(tmp_path, x64):
     shuffled = dict(zip(SHAPES, factors, strict=True))
     scale = optax.stateless(lambda u, p: {name: value * shuffled[name] for name, value in u.items()})
     b = run_jax(tmp_path / "b.trace", "float64", optax.chain(of_optax(), scale))
-    found = verdict(a, b)
-    assert not found.causes
-    assert found.unknown is not None
-    assert "b is not what any known rule computes" in found.unknown
+    outcome = verdict(a, b)
+    assert not outcome.causes
+    assert outcome.unknown is not None
+    assert "b is not what any known rule computes" in outcome.unknown
     lion = run_jax(tmp_path / "lion.trace", "float64", optax.lion(RATE))
-    found = verdict(a, lion)
-    assert not found.causes
-    assert "not the same optimiser" in (found.unknown or "")
+    outcome = verdict(a, lion)
+    assert not outcome.causes
+    assert "not the same optimiser" in (outcome.unknown or "")
 
 
 OTHERS = {
@@ -403,9 +403,9 @@ OTHERS = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_another_method_is_unknown_though_it_resembles_adam(tmp_path, dtype, name, x64):
     a = run_torch(tmp_path / "a.trace", dtype, lambda model: adamw(model, decay=0.0))
-    found = verdict(a, run_jax(tmp_path / "b.trace", dtype, OTHERS[name]))
-    assert not found.causes, found
-    assert "none of the known causes" in (found.unknown or "")
+    outcome = verdict(a, run_jax(tmp_path / "b.trace", dtype, OTHERS[name]))
+    assert not outcome.causes, outcome
+    assert "none of the known causes" in (outcome.unknown or "")
 
 
 @both

@@ -24,8 +24,8 @@ def test_moments_begun_anew(tmp_path):
     anew = {}
     for name, gradient in segment.gradients.items():
         anew |= {f"{name} exp_avg": 0.1 * gradient, f"{name} exp_avg_sq": (1 - 0.999) * gradient**2}
-    found = explain_step(segment, changed(segment, anew))
-    assert [c.name for c in found.causes] == ["moments-start"]
+    verdict = explain_step(segment, changed(segment, anew))
+    assert [c.name for c in verdict.causes] == ["moments-start"]
 
 
 class Begun(torch.optim.AdamW):
@@ -49,8 +49,8 @@ def test_moments_that_began_with_what_was_not_recorded(tmp_path, dtype):
     assert (cause.a, cause.b) == ("moments from: zero", "moments from: others, not recorded")
     first = step_segment(b, 0, "moments")
     wrong = {name: value * 1.001 for name, value in first.result.items()}  # does not lead to the next
-    found = explain_step(step_segment(a, 0, "moments"), changed(first, wrong))
-    assert not found.causes
+    verdict = explain_step(step_segment(a, 0, "moments"), changed(first, wrong))
+    assert not verdict.causes
     coupled = lambda model: torch.optim.Adam(groups(model, 0.05), lr=RATE)  # noqa: E731
     c = run_torch(tmp_path / "c.trace", dtype, coupled)
     only(a, c, "coupled-decay", "moments")

@@ -83,11 +83,11 @@ def test_a_loss_that_nobody_knows_is_unknown(tmp_path, dtype):
     scaled = [lambda z, y, f=factor: f * cross(z, y) for factor in (1.0173, 0.9431, 1.2345)]
     others = [lambda z, y, p=power: focal(z, y, p) for power in (0.5, 1.0, 2.0)]
     for number, loss in enumerate((*scaled, *others)):
-        found = verdict(a, run_torch(tmp_path / f"{number}.trace", dtype, loss=loss))
-        assert not found.causes
-        assert found.unknown is not None
+        outcome = verdict(a, run_torch(tmp_path / f"{number}.trace", dtype, loss=loss))
+        assert not outcome.causes
+        assert outcome.unknown is not None
         if dtype == "float64":
-            assert "b is not what any known rule computes" in found.unknown
+            assert "b is not what any known rule computes" in outcome.unknown
 
 
 @both
@@ -216,14 +216,14 @@ def test_schedules(tmp_path, dtype, fault):
     first, second, name = SCHEDULES[fault]
     a = run_torch(tmp_path / "a.trace", dtype, rates=first)
     b = run_torch(tmp_path / "b.trace", dtype, rates=second)
-    found = only(a, b, name, "learning rate")
+    cause = only(a, b, name, "learning rate")
     if fault == "ahead, seen at a peak":
-        assert (found.a, found.b) == ("shift: the step before", "shift: this step")
+        assert (cause.a, cause.b) == ("shift: the step before", "shift: this step")
     if fault == "over T - 1":
-        assert "over 100 steps" in found.a
-        assert "over 99 steps" in found.b
+        assert "over 100 steps" in cause.a
+        assert "over 99 steps" in cause.b
     if fault == "0.1 % more":
-        assert found.b == "scale 1.001"
+        assert cause.b == "scale 1.001"
 
 
 def test_a_rate_of_nobody_is_unknown(tmp_path):
@@ -241,9 +241,9 @@ def test_groups_with_rates_of_their_own(tmp_path):
     rated = lambda by: lambda model: adamw_groups(model, by)  # noqa: E731
     a = run_torch(tmp_path / "a.trace", make=rated(0.5))
     b = run_torch(tmp_path / "b.trace", make=rated(0.25))
-    found = only(a, b, "learning-rate", "learning rate")
-    assert found.where == ("group 1",)
-    assert {found.a, found.b} == {"scale 1", "scale 0.5"}
+    cause = only(a, b, "learning-rate", "learning rate")
+    assert cause.where == ("group 1",)
+    assert {cause.a, cause.b} == {"scale 1", "scale 0.5"}
 
 
 def adamw_groups(model, by):
@@ -263,9 +263,9 @@ def test_what_is_scrambled_is_unknown(tmp_path):
                 name: value * (1 + size * rng.normal(size=value.shape))
                 for name, value in segment.result.items()
             }
-            found = explain_step(segment, changed(segment, wrong))
-            assert not found.causes, found
-            assert found.unknown is not None
+            verdict = explain_step(segment, changed(segment, wrong))
+            assert not verdict.causes, verdict
+            assert verdict.unknown is not None
 
 
 def test_elements_that_are_only_rounding_decide_nothing(tmp_path):
@@ -277,9 +277,9 @@ def test_elements_that_are_only_rounding_decide_nothing(tmp_path):
     noisy["gradients"]["shift"] = noisy["clipped"]["shift"] = key
     noisy["moments"] |= {"shift exp_avg": 0.1 * key, "shift exp_avg_sq": 0.001 * key**2}
     noisy["result"]["shift"] = a.result["shift"] + 2 * RATE  # the other way, by a noise of another sign
-    found = explain_step(a, replace(b, **noisy))
-    assert [(c.name, c.b) for c in found.causes] == [("weight-decay", "weight decay 0.051")]
-    assert found.causes[0].difference < RATE
+    verdict = explain_step(a, replace(b, **noisy))
+    assert [(c.name, c.b) for c in verdict.causes] == [("weight-decay", "weight decay 0.051")]
+    assert verdict.causes[0].difference < RATE
 
 
 def test_a_verdict_is_json(tmp_path):

@@ -70,8 +70,8 @@ def test_decay_in_a_gradient_that_is_clipped_before(tmp_path):
     a = reference(tmp_path / "a.trace", norm_clip(MOST, 0.0))
     decayed = optax.add_decayed_weights(0.1)
     tx = of_optax(optax.clip_by_global_norm(MOST), decayed, b2=0.95)
-    found = verdict(a, run_jax(tmp_path / "b.trace", "float64", tx))
-    assert [(cause.name, cause.b) for cause in found.causes] == [
+    outcome = verdict(a, run_jax(tmp_path / "b.trace", "float64", tx))
+    assert [(cause.name, cause.b) for cause in outcome.causes] == [
         ("coupled-decay", "decay in the gradient 0.1")
     ]
 

@@ -78,28 +78,28 @@ def compared(*sigmoids):
 
 
 def test_modules_are_paired_by_what_they_compute():
-    found = compared(jax.nn.sigmoid, jax.nn.sigmoid)
-    assert found.verdict == "EQUAL"
-    of_a = {each.path: each.of_a for each in found.modules}
+    comparison = compared(jax.nn.sigmoid, jax.nn.sigmoid)
+    assert comparison.verdict == "EQUAL"
+    of_a = {each.path: each.of_a for each in comparison.modules}
     assert of_a["layer"] == "gates"
     assert of_a["layer.1"] == "gates.1"
     assert of_a["layer.0.right"] == "gates.0.up"
     assert of_a["layer.0.left"] == "gates.0.side"  # with its sigmoid, which A's has not
     assert of_a["layer.1.out"] == "gates.1.down"
-    assert {each.said for each in found.modules} == {"same"}
+    assert {each.said for each in comparison.modules} == {"same"}
 
 
 def test_a_module_parts_and_those_behind_it_differ():
-    found = compared(jax.nn.sigmoid, jnp.tanh)
-    said = {each.path: each.said for each in found.modules}
+    comparison = compared(jax.nn.sigmoid, jnp.tanh)
+    said = {each.path: each.said for each in comparison.modules}
     assert said["layer.1.left"] == "parts here"
     assert said["layer.1.right"] == said["layer.0"] == said["layer.0.out"] == "same"
     assert said["layer.1.out"] == said["layer.1"] == "differs"
     # what they are is told from the program with its fault mended
-    assert {each.path: each.of_a for each in found.modules}["layer.1.out"] == "gates.1.down"
-    assert found.places[0].b.module == "layer.1.left"
-    assert ("layer.1.left", "gates.1.side", "0 of 1", "parts here") in found.module_rows()
-    assert found.to_dict()["modules"][0]["path"] == "layer"
+    assert {each.path: each.of_a for each in comparison.modules}["layer.1.out"] == "gates.1.down"
+    assert comparison.places[0].b.module == "layer.1.left"
+    assert ("layer.1.left", "gates.1.side", "0 of 1", "parts here") in comparison.module_rows()
+    assert comparison.to_dict()["modules"][0]["path"] == "layer"
 
 
 def test_a_line_in_a_module_of_nnx_keeps_its_callers():
@@ -111,9 +111,9 @@ def test_a_line_in_a_module_of_nnx_keeps_its_callers():
 
 
 def test_a_program_without_modules_says_so():
-    found = compare((lambda x: jnp.sin(x), X), (lambda x: jnp.sin(x), X))
-    assert found.modules == ()
-    assert found.module_rows() == []
+    comparison = compare((lambda x: jnp.sin(x), X), (lambda x: jnp.sin(x), X))
+    assert comparison.modules == ()
+    assert comparison.module_rows() == []
 
 
 def test_the_command_prints_them(capsys, tmp_path):
@@ -135,8 +135,8 @@ def test_a_narrow_screen_cuts_no_name(monkeypatch, capsys):
     _show_modules((*MODULE_COLUMNS, ""), [(path, "blocks.11.attn.proj", "3 of 4", "parts here")])
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 40
-    told = " ".join(" ".join(lines).split())
-    assert told == f"{path} is A's blocks.11.attn.proj, results that A has 3 of 4, parts here"
+    sentence = " ".join(" ".join(lines).split())
+    assert sentence == f"{path} is A's blocks.11.attn.proj, results that A has 3 of 4, parts here"
 
 
 def test_of_one_program_it_is_refused(capsys):
@@ -147,5 +147,5 @@ def test_of_one_program_it_is_refused(capsys):
 
 @pytest.mark.parametrize("name", ["layer", "layer.0"])
 def test_results_are_what_others_read(name):
-    found = {each.path: each for each in compared(jax.nn.sigmoid, jax.nn.sigmoid).modules}
-    assert (found[name].results, found[name].same) == (1, 1)
+    modules = {each.path: each for each in compared(jax.nn.sigmoid, jax.nn.sigmoid).modules}
+    assert (modules[name].results, modules[name].same) == (1, 1)

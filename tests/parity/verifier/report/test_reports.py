@@ -52,15 +52,15 @@ class Page(HTMLParser):
 
 
 def test_json_keeps_to_its_schema(report):
-    found = json.loads(json.dumps(report.to_dict()))
-    jsonschema.validate(found, SCHEMA)
-    (finding,) = found["findings"]
+    content = json.loads(json.dumps(report.to_dict()))
+    jsonschema.validate(content, SCHEMA)
+    (finding,) = content["findings"]
     assert (finding["rule"], finding["level"]) == ("activation", "error")
     assert finding["b"]["lines"][0]["text"].startswith("y = jax.nn.gelu")
     assert finding["b"]["formula"].startswith("tanh(")
-    assert found["places"][0]["kind"] == "operations"  # the fields of `Compared.to_dict` are there too
+    assert content["places"][0]["kind"] == "operations"  # the fields of `Compared.to_dict` are there too
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(found | {"verdict": "MAYBE"}, SCHEMA)
+        jsonschema.validate(content | {"verdict": "MAYBE"}, SCHEMA)
 
 
 def test_sarif_says_file_and_line(report):
@@ -145,9 +145,9 @@ def test_recordings_have_all_three_forms(tmp_path):
         with record(tmp_path / name) as recording, recording.step(x=np.ones((2, 3))):
             recording.log("forward", {"norm": np.full((2, 3), rate)}, port="out")
     report = report_of_diagnosis(diff(tmp_path / "a", tmp_path / "b"))
-    found = json.loads(json.dumps(report.to_dict()))
-    jsonschema.validate(found, SCHEMA)
-    assert (found["findings"][0]["rule"], found["stages"][1]["passed"]) == ("unknown-cause", False)
+    content = json.loads(json.dumps(report.to_dict()))
+    jsonschema.validate(content, SCHEMA)
+    assert (content["findings"][0]["rule"], content["stages"][1]["passed"]) == ("unknown-cause", False)
     result = to_sarif(report)["runs"][0]["results"][0]
     assert result["locations"] == [
         {"logicalLocations": [{"fullyQualifiedName": "norm", "kind": "module"}]}

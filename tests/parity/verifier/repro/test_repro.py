@@ -34,10 +34,10 @@ def sides():
     return torch_side, jax_side, weights, x
 
 
-def executed(found, tmp_path, capsys):
+def executed(comparison, tmp_path, capsys):
     """What the program of the first place prints, run in this process, and its text."""
-    place = found.places[0]
-    text, held = script(place, place.found, "place.npz", "A", "B")
+    place = comparison.places[0]
+    text, held = script(place, place.gap, "place.npz", "A", "B")
     path = tmp_path / "place.py"
     path.write_text(text)
     (tmp_path / "place.npz").write_bytes(_npz(held))
@@ -64,16 +64,16 @@ def difference(printed):
 @pytest.mark.parametrize("framework", [0, 1], ids=["torch-jax", "jax-jax"])
 def test_it_prints_the_difference_that_was_found(sides, fault, framework, tmp_path, capsys):
     *of_a, weights, x = sides
-    found = compare_programs(of_a[framework], record((models.jax_model(fault), (weights, x)), "B"))
-    printed, text = executed(found, tmp_path, capsys)
-    assert printed == pytest.approx(found.places[0].found.error, rel=0.01)
+    comparison = compare_programs(of_a[framework], record((models.jax_model(fault), (weights, x)), "B"))
+    printed, text = executed(comparison, tmp_path, capsys)
+    assert printed == pytest.approx(comparison.places[0].gap.error, rel=0.01)
     assert "operations_models.py:" in text
 
 
 def reproduces(name, tmp_path, capsys):
-    _, found = judge(exhibits()[name])
-    expected = found.places[0].found.error
-    printed, _ = executed(found, tmp_path, capsys)
+    _, comparison = judge(exhibits()[name])
+    expected = comparison.places[0].gap.error
+    printed, _ = executed(comparison, tmp_path, capsys)
     assert printed == expected == np.inf or printed == pytest.approx(expected, rel=0.01)
 
 
@@ -111,9 +111,9 @@ def test_torch_against_torch(fault, tmp_path, capsys):
     right, wrong = Attention(), Attention(**fault)
     wrong.load_state_dict(right.state_dict())
     x = torch.randn(2, 7, 30)
-    found = compare((right, x), (wrong, x))
-    printed, text = executed(found, tmp_path, capsys)
-    assert printed == pytest.approx(found.places[0].found.error, rel=0.01)
+    comparison = compare((right, x), (wrong, x))
+    printed, text = executed(comparison, tmp_path, capsys)
+    assert printed == pytest.approx(comparison.places[0].gap.error, rel=0.01)
     assert "import jax" not in text
 
 
@@ -125,14 +125,18 @@ def test_writing_in_place_and_scans(tmp_path, capsys):
 
     x = np.random.default_rng(0).normal(size=(3, 7))
     torch_x = torch.from_numpy(x)
-    found = compare((lambda x: in_place(x, False), torch_x), (lambda x: in_place(x, True), torch_x))
-    assert executed(found, tmp_path, capsys)[0] == pytest.approx(found.places[0].found.error, rel=0.01)
+    comparison = compare((lambda x: in_place(x, False), torch_x), (lambda x: in_place(x, True), torch_x))
+    assert executed(comparison, tmp_path, capsys)[0] == pytest.approx(
+        comparison.places[0].gap.error, rel=0.01
+    )
 
     def scanned(x, power):
         return jax.lax.scan(lambda c, row: (c + row**power, jnp.sin(c)), jnp.zeros(7), x)
 
-    found = compare((lambda x: scanned(x, 2), x), (lambda x: scanned(x, 3), x))
-    assert executed(found, tmp_path, capsys)[0] == pytest.approx(found.places[0].found.error, rel=0.01)
+    comparison = compare((lambda x: scanned(x, 2), x), (lambda x: scanned(x, 3), x))
+    assert executed(comparison, tmp_path, capsys)[0] == pytest.approx(
+        comparison.places[0].gap.error, rel=0.01
+    )
 
 
 def test_the_command_writes_and_runs_it(tmp_path, capsys):
@@ -150,15 +154,15 @@ def test_the_command_writes_and_runs_it(tmp_path, capsys):
 
 def test_what_cannot_be_written_leaves_nothing(tmp_path):
     x = np.linspace(0.1, 1, 7)
-    found = compare((np_free, x), (lambda x: jnp.sin(x) * 2, x))
+    comparison = compare((np_free, x), (lambda x: jnp.sin(x) * 2, x))
     path = tmp_path / "place.py"
     with pytest.raises(ConfigError, match=r"ends in \.py"):
-        write_repro(found.places[0], tmp_path / "place")
-    place = found.places[0].__class__(**{**vars(found.places[0]), "found": None})
+        write_repro(comparison.places[0], tmp_path / "place")
+    place = comparison.places[0].__class__(**{**vars(comparison.places[0]), "gap": None})
     with pytest.raises(InputError, match="no region to write"):
         write_repro(place, path)
     assert not list(tmp_path.iterdir())
-    assert difference(write_repro(found.places[0], path)) > 0
+    assert difference(write_repro(comparison.places[0], path)) > 0
     assert [each.name for each in tmp_path.iterdir()] == ["place.py"]
 
 

@@ -41,19 +41,19 @@ X = torch.from_numpy(np.random.default_rng(2).normal(size=(3, 7, 30)))
     ids=["6e-11", "2e-12", "2e-14"],
 )
 def test_a_fault_near_rounding_is_found_and_named(wrong, cause):
-    found = compare((Block(), X), (Block(**wrong), X))
-    assert found.verdict == "DIFFERENT"
-    assert [place.cause for place in found.places] == [cause]
+    comparison = compare((Block(), X), (Block(**wrong), X))
+    assert comparison.verdict == "DIFFERENT"
+    assert [place.cause for place in comparison.places] == [cause]
 
 
 @pytest.mark.parametrize(
-    ("times", "found"), [(1.0, None), (1 + 1e-13, None), (1 + 3e-10, 1 + 3e-10), (2, 2)]
+    ("times", "expected"), [(1.0, None), (1 + 1e-13, None), (1 + 3e-10, 1 + 3e-10), (2, 2)]
 )
-def test_once_is_no_multiple(times, found):
+def test_once_is_no_multiple(times, expected):
     """Which of two values is rounded otherwise, ill-conditioned as they may be, is no factor."""
     value = X.numpy() + np.pi
-    ratio = ratio_of(SimpleNamespace(value=value, instead=value * times))
-    assert ratio == found if found is None else abs(ratio - found) <= 1e-15
+    ratio = ratio_of(SimpleNamespace(value=value, own=value * times))
+    assert ratio == expected if expected is None else abs(ratio - expected) <= 1e-15
 
 
 def fast(x):
@@ -70,15 +70,15 @@ FAR = np.random.default_rng(3).normal(size=(5, 31)) + 1e3
 
 
 def test_a_value_that_rounding_moves_far_may_be_as_far_from_the_others():
-    found = compare((fast, FAR), (slow, FAR))
-    assert found.verdict == "EQUAL"
-    assert found.error > 1e-12
+    comparison = compare((fast, FAR), (slow, FAR))
+    assert comparison.verdict == "EQUAL"
+    assert comparison.error > 1e-12
 
 
 def test_what_loses_digits_that_the_reference_keeps_differs():
-    found = compare((slow, FAR), (fast, FAR))
-    assert found.verdict == "DIFFERENT"
-    (place,) = found.places
+    comparison = compare((slow, FAR), (fast, FAR))
+    assert comparison.verdict == "DIFFERENT"
+    (place,) = comparison.places
     assert (place.kind, place.cause) == ("digits", "")
     assert place.b.lines[0].text.startswith("return (x * x)")
 
@@ -101,9 +101,9 @@ def test_lost_digits_are_found_behind_a_value_that_only_seems_to_meet():
         return run, (weights, FAR)
 
     for wrong in ((fast, slow), (slow, fast), (fast, fast)):
-        found = compare(model(slow, slow), model(*wrong))
-        assert found.verdict == "DIFFERENT"
-        (place,) = found.places
+        comparison = compare(model(slow, slow), model(*wrong))
+        assert comparison.verdict == "DIFFERENT"
+        (place,) = comparison.places
         assert place.kind == "digits"
         assert place.times == wrong.count(fast)
         assert place.b.lines[0].text.startswith("return (x * x)")
@@ -116,10 +116,10 @@ def test_what_is_zero_in_theory_is_not_compared_with_its_rounding():
     def centred(x, axis):
         return (x - x.mean(axis, keepdims=True)).sum(axis)
 
-    found = compare((lambda x: centred(x, 1), x), (lambda x: centred(x[:, ::-1], 1), x))
-    assert (found.verdict, found.error) == ("EQUAL", 0.0)
-    found = compare((lambda x: centred(x, 1), x), (lambda x: x.sum(1), x))
-    assert found.verdict == "DIFFERENT"
+    comparison = compare((lambda x: centred(x, 1), x), (lambda x: centred(x[:, ::-1], 1), x))
+    assert (comparison.verdict, comparison.error) == ("EQUAL", 0.0)
+    comparison = compare((lambda x: centred(x, 1), x), (lambda x: x.sum(1), x))
+    assert comparison.verdict == "DIFFERENT"
 
 
 HALVES = torch.tensor([0.5, 2.0, 0.5, 3.0], dtype=torch.float64)

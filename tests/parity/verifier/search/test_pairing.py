@@ -30,20 +30,20 @@ RNG = np.random.default_rng(7)
     ],
 )
 def test_the_layouts_of_outputs_keep_the_order_of_all_but_the_channels(given, shape, axes):
-    assert [way.axes for way in conventional(given, shape)] == axes
-    assert all(way.of(np.zeros(given)).shape == shape for way in conventional(given, shape))
+    assert [each.axes for each in conventional(given, shape)] == axes
+    assert all(each.of(np.zeros(given)).shape == shape for each in conventional(given, shape))
 
 
 @pytest.mark.parametrize(("axes", "cause"), [((0, 1, 2, 3), ""), ((0, 2, 1, 3), "transposed")])
 @pytest.mark.parametrize("wide", [4, 5])
 def test_a_map_with_height_and_width_exchanged_is_another(axes, cause, wide):
     x = RNG.normal(size=(2, 4, wide, 3))
-    found = compare(
+    comparison = compare(
         (lambda x: torch.relu(x.permute(0, 3, 1, 2)) * 2, torch.from_numpy(x)),
         (lambda x: jax.nn.relu(x).transpose(axes) * 2, x),
     )
-    assert [place.cause for place in found.places] == ([cause] if cause else [])
-    assert found.verdict == ("DIFFERENT" if cause else "EQUAL")
+    assert [place.cause for place in comparison.places] == ([cause] if cause else [])
+    assert comparison.verdict == ("DIFFERENT" if cause else "EQUAL")
 
 
 def test_a_step_leaves_its_parameters_where_they_lie():
@@ -97,5 +97,5 @@ def test_names_come_before_values_and_what_nothing_tells_is_paired_in_order():
     a = (lambda x: (torch.tanh(x), torch.exp(x))), torch.from_numpy(x)
     assert compare(a, (lambda x: (jnp.exp(x), jnp.tanh(x)), x)).verdict == "DIFFERENT"
     assert compare(a, (lambda x: {"e": jnp.exp(x), "t": jnp.tanh(x)}, x)).verdict == "EQUAL"
-    found = compare(a, (lambda x: {"p": jnp.tanh(2 * x), "q": jnp.exp(2 * x)}, x))
-    assert {place.cause for place in found.places} == {"one scale too many"}
+    comparison = compare(a, (lambda x: {"p": jnp.tanh(2 * x), "q": jnp.exp(2 * x)}, x))
+    assert {place.cause for place in comparison.places} == {"one scale too many"}

@@ -29,8 +29,8 @@ def test_two_faults_in_one_attention_are_two_places():
     p = {name: rng.normal(size=shape) / 5 for name, shape in p.items()}
     x = rng.normal(size=(B, N, D))
     right = functools.partial(attention, True, (D // H) ** 0.5)
-    found = compare((right, (p, x)), (functools.partial(attention, False, D**0.5), (p, x)))
-    packing, number = found.places
+    comparison = compare((right, (p, x)), (functools.partial(attention, False, D**0.5), (p, x)))
+    packing, number = comparison.places
     assert packing.cause == "transposed"
     assert "packing" in packing.b.lines[-1].text
     assert number.cause == "number"
@@ -41,8 +41,8 @@ def test_two_faults_in_one_attention_are_two_places():
 
 def test_faults_in_two_blocks_are_one_place_twice():
     model, weights, x = models.torch_model(depth=2)
-    found = compare((model, x), (models.jax_model("scaled twice", 2), (weights, x)))
-    assert [place.times for place in found.places] == [2]
+    comparison = compare((model, x), (models.jax_model("scaled twice", 2), (weights, x)))
+    assert [place.times for place in comparison.places] == [2]
 
 
 def normed(x):
@@ -64,7 +64,7 @@ def test_a_norm_of_any_value_is_no_repair():
         (functools.partial(post_norm, branch=each), (p, x))
         for each in (lambda p, x: jnp.tanh(x @ p) @ p, lambda p, x: x)
     ]
-    found = compare(*sides)
-    assert [place.cause for place in found.places] == ["left out"]
-    assert found.places[0].times == 2
-    assert "without the branch" in found.places[0].b.lines[-1].text
+    comparison = compare(*sides)
+    assert [place.cause for place in comparison.places] == ["left out"]
+    assert comparison.places[0].times == 2
+    assert "without the branch" in comparison.places[0].b.lines[-1].text

@@ -24,10 +24,10 @@ def sines(scale, *, columns_first=False):
         def of(places):
             return jnp.tanh(jnp.sin(scale(places)[:, None] / p["scales"]) * p["gains"])
 
-        found = {}
+        outputs = {}
         for name in ("columns", "rows") if columns_first else ("rows", "columns"):
-            found[name] = of(rows if name == "rows" else columns)
-        return jnp.concatenate([found["rows"], found["columns"]], -1) @ p["kernel"]
+            outputs[name] = of(rows if name == "rows" else columns)
+        return jnp.concatenate([outputs["rows"], outputs["columns"]], -1) @ p["kernel"]
 
     return function, (WEIGHTS, ROWS, COLUMNS)
 
@@ -35,8 +35,8 @@ def sines(scale, *, columns_first=False):
 def test_of_two_branches_that_part_alike_each_is_repaired_with_its_own_value():
     # the columns' sines in the place of the rows' would leave "halves exchanged" behind
     a = sines(lambda places: places * 6.25, columns_first=True)
-    found = compare(a, sines(lambda places: 6.25 / places))
-    assert {place.cause for place in found.places} == {"operation"}, found.to_text()
+    comparison = compare(a, sines(lambda places: 6.25 / places))
+    assert {place.cause for place in comparison.places} == {"operation"}, comparison.to_text()
 
 
 def test_the_mean_of_squares_rules_out_no_value_that_meets():
@@ -65,12 +65,12 @@ def buckets(exact):
 def test_the_least_integer_hides_no_others():
     a, b = buckets(lambda x: 2.5 + x), buckets(lambda x: 1 + x)
     b = (b[0], a[1])
-    found = compare(a, b)
-    (place,) = found.places
+    comparison = compare(a, b)
+    (place,) = comparison.places
     assert {line.text for line in place.b.lines} >= {
         "a, b = buckets(lambda x: 2.5 + x), buckets(lambda x: 1 + x)"
     }
-    assert place.error < 10, found.to_text()
+    assert place.error < 10, comparison.to_text()
 
 
 def powers(factor):
@@ -85,10 +85,10 @@ def powers(factor):
 
 def test_a_constant_may_have_many_operations_before_it():
     a, b = powers(1.0625), powers(1.03125)
-    found = compare(a, (b[0], a[1]))
-    assert found.verdict == "DIFFERENT"
-    assert [place.kind for place in found.places] == ["operations"], found.to_text()
-    assert found.places[0].b.lines[-1].text == "power = power * factor + 0.125"
+    comparison = compare(a, (b[0], a[1]))
+    assert comparison.verdict == "DIFFERENT"
+    assert [place.kind for place in comparison.places] == ["operations"], comparison.to_text()
+    assert comparison.places[0].b.lines[-1].text == "power = power * factor + 0.125"
 
 
 def test_a_mean_over_other_rows_is_not_passed_over():

@@ -80,9 +80,9 @@ def in_jax(fault):
 )
 def test_a_mistake_of_every_step_is_one_place(fault, cause):
     with jax.enable_x64(True):
-        found = compare(in_torch(), in_jax(fault), gradients=True)
-    assert found.verdict == "DIFFERENT"
-    (place,) = found.places
+        comparison = compare(in_torch(), in_jax(fault), gradients=True)
+    assert comparison.verdict == "DIFFERENT"
+    (place,) = comparison.places
     assert place.cause == cause
     assert any("# wrong" in line.text for line in place.b.lines)
     assert place.times > 1

@@ -45,12 +45,12 @@ def of_jax(stride, padding, dilation=(1, 1)):
     ],
 )  # fmt: skip
 def test_the_window_of_a_convolution(b, cause, message, formula):
-    found = compare(of_torch(stride=2, padding=1), b)
-    assert found.verdict == ("DIFFERENT" if cause else "EQUAL")
-    for place in found.places:
+    comparison = compare(of_torch(stride=2, padding=1), b)
+    assert comparison.verdict == ("DIFFERENT" if cause else "EQUAL")
+    for place in comparison.places:
         assert (place.cause, place.message) == (cause, message)
         assert (place.a.formula, place.b.formula) == ("conv(x, y, stride=2, padding=1)", formula)
-    assert bool(found.places) == bool(cause)
+    assert bool(comparison.places) == bool(cause)
 
 
 def test_padding_on_one_side_which_torch_has_not():

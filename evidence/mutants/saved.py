@@ -13,7 +13,7 @@ from evidence import ROOT
 from evidence.mutants.judging import Outcome
 
 
-class Kept:
+class Outcomes:
     """The outcomes of a file, by model and key; new ones are appended as they come."""
 
     def __init__(self, path: Path, *, afresh: bool = False, again: bool = False) -> None:
@@ -32,25 +32,25 @@ class Kept:
                 self.known[fields["model"], fields["key"]] = Outcome(**fields)
 
     def outcome(self, model: str, key: str, judge: Callable[[], Outcome]) -> Outcome:
-        """What became of a mutant: as it is known, or judged now and kept."""
-        found = self.get(model, key)
-        if found is None:
-            found = replace(judge(), engine=self.engine)
-            self.known[model, key] = found
+        """Return a mutant's outcome: the saved one, or one judged and saved now."""
+        known = self.get(model, key)
+        if known is None:
+            known = replace(judge(), engine=self.engine)
+            self.known[model, key] = known
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a") as stream:
-                stream.write(json.dumps(asdict(found)) + "\n")
-        return found
+                stream.write(json.dumps(asdict(known)) + "\n")
+        return known
 
     def get(self, model: str, key: str) -> Outcome | None:
         """An outcome that stands; None if the mutant is to be judged."""
-        found = self.known.get((model, key))
-        anew = found is not None and self.again and found.is_missed and found.engine != self.engine
-        return None if anew else found
+        outcome = self.known.get((model, key))
+        anew = outcome is not None and self.again and outcome.is_missed and outcome.engine != self.engine
+        return None if anew else outcome
 
 
 def version() -> str:
-    """Which search this is: a hash of its files."""
+    """The version of the search: a hash of its files."""
     rooms = (ROOT / "parity" / "verifier" / room for room in ("programs", "search", "causes"))
     files = sorted(file for room in rooms for file in room.rglob("*.py"))
     return hashlib.sha256(b"".join(each.read_bytes() for each in files)).hexdigest()[:8]
