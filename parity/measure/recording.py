@@ -95,8 +95,8 @@ def _room() -> int:
     """Return the bytes that a recording keeps in memory, a fifth of what the system has available;
     further arrays go to a temporary folder."""
     try:
-        said = Path("/proc/meminfo").read_text()
+        text = Path("/proc/meminfo").read_text()
     except OSError:  # not Linux
         return _LEAST
-    available = re.search(r"^MemAvailable: *(\d+) kB$", said, re.MULTILINE)
+    available = re.search(r"^MemAvailable: *(\d+) kB$", text, re.MULTILINE)
     return min(max(int(available[1]) * 2**10 // 5, _LEAST), _MOST) if available else _LEAST

@@ -38,8 +38,8 @@ def explain(subject: Subject, form: Format, path: Path) -> str:
         given = batch = pictures(subject)[0]
         if subject.inside is None:
             given = laid_out(prepared(subject, batch), form)
-        elif said := _resize(record((program, batch), "B"), batch, subject, subject.inside):
-            return said
+        elif problem := _resize(record((program, batch), "B"), batch, subject, subject.inside):
+            return problem
         twins = given if subject.inside is not None else laid_out(prepared(subject, batch), TORCH)
         sides = (torch_program(subject), twins), (program, given)
         compared = compare(*sides, names=("twin", named.name), backward=False)

@@ -12,7 +12,7 @@ import numpy as np
 from parity.measure.nearness import CERTAIN, LEAST
 from parity.measure.shown import first_three
 from parity.measure.verdict import Verdict
-from parity.verifier.causes import Said, cause_of, collectives
+from parity.verifier.causes import Explanation, cause_of, collectives
 from parity.verifier.causes.collectives import collective_faults
 from parity.verifier.causes.factors import ratio_of
 from parity.verifier.causes.layers import rows_or_layers_in_another_order
@@ -86,10 +86,10 @@ def compare_programs(
     with one_thread(a, b):
         for gap, cause, message in collective_faults(search):
             faults.append(_known("operations", gap, (cause, message), letters))
-        for gap, said in rows_or_layers_in_another_order(search):
-            faults.append(_known("order", gap, said, letters))
-        for gap, others, said in moved_norms(search):
-            faults.append(_known("operations", gap, said, letters, others))
+        for gap, explanation in rows_or_layers_in_another_order(search):
+            faults.append(_known("order", gap, explanation, letters))
+        for gap, others, explanation in moved_norms(search):
+            faults.append(_known("operations", gap, explanation, letters, others))
         for gap, message in lost_digits(search) if unstable else ():
             faults.append(_known("digits", gap, ("", message), letters))
         for gap in search.places():
@@ -159,11 +159,13 @@ def _counts(
     )
 
 
-def _known(kind: Kind, gap: Gap, said: Said, letters: Letters, others: Sequence[int] = ()) -> Place:
+def _known(
+    kind: Kind, gap: Gap, explanation: Explanation, letters: Letters, others: Sequence[int] = ()
+) -> Place:
     """Make the place of a fault whose cause is known; `others` are further values of B that have it."""
     a, b = part_of(gap.a, letters, gap), part_of(gap.b, letters, gap)
     modules = tuple(gap.b.program.operations[each].module for each in others)
-    cause, message = said
+    cause, message = explanation
     limit, times = limit_of(gap, letters.index), 1 + len(modules)
     return Place(kind, a, b, gap.error, limit, message, cause, modules, times, gap=gap)
 
@@ -177,8 +179,8 @@ def _unlike(search: Search, pair: tuple[int, int], letters: Letters) -> Place:
     shapes = f"B's output {list(b.operations[y].shape)} for A's {list(a.operations[x].shape)}"
     axes = search.outputs.axes(pair, of_a, of_b)
     if axes:
-        said = f"{shapes}, whose axes it has in the order {list(axes)}"
-        return Place("order", *parts, UNCOMPARED, 0.0, said, "transposed", gap=gap)
+        message = f"{shapes}, whose axes it has in the order {list(axes)}"
+        return Place("order", *parts, UNCOMPARED, 0.0, message, "transposed", gap=gap)
     return Place("operations", *parts, UNCOMPARED, 0.0, shapes, gap=gap)
 
 
@@ -205,14 +207,14 @@ def _place(gap: Gap, letters: Letters, index: Index) -> Place:
         )
     limit, error = limit_of(gap, index), gap.error
     kind, message = _kind(gap, index)
-    cause, said = "", ""
+    cause, sentence = "", ""
     if kind in ("operations", "order") and not message:
         gap = origin(gap, index)
         kind = "order" if gap.traced else kind
-        cause, said = cause_of(gap, index)
+        cause, sentence = cause_of(gap, index)
         rounded = cause == "factor" and is_rounded_number(gap, ratio_of(gap) or 0.0)
         if rounded or (not cause and error <= limit):  # only what has no cause may be rounding
-            kind, cause, said = "rounding", "", "a number that one program holds in a smaller type"
+            kind, cause, sentence = "rounding", "", "a number that one program holds in a smaller type"
     a = part_of(gap.a, letters, gap)
     b = part_of(
         gap.b, letters, gap,
@@ -222,7 +224,7 @@ def _place(gap: Gap, letters: Letters, index: Index) -> Place:
     )  # fmt: skip
     modules = tuple(gap.b.program.operations[each].module for each in gap.twins)
     times = 1 + len(modules)
-    return Place(kind, a, b, error, limit, message or said, cause, modules, times, gap=gap)
+    return Place(kind, a, b, error, limit, message or sentence, cause, modules, times, gap=gap)
 
 
 _GIVEN_TO_MODULES = frozenset(

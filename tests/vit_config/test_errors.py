@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from vit_config import CheckpointError, MissingFileError
-from vit_config.errors import UnstatedError, about, naming
+from vit_config.errors import UnstatedError, about, first_line, naming
 
 pytestmark = pytest.mark.quick
 
@@ -23,6 +23,11 @@ def test_names_in_a_file_cannot_break_the_line():
         about(PATH, "a tensor\nof\r\nthree \udcff lines") == f"{PATH}: a tensor of three \\udcff lines"
     )
     assert len(about(PATH, "x" * 10_000)) < 4_100
+
+
+def test_a_message_of_nothing_is_the_kind_of_the_error():
+    assert first_line(EOFError()) == first_line(EOFError("\n")) == "EOFError"
+    assert first_line(ValueError("\nnot JSON\nat line 3")) == "not JSON"
 
 
 def test_an_error_keeps_its_kind_and_what_it_asks_for():

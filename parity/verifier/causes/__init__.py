@@ -32,7 +32,7 @@ from parity.verifier.causes import (
     terms,
     windows,
 )
-from parity.verifier.causes.cause import Cause, Said
+from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.causes.instead import may_be_another
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Gap
@@ -78,7 +78,7 @@ _JUDGES = (
 """The judges, from those that say most to those that say least."""
 
 
-def cause_of(gap: Gap, index: Index) -> Said:
+def cause_of(gap: Gap, index: Index) -> Explanation:
     """Return the first cause that explains a place, or two empty strings."""
     if gap.own.dtype.kind not in "fc":
         judges = (masks.diagonal, numbers.judge, order.judge, operators.judge, tables.judge, masks.truth,
@@ -89,12 +89,16 @@ def cause_of(gap: Gap, index: Index) -> Said:
         return read or ("", "")
     if gap.value.shape != gap.own.shape:
         return "", ""
-    said = _first(gap, index)
-    if said is not None and said[0] in _UNLESS_ANOTHER and may_be_another(gap, said[0]):
+    explanation = _first(gap, index)
+    if (
+        explanation is not None
+        and explanation[0] in _UNLESS_ANOTHER
+        and may_be_another(gap, explanation[0])
+    ):
         return "", ""
-    if said is None and (wider := widened(gap, index)) is not None:
-        said = _first(wider, index)
-    return said or branches.judge(gap, index, _JUDGES) or ("", "")
+    if explanation is None and (wider := widened(gap, index)) is not None:
+        explanation = _first(wider, index)
+    return explanation or branches.judge(gap, index, _JUDGES) or ("", "")
 
 
 _UNLESS_ANOTHER = ("left out", "norm left out", "scale left out")
@@ -107,9 +111,9 @@ def _are_signs(value: np.ndarray) -> bool:
     return sizes.size > 1 and bool((sizes == sizes[0]).all() and value.min() < 0 < value.max())
 
 
-def _first(gap: Gap, index: Index) -> Said | None:
+def _first(gap: Gap, index: Index) -> Explanation | None:
     """Return what the first judge that explains a place says of it."""
     return next(filter(None, (judge(gap, index) for judge in _JUDGES)), None)
 
 
-__all__ = ["CAUSES", "Cause", "Said", "cause_of"]
+__all__ = ["CAUSES", "Cause", "Explanation", "cause_of"]

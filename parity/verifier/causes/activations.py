@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from parity.verifier.causes.cause import Cause, Said
+from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.search.exchange import is_a, outside
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Gap, Region, distance
@@ -75,7 +75,7 @@ _KINDS = (
 )
 
 
-def judge(gap: Gap, _: Index) -> Said | None:
+def judge(gap: Gap, _: Index) -> Explanation | None:
     """Recognise another activation of the same value."""
     own, wanted = _held(gap.b), _held(gap.a)
     for x in inputs_of(gap.b, gap):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from parity.verifier.causes.cause import Said
+from parity.verifier.causes.cause import Explanation
 from parity.verifier.causes.numbers import SMALL
 from parity.verifier.programs.operation import Operation, Ref
 from parity.verifier.programs.program import Program
@@ -14,7 +14,7 @@ from parity.verifier.search.region import Region
 _NO_NORM = frozenset(["matmul", "conv", "exp", "tanh", "erf", "erfc"])
 
 
-def named(region: Region, side: str, steps: list[int], start: int) -> Said:
+def named(region: Region, side: str, steps: list[int], start: int) -> Explanation:
     """Name operations that one side alone has, and say where they are."""
     program = region.program
     ops = [program.operations[i] for i in steps if not program.operations[i].is_layout]
@@ -58,22 +58,22 @@ def _dropped(region: Region, steps: list[int], start: int) -> set[str]:
     return {program.operations[i].name for i in dropped}
 
 
-def _one(region: Region, side: str, op: Operation, start: int) -> Said:
+def _one(region: Region, side: str, op: Operation, start: int) -> Explanation:
     """Name a sum or a product that one side alone has."""
     program, too_many = region.program, side == "B"
     sums = op.name in ("add", "sub", "rsub")
     number = [each for each in op.operands if not isinstance(each, Ref)]
     others = [program.operations[i] for i in op.inputs if not _leads(region, i, start)]
     if not others and not number:  # x + x is twice x
-        said = f"only {side} has {op.name} of a value and itself{_at(op)}"
-        return ("one factor too many" if too_many else "factor left out"), said
+        message = f"only {side} has {op.name} of a value and itself{_at(op)}"
+        return ("one factor too many" if too_many else "factor left out"), message
     if number or (others and others[0].size == 1):
         what = "term" if sums else "scale"
         if sums and number and abs(float(np.ravel(number[0])[0])) < SMALL and _guards(region, op):
             return "epsilon", f"only {side} adds {float(np.ravel(number[0])[0]):.10g}{_at(op)}"
         text = f"{op.name} {float(np.ravel(number[0])[0]):.10g}" if number else op.name
-        said = f"only {side} has {text}{_at(op)}"
-        return (f"one {what} too many" if too_many else f"{what} left out"), said
+        message = f"only {side} has {text}{_at(op)}"
+        return (f"one {what} too many" if too_many else f"{what} left out"), message
     base = program.maker(others[0].index)
     if base.kind == "parameter":
         name = "one parameter too many" if too_many else f"{'bias' if sums else 'gain'} left out"

@@ -8,7 +8,7 @@ from itertools import islice
 
 import numpy as np
 
-from parity.verifier.causes.cause import Said
+from parity.verifier.causes.cause import Explanation
 from parity.verifier.causes.several import VAGUE
 from parity.verifier.programs.operation import Operation
 from parity.verifier.search.exchange import is_a, rerun
@@ -23,25 +23,25 @@ LARGEST = 96
 
 
 def judge(
-    gap: Gap, index: Index, judges: tuple[Callable[[Gap, Index], Said | None], ...]
-) -> Said | None:
+    gap: Gap, index: Index, judges: tuple[Callable[[Gap, Index], Explanation | None], ...]
+) -> Explanation | None:
     """Return the one cause of both operands of the last operation; None where there is none."""
     if max(len(gap.a.operations), len(gap.b.operations)) > LARGEST:
         return None
     pair = _operands(gap)
     if pair is None:
         return None
-    said: list[Said] = []
+    explanations: list[Explanation] = []
     for branch in pair:
         causes = (each for judge in judges if (each := judge(branch, index)) is not None)
         cause = next(causes, None)
         if cause is None:
             return None
-        said.append(cause)
-    name = said[0][0]
-    if name != said[1][0] or name in ("", *VAGUE):
+        explanations.append(cause)
+    name = explanations[0][0]
+    if name != explanations[1][0] or name in ("", *VAGUE):
         return None
-    return name, f"in both operands: {said[0][1]}"
+    return name, f"in both operands: {explanations[0][1]}"
 
 
 def _operands(gap: Gap) -> list[Gap] | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-Said = tuple[str, str]
+Explanation = tuple[str, str]
 """Name of a cause, and what it is at a place, with numbers."""
 
 
@@ -22,7 +22,7 @@ class Cause:
     meaning: str
     """One sentence on what B does."""
     judge: Callable[..., Any]
-    """Finds the cause: of one place (`Said` or None), or of a search (places and what they are)."""
+    """Finds the cause of one place (`Explanation` or None), or of a search (places, explanations)."""
     a: str
     """Example of what is right."""
     b: str

@@ -112,8 +112,8 @@ def _exchanges(
             where = f"over {' and '.join(axes)}"
             many = devices.along(axes)
             for name, how, word in (("psum", np.sum, "summed"), ("pmean", np.mean, "averaged")):
-                said = f"{name} {where}: {word} over {many} devices, B's value is A's"
-                yield _Exchange(devices.reduced(own, axes, how), LEFT_OUT, said)
+                sentence = f"{name} {where}: {word} over {many} devices, B's value is A's"
+                yield _Exchange(devices.reduced(own, axes, how), LEFT_OUT, sentence)
 
 
 def _of_sum(program: Program, op: Operation, own: np.ndarray, devices: Devices) -> Iterator[_Exchange]:
@@ -122,11 +122,13 @@ def _of_sum(program: Program, op: Operation, own: np.ndarray, devices: Devices) 
     many, where = devices.along(axes), f"over {' and '.join(axes)}"
     name = _SUMS[op.name]
     if hold_the_same(devices, axes, program.values([before])[before]):
-        said = f"{name} {where} of what its {many} devices already hold alike: {many} times A's value"
-        yield _Exchange(own / many, TWICE, said)
+        sentence = (
+            f"{name} {where} of what its {many} devices already hold alike: {many} times A's value"
+        )
+        yield _Exchange(own / many, TWICE, sentence)
     else:
-        said = f"{name} {where} where A has the mean of {many} devices"
-        yield _Exchange(own / many, SUM, said)
+        sentence = f"{name} {where} where A has the mean of {many} devices"
+        yield _Exchange(own / many, SUM, sentence)
 
 
 def _of_mean(program: Program, op: Operation, own: np.ndarray, devices: Devices) -> Iterator[_Exchange]:
@@ -139,8 +141,8 @@ def _of_mean(program: Program, op: Operation, own: np.ndarray, devices: Devices)
     axes = before.extra["axes"]
     if float(second) == devices.along(axes):
         where = f"over {' and '.join(axes)}"
-        said = f"the mean {where} where A has the sum of {devices.along(axes)} devices"
-        yield _Exchange(own * float(second), MEAN, said)
+        sentence = f"the mean {where} where A has the sum of {devices.along(axes)} devices"
+        yield _Exchange(own * float(second), MEAN, sentence)
 
 
 CAUSES = (

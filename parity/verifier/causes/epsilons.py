@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.verifier.causes.cause import Cause, Said
+from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.causes.numbers import SMALL
 from parity.verifier.programs.operation import Operation, Ref
 from parity.verifier.search.exchange import is_a, rerun
@@ -16,7 +16,7 @@ from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Gap, Region
 
 
-def judge(gap: Gap, _: Index) -> Said | None:
+def judge(gap: Gap, _: Index) -> Explanation | None:
     """Recognise a small number of B's that, moved to the other side of its root, gives A's value."""
     for changed, number, outside in _moved(gap.b):
         if is_a(gap, rerun(gap.b, changed)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from parity.verifier.causes.cause import Cause, Said
+from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.causes.numbers import slots
 from parity.verifier.search.exchange import closer, outside
 from parity.verifier.search.meeting import Index
@@ -28,7 +28,7 @@ def ratio_of(gap: Gap) -> float | None:
     return ratio if ratio and not once and distance(a, b / ratio) <= EXACT else None
 
 
-def judge(gap: Gap, _: Index) -> Said | None:
+def judge(gap: Gap, _: Index) -> Explanation | None:
     """Recognise one factor for all elements."""
     ratio = ratio_of(gap)
     if ratio is None:
@@ -37,10 +37,10 @@ def judge(gap: Gap, _: Index) -> Said | None:
         return "sign", "B's value is A's with the other sign"
     sizes = _reduced(gap)
     for n in (n for n in sizes if n - 1 not in sizes):  # else two means may have changed places
-        for power, said in ((1, ""), (0.5, "the root of ")):
+        for power, root in ((1, ""), (0.5, "the root of ")):
             for which, over, under in (("n - 1 for n", n, n - 1), ("n for n - 1", n - 1, n)):
                 if closer(np.asarray((over / under) ** power), np.asarray(ratio), 1.0):
-                    return which, f"B's value is {said}{over} / {under} times A's"
+                    return which, f"B's value is {root}{over} / {under} times A's"
     of_a, of_b = _scales(gap.a), _scales(gap.b)
     given = any(region.program.maker(region.end).run is None for region in (gap.a, gap.b))
     unknown = bool(of_a) == bool(of_b) or given or not _is_product(of_a or of_b, ratio)
@@ -49,7 +49,7 @@ def judge(gap: Gap, _: Index) -> Said | None:
     return name, f"B's value is {times} times A's"
 
 
-def _size_of_an_axis(gap: Gap) -> Said | None:
+def _size_of_an_axis(gap: Gap) -> Explanation | None:
     """Recognise a value of one number, as of a loss, that is off by the size of an axis."""
     if gap.value.size != 1 or gap.value.dtype.kind != "f" or not gap.value.all():
         return None

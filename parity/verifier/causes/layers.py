@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from parity.measure.shown import first_few
-from parity.verifier.causes.cause import Said
+from parity.verifier.causes.cause import Explanation
 from parity.verifier.causes.loops import first_use, loops_in_another_order
 from parity.verifier.programs.fingerprint import fingerprint
 from parity.verifier.programs.operation import Operation
@@ -23,14 +23,14 @@ _Columns = dict[str, list[int]]
 """The parameters of a list of layers, by their name in a layer; each in the order of the layers' use."""
 
 
-def rows_or_layers_in_another_order(search: Search) -> Iterator[tuple[Gap, Said]]:
+def rows_or_layers_in_another_order(search: Search) -> Iterator[tuple[Gap, Explanation]]:
     """Yield what B's loops, or its lists of layers, take in another order than A's, all as one."""
     yield from loops_in_another_order(search)
     yield from layers_in_another_order(search)
     yield from stacks_in_another_order(search)
 
 
-def layers_in_another_order(search: Search) -> Iterator[tuple[Gap, Said]]:
+def layers_in_another_order(search: Search) -> Iterator[tuple[Gap, Explanation]]:
     """Yield each list of layers of B's that holds the parameters of A's layers in another order; B is
     then patched with A's.
 
@@ -69,12 +69,12 @@ def layers_in_another_order(search: Search) -> Iterator[tuple[Gap, Said]]:
                 given[y], values[y], repaired=fed,
             )  # fmt: skip
             search.b, now = fed, left
-            yield gap, _said(name, order)
+            yield gap, _explain(name, order)
             if now is None:
                 return
 
 
-def stacks_in_another_order(search: Search) -> Iterator[tuple[Gap, Said]]:
+def stacks_in_another_order(search: Search) -> Iterator[tuple[Gap, Explanation]]:
     """Yield stacked parameters of B's whose rows are A's parameters, such as those of experts, in
     another order than their names count; B is then patched with A's order."""
     now = search.round()
@@ -98,9 +98,9 @@ def stacks_in_another_order(search: Search) -> Iterator[tuple[Gap, Said]]:
             given[y], search.b.cache[y], repaired=fed,
         )  # fmt: skip
         names = ", ".join(search.b.operations[i].label for i in some[:3])
-        said = f"the {len(order)} rows of {names} are A's {', '.join(map(str, order[:12]))}"
+        message = f"the {len(order)} rows of {names} are A's {', '.join(map(str, order[:12]))}"
         search.b = fed
-        yield gap, ("permuted", said)
+        yield gap, ("permuted", message)
         return
 
 
@@ -123,7 +123,7 @@ def _rows(b: Program, op: Operation, leaves: Index) -> tuple[tuple[int, ...], in
     return tuple(ranks[number] for number in whole), next(iter(whole.values()))
 
 
-def _said(name: str, order: tuple[int, ...]) -> Said:
+def _explain(name: str, order: tuple[int, ...]) -> Explanation:
     held = np.argsort(order).tolist()
     count, apart = len(held), [n for n, i in enumerate(held) if n != i]
     if held == list(range(count))[::-1]:
@@ -131,8 +131,8 @@ def _said(name: str, order: tuple[int, ...]) -> Said:
     if len(apart) == 2:
         pair = f"layers {apart[0]} and {apart[1]} of the {count} {name}"
         return "permuted", f"{pair} have each other's parameters"
-    said = f"the {count} layers {name} hold the parameters of A's layers {first_few(held, 12)}"
-    return "permuted", said
+    message = f"the {count} layers {name} hold the parameters of A's layers {first_few(held, 12)}"
+    return "permuted", message
 
 
 def _lists(program: Program, readers: Sequence[Sequence[int]]) -> Iterator[tuple[str, _Columns]]:

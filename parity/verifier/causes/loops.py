@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from parity.measure.shown import first_few, first_three
-from parity.verifier.causes.cause import Said
+from parity.verifier.causes.cause import Explanation
 from parity.verifier.programs.program import Program
 from parity.verifier.search.meeting import is_weak
 from parity.verifier.search.places import Search
@@ -16,7 +16,7 @@ from parity.verifier.search.region import Gap, Region, computing_with
 _ROWS = ("slice", "gather", "unbind")
 
 
-def loops_in_another_order(search: Search) -> Iterator[tuple[Gap, Said]]:
+def loops_in_another_order(search: Search) -> Iterator[tuple[Gap, Explanation]]:
     """Yield a loop of B that takes its rows in another order than A does; B is then patched with A's.
 
     No single value of A's shows it: the first step alone, with its own parameters, is another of A's.
@@ -47,11 +47,11 @@ def loops_in_another_order(search: Search) -> Iterator[tuple[Gap, Said]]:
             repaired=fed,
         )
         search.b = fed
-        yield gap, _said(_names(b, together), len(order), order)
+        yield gap, _explain(_names(b, together), len(order), order)
         return
 
 
-def _said(names: str, count: int, order: tuple[int, ...]) -> Said:
+def _explain(names: str, count: int, order: tuple[int, ...]) -> Explanation:
     if order == tuple(range(count))[::-1]:
         return "reversed", f"the {count} rows of {names} are taken backwards"
     text = first_few(np.argsort(order).tolist(), 8)

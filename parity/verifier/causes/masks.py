@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from parity.verifier.causes.cause import Cause, Said
+from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Gap, distance
 
 
-def diagonal(gap: Gap, _: Index) -> Said | None:
+def diagonal(gap: Gap, _: Index) -> Explanation | None:
     """Recognise triangles of truth values that end at different diagonals."""
     a, b = gap.value, gap.own
     if a.dtype != bool or a.shape != b.shape or a.ndim < 2:
@@ -20,7 +20,7 @@ def diagonal(gap: Gap, _: Index) -> Said | None:
     return "causal mask", f"it ends at diagonal {of_b[0]} where A's ends at {of_a[0]}"
 
 
-def truth(gap: Gap, _: Index) -> Said | None:
+def truth(gap: Gap, _: Index) -> Explanation | None:
     """Recognise truth values, as of tokens that are kept, that differ."""
     a, b = gap.value, gap.own
     if a.dtype != bool or b.dtype != bool or a.shape != b.shape:
@@ -52,7 +52,7 @@ def _shut_later(gap: Gap) -> np.ndarray | None:
     return None
 
 
-def _others(of_a: np.ndarray, of_b: np.ndarray) -> Said:
+def _others(of_a: np.ndarray, of_b: np.ndarray) -> Explanation:
     """Name the difference of two masks that shut different elements."""
     ends = _diagonal(of_a), _diagonal(of_b)
     if ends[0] is None or ends[1] is None or ends[0][1] != ends[1][1]:
@@ -60,7 +60,7 @@ def _others(of_a: np.ndarray, of_b: np.ndarray) -> Said:
     return "causal mask", f"it ends at diagonal {ends[1][0]} where A's ends at {ends[0][0]}"
 
 
-def judge(gap: Gap, _: Index) -> Said | None:
+def judge(gap: Gap, _: Index) -> Explanation | None:
     """Recognise scores that are masked on one side only, or at other elements."""
     a, b = gap.value, gap.own
     if a.ndim < 2 or a.dtype.kind != "f":

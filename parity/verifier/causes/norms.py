@@ -16,7 +16,7 @@ from itertools import permutations
 
 import numpy as np
 
-from parity.verifier.causes.cause import Cause, Said
+from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.causes.residual_norms import Kind, Norm, residual_norms
 from parity.verifier.programs.operation import Ref
 from parity.verifier.programs.program import Program
@@ -34,7 +34,7 @@ _OF: dict[Kind, str] = {
 }
 
 
-def moved_norms(search: Search) -> Iterator[tuple[Gap, tuple[int, ...], Said]]:
+def moved_norms(search: Search) -> Iterator[tuple[Gap, tuple[int, ...], Explanation]]:
     """Find norms that B has at another point of its residual connections than A; the search goes on
     with B's norms moved to where A's are.
 
@@ -50,7 +50,7 @@ def moved_norms(search: Search) -> Iterator[tuple[Gap, tuple[int, ...], Said]]:
         gap = _gap(search, theirs[0], norms[0], after.b)
         if gap is not None:
             search.b, search.outputs = after.b, after.outputs
-            yield gap, tuple(each.end for each in norms[1:]), _said(theirs[0].kind, norms[0].kind)
+            yield gap, tuple(each.end for each in norms[1:]), _explain(theirs[0].kind, norms[0].kind)
             return
 
 
@@ -101,7 +101,7 @@ def _lines(search: Search) -> set[object]:
     return lines
 
 
-def _said(a: Kind, b: Kind) -> Said:
+def _explain(a: Kind, b: Kind) -> Explanation:
     return f"{b}-norm for {a}-norm", f"B normalises {_OF[b]}, A {_OF[a]}"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.verifier.causes.cause import Cause, Said
+from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.programs.operation import Operation, Ref
 from parity.verifier.search.exchange import is_a, rerun
 from parity.verifier.search.meeting import Index
@@ -43,7 +43,7 @@ class Slot:
         return text if flat.size == 1 else f"[{text}{', …' if flat.size > 3 else ''}]"
 
 
-def judge(gap: Gap, _: Index) -> Said | None:
+def judge(gap: Gap, _: Index) -> Explanation | None:
     """Find a number of B's formula that, exchanged for one of A's, gives A's value; or exchange all."""
     gap = replace(gap, a=_with_limit(gap.a), b=_with_limit(gap.b))
     own, wanted = list(slots(gap.b)), list(slots(gap.a))
@@ -64,7 +64,7 @@ def judge(gap: Gap, _: Index) -> Said | None:
     return _everywhere(gap, own, wanted)
 
 
-def _everywhere(gap: Gap, held: list[Slot], wanted: list[Slot]) -> Said | None:
+def _everywhere(gap: Gap, held: list[Slot], wanted: list[Slot]) -> Explanation | None:
     """Find a number to exchange wherever B has it, along with one minus it: a decay rate, of which both
     are written."""
     of_a, of_b = (

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
-from parity.verifier.causes.cause import Cause, Said
+from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.search.exchange import is_a, outside, rerun, where
 from parity.verifier.search.layouts import long_axes
 from parity.verifier.search.meeting import Index, is_weak
@@ -23,7 +23,7 @@ MOST_BEFORE = 8
 """Moves in front of an operand that are gone back."""
 
 
-def exchanged(gap: Gap, _: Index) -> Said | None:
+def exchanged(gap: Gap, _: Index) -> Explanation | None:
     """Recognise two values that B reads in each other's place."""
     region, program = gap.b, gap.b.program
     if len(region.operations) > LARGEST:
@@ -45,7 +45,7 @@ def exchanged(gap: Gap, _: Index) -> Said | None:
     return None
 
 
-def moved(gap: Gap, _: Index) -> Said | None:
+def moved(gap: Gap, _: Index) -> Explanation | None:
     """Recognise a value that B reads backwards along some axes, as pictures in BGR."""
     program = gap.b.program
     if len(gap.b.operations) > LARGEST:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.verifier.causes.cause import Cause, Said
+from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.programs.operation import Operation
 from parity.verifier.search.exchange import computing, is_a, layouts_of, rerun
 from parity.verifier.search.layouts import arrangements
@@ -21,7 +21,7 @@ _PRODUCTS = frozenset(["matmul", "conv"])
 _SLICES = frozenset(["slice", "dynamic_slice", "narrow", "index_select"])
 
 
-def judge(gap: Gap, index: Index) -> Said | None:
+def judge(gap: Gap, index: Index) -> Explanation | None:
     """Find an operation of B's that, exchanged for one of A's on the same operands, gives A's value."""
     if len(gap.a.operations) > LARGEST or len(gap.b.operations) > LARGEST:
         return None
@@ -64,12 +64,12 @@ def _fits(gap: Gap, a: Operation, b: Operation) -> bool:
     return any(is_a(gap, rerun(gap.b, given={b.index: each})) for each in layouts_of(value, b.shape))
 
 
-def _name(a: Operation, b: Operation) -> Said:
+def _name(a: Operation, b: Operation) -> Explanation:
     if a.name != b.name:
         return "operation", f"{b.name} where A has {a.name}"
     if a.name in _SLICES:
         return "slice", f"{b.name}({b.label}) where A has {a.name}({a.label})"
-    own, wanted = _said(b), _said(a)
+    own, wanted = _explain(b), _explain(a)
     if own == wanted:
         own, wanted = (
             f"{own}, {rest}".strip(", ") for own, rest in ((own, _unlike(b, a)), (wanted, _unlike(a, b)))
@@ -77,7 +77,7 @@ def _name(a: Operation, b: Operation) -> Said:
     return "arguments", f"{b.name}({own}) where A has {a.name}({wanted})"
 
 
-def _said(op: Operation) -> str:
+def _explain(op: Operation) -> str:
     numbers = [f"{float(each):.10g}" for each in op.operands if isinstance(each, (int, float))]
     return ", ".join([*numbers, op.label] if op.label else numbers)
 
@@ -88,7 +88,7 @@ def _unlike(op: Operation, other: Operation) -> str:
     return ", ".join(f"{name}={value}" for name, value in own.items() if theirs.get(name) != value)
 
 
-def axes(gap: Gap, _: Index) -> Said | None:
+def axes(gap: Gap, _: Index) -> Explanation | None:
     """Find another axis along which all reductions of B's region give A's value."""
     region = gap.b
     reductions = [op for op in computing(region) if op.name in _REDUCTIONS and len(op.inputs) == 1]

@@ -8,7 +8,7 @@ from itertools import combinations, permutations
 import numpy as np
 
 from parity.measure.shown import first_few
-from parity.verifier.causes.cause import Cause, Said
+from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.search.exchange import is_a, is_b, same
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Gap, Region
@@ -21,7 +21,7 @@ STEPS = 6
 """Operations before the end within which the axes of values are tried in another order."""
 
 
-def judge(gap: Gap, index: Index) -> Said | None:
+def judge(gap: Gap, index: Index) -> Explanation | None:
     """Name the order in which B holds A's numbers."""
     ends = gap.a.program.operations[gap.a.end], gap.b.program.operations[gap.b.end]
     b = gap.own
@@ -41,15 +41,15 @@ def judge(gap: Gap, index: Index) -> Said | None:
             if is_a(gap, b.swapaxes(i, j)):
                 return "transposed", f"axes {i} and {j} of {list(b.shape)} exchanged"
     for axis in range(b.ndim):
-        said = _along(gap, b, axis)
-        if said is not None:
-            return said
+        explanation = _along(gap, b, axis)
+        if explanation is not None:
+            return explanation
     moved = _moved(gap, index)
-    said = moved if moved and moved[0] != "transposed" else _split(gap) or moved
-    return said or _permuted(gap)
+    explanation = moved if moved and moved[0] != "transposed" else _split(gap) or moved
+    return explanation or _permuted(gap)
 
 
-def _permuted(gap: Gap) -> Said | None:
+def _permuted(gap: Gap) -> Explanation | None:
     """Recognise the rows along one axis in another order."""
     a, b = gap.value, gap.own
     if a.shape != b.shape:
@@ -69,18 +69,18 @@ def _permuted(gap: Gap) -> Said | None:
     return _permuted_in_each(gap) if b.ndim > 2 else None
 
 
-def _permuted_in_each(gap: Gap) -> Said | None:
+def _permuted_in_each(gap: Gap) -> Explanation | None:
     """Recognise the rows of each sample in an order of its own, as of shuffled tokens."""
     a, b = gap.value, gap.own
     ranks = [np.argsort(each.reshape(*each.shape[:2], -1).sum(-1), 1) for each in (a, b)]
     rows = np.empty_like(ranks[0])
     np.put_along_axis(rows, ranks[0], ranks[1], 1)
     back = np.take_along_axis(b, rows.reshape(*rows.shape, *(1,) * (b.ndim - 2)), 1)
-    said = f"axis 1 of {list(b.shape)} has A's rows in an order of its own for each of axis 0"
-    return ("permuted", said) if is_a(gap, back) else None
+    message = f"axis 1 of {list(b.shape)} has A's rows in an order of its own for each of axis 0"
+    return ("permuted", message) if is_a(gap, back) else None
 
 
-def _split(gap: Gap) -> Said | None:
+def _split(gap: Gap) -> Explanation | None:
     """Recognise an axis split into two, the outer of which should have been the inner."""
     b = gap.own
     for source in _sources(gap.b):
@@ -103,7 +103,7 @@ def _has_axis(shape: tuple[int, ...], before: int, size: int, rest: int) -> bool
     return any(n in wanted and math.prod(shape[:i]) == before for i, n in enumerate(shape))
 
 
-def _shifted(gap: Gap) -> Said | None:
+def _shifted(gap: Gap) -> Explanation | None:
     """Recognise elements rolled along axes, by the shift at which A and B correlate most."""
     a, b = gap.value, gap.own
     if a.shape != b.shape or a.dtype.kind != "f":
@@ -118,15 +118,15 @@ def _shifted(gap: Gap) -> Said | None:
     if not axes or not is_a(gap, np.roll(b, [shift[i] for i in axes], axes)):
         return None
     if len(axes) > 1:
-        said = " and ".join(f"axis {i} by {shift[i]}" for i in axes)
-        return "shifted", f"of {list(b.shape)} {said}"
+        message = " and ".join(f"axis {i} by {shift[i]}" for i in axes)
+        return "shifted", f"of {list(b.shape)} {message}"
     n, by = b.shape[axes[0]], shift[axes[0]]
     if 2 * by == n and n > 2:
         return "halves exchanged", f"axis {axes[0]} of {list(b.shape)} has its halves exchanged"
     return "shifted", f"axis {axes[0]} of {list(b.shape)} is shifted by {by}"
 
 
-def _along(gap: Gap, b: np.ndarray, axis: int) -> Said | None:
+def _along(gap: Gap, b: np.ndarray, axis: int) -> Explanation | None:
     n = b.shape[axis]
     for split in (k for k in range(2, n) if n % k == 0):
         parts = b.reshape(*b.shape[:axis], split, -1, *b.shape[axis + 1 :])
@@ -135,7 +135,7 @@ def _along(gap: Gap, b: np.ndarray, axis: int) -> Said | None:
     return None
 
 
-def _moved(gap: Gap, index: Index) -> Said | None:
+def _moved(gap: Gap, index: Index) -> Explanation | None:
     """Recognise two reshapes of one value, with its axes in two orders."""
     end = gap.b.program.operations[gap.b.end]
     partners = (index.program.values([each.index])[each.index] for each in index.meets(end))

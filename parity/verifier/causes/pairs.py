@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from parity.verifier.causes.cause import Cause, Said
+from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.search.exchange import closer_moved, computing, from_input, outside, rerun
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Gap
 
 
-def judge(gap: Gap, _: Index) -> Said | None:
+def judge(gap: Gap, _: Index) -> Explanation | None:
     """Recognise B's value as that of A's operations on reordered channels, in which halves are
     neighbours, or neighbours halves."""
     names = [op.name for op in computing(gap.a)]

@@ -48,13 +48,13 @@ def wrong_parameters(gap: Gap, index: Index) -> tuple[Kind, str] | None:
             continue
         given = {leaf_b.index: value for _, leaf_b, value in exchanges}
         if distance(gap.value, program.values([gap.b.end], given)[gap.b.end]) <= 1e-9:
-            said = [
+            explanations = [
                 _wrong(a, b, value, gap, index)
                 for a, b, value in exchanges
                 if not np.array_equal(value, program.cache[b.index])
             ]
-            kind = "parameter" if any(each == "parameter" for each, _ in said) else "operations"
-            return kind, "; ".join(message for _, message in said)
+            kind = "parameter" if any(each == "parameter" for each, _ in explanations) else "operations"
+            return kind, "; ".join(message for _, message in explanations)
     return None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from parity.measure.shown import first_few
-from parity.verifier.causes.cause import Cause, Said
+from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.causes.factors import ratio_of
 from parity.verifier.programs.operation import Operation, Ref
 from parity.verifier.search.constants import constants_of
@@ -35,7 +35,7 @@ LARGEST_TABLE = 1 << 22
 """Most elements of a value whose rows are compared."""
 
 
-def other_value(gap: Gap, index: Index) -> Said | None:
+def other_value(gap: Gap, index: Index) -> Explanation | None:
     """Recognise that B computes nothing wrongly, but its next operation reads another of its values."""
     if computing(gap.b) or computing(gap.a) or not gap.b.readers:
         return None
@@ -52,7 +52,7 @@ def other_value(gap: Gap, index: Index) -> Said | None:
     return "other value read", _instead("", b, held)
 
 
-def returned(gap: Gap, index: Index) -> Said | None:
+def returned(gap: Gap, index: Index) -> Explanation | None:
     """Recognise an output of B that A computes, too, behind or beside its own: hidden states a layer
     off."""
     program, end = gap.b.program, gap.b.end
@@ -93,7 +93,7 @@ def _held(region: Region, wanted: Operation, index: Index) -> Operation | None:
     return None
 
 
-def operand(gap: Gap, index: Index) -> Said | None:
+def operand(gap: Gap, index: Index) -> Explanation | None:
     """Find an operand of B that, exchanged for a value that A's region reads, gives A's value."""
     region = gap.b
     if not region.operations or len(region.operations) > LARGEST:
@@ -119,7 +119,7 @@ def operand(gap: Gap, index: Index) -> Said | None:
     return None
 
 
-def operand_of_a(gap: Gap, index: Index) -> Said | None:
+def operand_of_a(gap: Gap, index: Index) -> Explanation | None:
     """Find a value that A's region reads that, exchanged for one that B's value comes from, gives B's
     value, which A may have elsewhere: a norm that is given another value, but is not computed anew."""
     region = gap.a
@@ -156,7 +156,7 @@ def _wanted(gap: Gap, index: Index) -> list[tuple[Operation, Any]]:
     return values[:8]
 
 
-def row(gap: Gap, _: Index) -> Said | None:
+def row(gap: Gap, _: Index) -> Explanation | None:
     """Recognise another row of the same table."""
     for x in gap.b.program.values(_sources(gap.b)).values():
         if not isinstance(x, np.ndarray) or x.size > LARGEST_TABLE:
@@ -176,7 +176,7 @@ def row(gap: Gap, _: Index) -> Said | None:
     return None
 
 
-def rows(gap: Gap, _: Index) -> Said | None:
+def rows(gap: Gap, _: Index) -> Explanation | None:
     """Recognise other rows of the same value, chosen for each sample, as of the last token."""
     a, b = gap.value.squeeze(), gap.own.squeeze()
     if a.ndim < 2 or a.shape != b.shape or a.dtype.kind != "f":
@@ -189,8 +189,8 @@ def rows(gap: Gap, _: Index) -> Said | None:
         of_a, of_b = _chosen(x, a), _chosen(x, b)
         if of_a is not None and of_b is not None and of_a != of_b:
             own, wanted = first_few(of_b, 6), first_few(of_a, 6)
-            said = f"rows {own} of axis 1 of {list(x.shape)} where A has rows {wanted}"
-            return "index", said
+            message = f"rows {own} of axis 1 of {list(x.shape)} where A has rows {wanted}"
+            return "index", message
     return None
 
 
@@ -200,7 +200,7 @@ def _chosen(x: np.ndarray, value: np.ndarray) -> list[int] | None:
     return near.argmax(1).tolist() if (near.sum(1) == 1).all() else None
 
 
-def indices(gap: Gap, _: Index) -> Said | None:
+def indices(gap: Gap, _: Index) -> Explanation | None:
     """Recognise whole numbers, by which rows are chosen, that differ."""
     a, b = gap.value, gap.own
     whole = a.dtype.kind in "iu" and b.dtype.kind in "iu"

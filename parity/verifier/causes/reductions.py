@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from parity.verifier.causes.cause import Cause, Said
+from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.search.exchange import closer, is_a, is_b, outside
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Gap, Region
@@ -23,7 +23,7 @@ _KINDS: dict[str, Callable[..., np.ndarray]] = {
 }  # fmt: skip
 
 
-def judge(gap: Gap, _: Index) -> Said | None:
+def judge(gap: Gap, _: Index) -> Explanation | None:
     """Recognise another reduction of the same rows, or one of other rows."""
     shape = tuple(n for n in gap.value.shape if n > 1)
     if gap.value.dtype.kind != "f":
@@ -38,13 +38,13 @@ def judge(gap: Gap, _: Index) -> Said | None:
                 continue
             for axis, n in enumerate(x.shape):
                 if n > 1 and tuple(m for i, m in enumerate(x.shape) if i != axis and m > 1) == shape:
-                    said = _explained(gap, x, axis)
-                    if said is not None:
-                        return "reduction", said
+                    message = _explained(gap, x, axis)
+                    if message is not None:
+                        return "reduction", message
     return None
 
 
-def _weighted(gap: Gap, region: Region, plain: np.ndarray) -> Said | None:
+def _weighted(gap: Gap, region: Region, plain: np.ndarray) -> Explanation | None:
     """Recognise a mean of all numbers in the place of a region's mean of some, as of masked patches."""
     known = region.program.values([*outside(region), *region.operations]).values()
     arrays = [v for v in known if isinstance(v, np.ndarray) and v.dtype.kind in "fb"]
@@ -61,18 +61,18 @@ def _weighted(gap: Gap, region: Region, plain: np.ndarray) -> Said | None:
                 closer(wanted, np.reshape(value, wanted.shape), gap.error)
                 for wanted, value in ((own, some), (plain, all_))
             ):
-                said = [f"the mean of {list(x.shape)}", "that of the numbers that a mask keeps"]
-                said = said if region is gap.a else said[::-1]
-                return "reduction", f"{said[0]} where A has {said[1]}"
+                means = [f"the mean of {list(x.shape)}", "that of the numbers that a mask keeps"]
+                means = means if region is gap.a else means[::-1]
+                return "reduction", f"{means[0]} where A has {means[1]}"
     return None
 
 
 def _explained(gap: Gap, x: np.ndarray, axis: int) -> str | None:
     of_a, of_b = [], []
-    for said, value in _reduced(x, axis):
+    for name, value in _reduced(x, axis):
         value = value.reshape(gap.value.shape)
-        of_a += [said] if is_a(gap, value) else []
-        of_b += [said] if is_b(gap, value) else []
+        of_a += [name] if is_a(gap, value) else []
+        of_b += [name] if is_b(gap, value) else []
     if len(of_a) != 1 or len(of_b) != 1:
         return None
     return f"{of_b[0]} of axis {axis} of {list(x.shape)} where A has {of_a[0]}"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from parity.verifier.causes.cause import Cause, Said
+from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.search.exchange import closer_moved, outside, rerun
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Gap, Region
@@ -36,7 +36,7 @@ TYPES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }  # fmt: skip
 
 
-def judge(gap: Gap, _: Index) -> Said | None:
+def judge(gap: Gap, _: Index) -> Explanation | None:
     """Find the type to which one side rounds its operands: the other's rounded ones give its product."""
     for region, wanted, side in ((gap.a, gap.own, "B"), (gap.b, gap.value, "A")):
         if not _is_product(region):

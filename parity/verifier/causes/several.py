@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 
 from parity.verifier.causes.alone import named
-from parity.verifier.causes.cause import Said
+from parity.verifier.causes.cause import Explanation
 from parity.verifier.causes.skips import skips
 from parity.verifier.programs.operation import Ref
 from parity.verifier.search.exchange import closer_moved, rerun
@@ -27,7 +27,7 @@ VAGUE = ("left out", "one step too many")
 _Skip = tuple[list[int], int]
 
 
-def judge(gap: Gap, _: Index) -> Said | None:
+def judge(gap: Gap, _: Index) -> Explanation | None:
     """Find operations of the same names that, skipped together on one side, give the other's value."""
     for region, side, wanted in ((gap.a, "A", gap.own), (gap.b, "B", gap.value)):
         groups: dict[tuple[str, ...], list[_Skip]] = {}
@@ -36,8 +36,8 @@ def judge(gap: Gap, _: Index) -> Said | None:
         for group in list(groups.values())[:MOST_TRIALS]:
             for some in _choices(_apart(group)):
                 if closer_moved(wanted, _without(region, some), gap.error):
-                    name, said = named(region, side, *some[0])
-                    return None if name in VAGUE else (name, f"{said}, {len(some)} times")
+                    name, message = named(region, side, *some[0])
+                    return None if name in VAGUE else (name, f"{message}, {len(some)} times")
     return None
 
 

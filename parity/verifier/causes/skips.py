@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from parity.verifier.causes.alone import named
-from parity.verifier.causes.cause import Cause, Said
+from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.search.constants import constants_of
 from parity.verifier.search.exchange import closer, outside, rerun, upstream
 from parity.verifier.search.layouts import arrangements, long_axes
@@ -22,7 +22,7 @@ WHOLE = 0.9
 the same elements of each row do."""
 
 
-def judge(gap: Gap, _: Index) -> Said | None:
+def judge(gap: Gap, _: Index) -> Explanation | None:
     """Find the fewest operations that, skipped on one side, give the value of the other."""
     for region, side, wanted in ((gap.a, "A", gap.own), (gap.b, "B", gap.value)):
         for steps, start in skips(region):
@@ -36,7 +36,7 @@ def judge(gap: Gap, _: Index) -> Said | None:
     return _partly(gap, gap.a, "A")
 
 
-def not_updated(gap: Gap, index: Index) -> Said | None:
+def not_updated(gap: Gap, index: Index) -> Explanation | None:
     """Recognise a parameter that B returns as it was given, where A returns what it computes from it."""
     program = gap.b.program
     outputs = program.values([each for _, each in program.outputs]).values()
@@ -50,12 +50,12 @@ def not_updated(gap: Gap, index: Index) -> Said | None:
     return None
 
 
-def too_many_of_a_part(gap: Gap, _: Index) -> Said | None:
+def too_many_of_a_part(gap: Gap, _: Index) -> Explanation | None:
     """Find operations that B runs on rows on which A does not."""
     return _partly(gap, gap.b, "B")
 
 
-def _partly(gap: Gap, region: Region, side: str) -> Said | None:
+def _partly(gap: Gap, region: Region, side: str) -> Explanation | None:
     """Find operations that one side runs on rows on which the other does not."""
     a, b = gap.value, gap.own
     apart = ~np.isclose(a, b, rtol=1e-9, atol=1e-12)
@@ -77,8 +77,8 @@ def _partly(gap: Gap, region: Region, side: str) -> Said | None:
         value = _skipped(region, steps[-1], start)
         for arrangement in arrangements(value, b.shape) if value is not None else ():
             if closer(other, np.where(apart, arrangement, own), gap.error):
-                name, said = named(region, side, steps, start)
-                return f"{name} of a part", f"{said} {where}"
+                name, message = named(region, side, steps, start)
+                return f"{name} of a part", f"{message} {where}"
     return None
 
 

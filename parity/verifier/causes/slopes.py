@@ -8,7 +8,7 @@ from itertools import islice, permutations
 import numpy as np
 
 from parity.verifier.causes.activations import PARTS, inputs_of
-from parity.verifier.causes.cause import Cause, Said
+from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.search.exchange import is_a, is_b
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Gap
@@ -48,7 +48,7 @@ SLOPES: dict[str, _Slope] = {
 
 
 @np.errstate(all="ignore")  # of masked values, of which most slopes are no number
-def judge(gap: Gap, _: Index) -> Said | None:
+def judge(gap: Gap, _: Index) -> Explanation | None:
     """Recognise the slope of another activation, alone or times the arriving gradient."""
     if gap.value.dtype.kind != "f":
         return None
@@ -64,7 +64,7 @@ def judge(gap: Gap, _: Index) -> Said | None:
     return None
 
 
-def nothing(gap: Gap, _: Index) -> Said | None:
+def nothing(gap: Gap, _: Index) -> Explanation | None:
     """Recognise a gradient that does not pass."""
     backward = any(path.startswith("gradient") for path, _ in gap.b.program.outputs)
     if not backward or gap.own.any() or not gap.value.any():

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parity.verifier.causes.cause import Cause, Said
+from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 from parity.verifier.search.exchange import closer, closer_moved, computing, outside, rerun
@@ -21,7 +21,7 @@ MOST_BEHIND = 200
 _POOLS = ("mean", "sum", "max")
 
 
-def judge(gap: Gap, _: Index) -> Said | None:
+def judge(gap: Gap, _: Index) -> Explanation | None:
     """Find two steps of one side that, exchanged, give the other side's value."""
     sides = (gap.a, "A", "B", gap.own), (gap.b, "B", "A", gap.value)
     for region, own, other, wanted in sides:
@@ -29,12 +29,12 @@ def judge(gap: Gap, _: Index) -> Said | None:
             if not closer_moved(wanted, _exchanged(first, last), gap.error):
                 continue
             if len(computing(last)) <= len(computing(first)):
-                return _said(computing(last)[-1], other, own)
-            return _said(computing(first)[-1], own, other)
+                return _explain(computing(last)[-1], other, own)
+            return _explain(computing(first)[-1], own, other)
     return _pooled_later(gap)
 
 
-def _said(op: Operation, before: str, after: str) -> Said:
+def _explain(op: Operation, before: str, after: str) -> Explanation:
     at = f" at {op.source}" if op.source is not None else ""
     return "steps exchanged", f"{op.name}{at} comes first in {before} and last in {after}"
 
@@ -80,7 +80,7 @@ def _exchanged(first: Region, last: Region) -> np.ndarray | None:
     return None
 
 
-def _pooled_later(gap: Gap) -> Said | None:
+def _pooled_later(gap: Gap) -> Explanation | None:
     """Recognise rows that A reduces to one here, and B later."""
     a = [op for op in computing(gap.a) if op.name in _POOLS]
     if not a or computing(gap.b) or gap.value.shape != gap.own.shape:
@@ -92,7 +92,7 @@ def _pooled_later(gap: Gap) -> Said | None:
         if any(closer(rows[0], pool(own, 0), gap.error) for pool in (np.mean, np.sum, np.max)):
             of_b = _pools(gap.b.program, gap.b.end, n)
             if of_b and len(of_b) > len(_pools(gap.a.program, gap.a.end, n)):
-                return _said(of_b[0], "A", "B")
+                return _explain(of_b[0], "A", "B")
     return None
 
 

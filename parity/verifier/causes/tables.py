@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from parity.verifier.causes.cause import Cause, Said
+from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.programs.operation import Operation
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Gap, Region
 
 
-def judge(gap: Gap, _: Index) -> Said | None:
+def judge(gap: Gap, _: Index) -> Explanation | None:
     """Recognise two constants of one size, and show where they first differ."""
     a, b = _made(gap.a), _made(gap.b)
     if a is None or b is None or gap.value.shape != gap.own.shape or gap.value.size < 2:
@@ -19,8 +19,8 @@ def judge(gap: Gap, _: Index) -> Said | None:
     if not len(apart):
         return None
     first = tuple(map(int, apart[0]))
-    said = f"{len(apart)} of {gap.value.size} numbers are others: at {list(first)}"
-    return "table", f"{said} {gap.own[first]:.10g} where A has {gap.value[first]:.10g}"
+    start = f"{len(apart)} of {gap.value.size} numbers are others: at {list(first)}"
+    return "table", f"{start} {gap.own[first]:.10g} where A has {gap.value[first]:.10g}"
 
 
 def _made(region: Region) -> Operation | None:

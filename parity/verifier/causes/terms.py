@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from parity.verifier.causes.cause import Said
+from parity.verifier.causes.cause import Explanation
 from parity.verifier.causes.numbers import Slot, exchanged, slots
 from parity.verifier.search.exchange import is_a, is_b, rerun, where
 from parity.verifier.search.layouts import layout_changes
@@ -21,7 +21,7 @@ LEAST_NUMBERS = 3
 MOST_TERMS = 6
 
 
-def judge(gap: Gap, _: Index) -> Said | None:
+def judge(gap: Gap, _: Index) -> Explanation | None:
     """Find the one factor of a term of B's that, exchanged for another number, gives A's value."""
     if gap.value.size < LEAST_NUMBERS or len(gap.b.operations) > LARGEST:
         return None
@@ -37,7 +37,7 @@ def judge(gap: Gap, _: Index) -> Said | None:
     return None
 
 
-def weights(gap: Gap, _: Index) -> Said | None:
+def weights(gap: Gap, _: Index) -> Explanation | None:
     """Recognise B's value as the sum of A's terms, some of which are multiplied by other numbers."""
     terms = _terms(gap.a)
     if not 2 <= len(terms) <= MOST_TERMS or gap.value.size < LEAST_NUMBERS * len(terms):
@@ -56,12 +56,12 @@ def weights(gap: Gap, _: Index) -> Said | None:
     if not 0 < len(changed) < len(terms) or not is_b(gap, value):
         return None
     names = [where(gap.a.program.operations[terms[i]]) for i in changed]
-    said = " and ".join(
+    scaled = " and ".join(
         f"that of {n} is {times[i]:.10g} times A's" for n, i in zip(names, changed, strict=True)
     )
     if len(changed) == 1 and abs(times[changed[0]] + 1) < 1e-9:
         return "sign", f"the term of {names[0]} has the other sign"
-    return "factor", f"of the terms of a sum, {said}"
+    return "factor", f"of the terms of a sum, {scaled}"
 
 
 def _terms(region: Region) -> list[int]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.verifier.causes.cause import Cause, Said
+from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.programs.jaxprs.equations import bind
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.windows import WINDOW, Window
@@ -26,7 +26,7 @@ MOST = 4
 """Most convolutions of a region that are tried."""
 
 
-def judge(gap: Gap, _: Index) -> Said | None:
+def judge(gap: Gap, _: Index) -> Explanation | None:
     """Find the fewest arguments of a convolution of B's that, exchanged for those of one of A's, give
     A's value."""
     of_a, of_b = (
@@ -38,8 +38,10 @@ def judge(gap: Gap, _: Index) -> Said | None:
             for names in _unlike(theirs, own):
                 changed = _with(b, {name: getattr(theirs, name) for name in names})
                 if changed is not None and is_a(gap, rerun(gap.b, {b.index: changed})):
-                    said = (", ".join(f"{n} {w.said(n)}" for n in names) for w in (own, theirs))
-                    held, wanted = said if len(names) > 1 else (own.said(*names), theirs.said(*names))
+                    texts = (", ".join(f"{n} {w.argument(n)}" for n in names) for w in (own, theirs))
+                    held, wanted = (
+                        texts if len(names) > 1 else (own.argument(*names), theirs.argument(*names))
+                    )
                     return " and ".join(names), f"{held} where A has {wanted}"
     return None
 

@@ -54,8 +54,8 @@ def families(matched: Matched) -> list[Family]:
     for name in matched.a:
         links = matched.of(name)
         if links:
-            said = tuple(_said(link, matched) for link in links)
-            groups.setdefault((skeleton(name), matched.a[name], said), []).append(name)
+            forms = tuple(_said(link, matched) for link in links)
+            groups.setdefault((skeleton(name), matched.a[name], forms), []).append(name)
     return [family for names in groups.values() for family in _joined(names, matched)]
 
 

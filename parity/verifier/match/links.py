@@ -113,14 +113,14 @@ class Arrangement:
         """
         if not self.known:
             return "same numbers, in an order that was not recognised"
-        said = []
+        changes = []
         if self.transposed:
-            said.append("transposed")
+            changes.append("transposed")
         elif self.permuted:
-            said.append(f"axes permuted, {self.layout}")
+            changes.append(f"axes permuted, {self.layout}")
         elif shape != theirs:
-            said.append("reshaped")
-        return "; ".join([*said, *(order.words for order in self.orders)]) or "equal"
+            changes.append("reshaped")
+        return "; ".join([*changes, *(order.words for order in self.orders)]) or "equal"
 
 
 class Link(NamedTuple):

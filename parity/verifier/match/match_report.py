@@ -29,11 +29,11 @@ def relation(link: Link, matched: Matched) -> str:
     if part and theirs[0] == 1 and not part.axis:  # a slice of a stack, which has one axis less
         theirs = theirs[1:]
         arrangement = replace(arrangement, layout=arrangement.layout.removeprefix("1 "))
-    said = arrangement.words(_shape(matched.a[link.a], link.part_a), theirs)
+    parts = arrangement.words(_shape(matched.a[link.a], link.part_a), theirs)
     types = matched.types_a[link.a], matched.types_b[link.b]
     if types[0] != types[1]:
-        said += f" after a cast to {link.kind}" if said == "equal" else f", cast to {link.kind}"
-    return said
+        parts += f" after a cast to {link.kind}" if parts == "equal" else f", cast to {link.kind}"
+    return parts
 
 
 def print_links(matched: Matched, console: Console, *, every: bool = False) -> None:
@@ -128,8 +128,8 @@ def print_rest(matched: Matched, console: Console) -> None:
             text = escape(f"{_shown(names)} {_shape_text(shapes[names[0]])}")
             table.add_row(f"[red]left over of {side}[/] {text}", "")
         for name, stretches in filled.items():
-            said = ", ".join(f"{part.text(shapes[name])} is {value:g}" for part, value in stretches)
-            table.add_row(f"[dim]only in {side}[/] {escape(name)}", escape(f"{said} throughout"))
+            parts = ", ".join(f"{part.text(shapes[name])} is {value:g}" for part, value in stretches)
+            table.add_row(f"[dim]only in {side}[/] {escape(name)}", escape(f"{parts} throughout"))
     for each in matched.sums:
         table.add_row(f"[green]sum in {each.side.upper()}[/] {escape(each.name)}", escape(each.words))
     if table.row_count:
@@ -164,13 +164,13 @@ def _verdict(matched: Matched) -> str:
         if links := matched.of(name):
             surest = ("by place", "by value")
             grades[min((link.grade for link in links), key=surest.index)] += 1
-    said = [f"{count} {grade}" for grade in COLOURS if (count := grades[grade])]
-    said += [f"{count} in sums"] if (count := len(_in_sums(matched))) else []
-    said += [f"{len(matched.ambiguous)} ambiguous"] if matched.ambiguous else []
-    said += [f"{len(left)} left over"] if (left := matched.rest("a")) else []
+    parts = [f"{count} {grade}" for grade in COLOURS if (count := grades[grade])]
+    parts += [f"{count} in sums"] if (count := len(_in_sums(matched))) else []
+    parts += [f"{len(matched.ambiguous)} ambiguous"] if matched.ambiguous else []
+    parts += [f"{len(left)} left over"] if (left := matched.rest("a")) else []
     theirs = [f"{len(matched.ambiguous_b)} ambiguous"] if matched.ambiguous_b else []
     theirs += [f"{len(left)} left over"] if (left := matched.rest("b")) else []
-    text = f"{len(matched.a)} leaves of A: {', '.join(said)}; {len(matched.b)} leaves of B"
+    text = f"{len(matched.a)} leaves of A: {', '.join(parts)}; {len(matched.b)} leaves of B"
     text += f": {', '.join(theirs)}" if theirs else ""
     unknown = sum(not link.arrangement.known for link in matched.links)
     text += f"; {unknown} in an order that was not recognised" if unknown else ""

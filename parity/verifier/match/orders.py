@@ -46,7 +46,7 @@ def _thirds(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, str] | No
     third, rest = divmod(len(ours), 3)
     if rest:
         return None
-    orders, said = [], []
+    orders, notes = [], []
     for number, name in enumerate(("queries", "keys", "values")):
         a, b = (each[number * third : (number + 1) * third] for each in (ours, theirs))
         if np.array_equal(a, b):
@@ -56,8 +56,8 @@ def _thirds(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, str] | No
         else:
             one = _known(a, b) or _any(a, b)
         orders.append(one[0] + number * third)
-        said += [f"{name}: {one[1]}"] if one[1] else []
-    return np.concatenate(orders), "; ".join(said)
+        notes += [f"{name}: {one[1]}"] if one[1] else []
+    return np.concatenate(orders), "; ".join(notes)
 
 
 def _any(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, str]:

@@ -146,8 +146,8 @@ def _uncut(own: list[Link], spans: list[_Span], matched: Matched) -> str:
     if part is None:
         return "a part of each is a part of it"
     for link in own:
-        if said := _unsaid(link.arrangement):
-            return said
+        if fields := _unsaid(link.arrangement):
+            return fields
         if link.part_a is not None or link.part_b is None or link.part_b.axis != part.axis:
             return "not joined along one axis"
     theirs, ours = Layout.parse(own[0].arrangement.layout)
@@ -179,14 +179,14 @@ def _row(
     ours: str | tuple[str | None, ...], theirs: tuple[str, ...], layout: str, options: str = ""
 ) -> str:
     names = ours if isinstance(ours, str) else ours[0] if len(ours) == 1 else ours
-    said = [_quoted(names), _quoted(theirs[0] if len(theirs) == 1 else theirs)]
-    said += [_quoted(layout)] if layout else []
-    said += [options] if options else []
-    line = f"*row({', '.join(said)}),"
+    fields = [_quoted(names), _quoted(theirs[0] if len(theirs) == 1 else theirs)]
+    fields += [_quoted(layout)] if layout else []
+    fields += [options] if options else []
+    line = f"*row({', '.join(fields)}),"
     if len(line) + 4 <= WIDTH:
         return line
     between = ",\n        "
-    return f"*row(\n        {between.join(said)},\n    ),"
+    return f"*row(\n        {between.join(fields)},\n    ),"
 
 
 def _plain(text: str) -> str:

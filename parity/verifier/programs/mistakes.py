@@ -36,10 +36,10 @@ def in_one_line(name: str, function: Any = None, args: Any = (), kwargs: Any = N
     except USER_ERRORS:
         raise
     except (Exception, SystemExit) as error:
-        said = mistake(error, function, args, kwargs)
-        if said is None:
+        text = mistake(error, function, args, kwargs)
+        if text is None:
             raise
-        raise InputError(f"{name}: {said}") from error
+        raise InputError(f"{name}: {text}") from error
 
 
 @contextmanager
@@ -77,17 +77,17 @@ def mistake(
             " cast to float64 with everything else; give the module itself, as (module, inputs), or its"
             " parameters as an argument"
         )
-    said = f"{type(error).__name__}{where}: {message_of(error)}"
-    if "does not require grad" in said:
-        return f"{said}; a program that differentiates is compared with --gradients (gradients=True)"
-    return f"{said.rstrip('.')}; a JAX program must run under jax.jit" if _is_of_tracing(error) else said
+    text = f"{type(error).__name__}{where}: {message_of(error)}"
+    if "does not require grad" in text:
+        return f"{text}; a program that differentiates is compared with --gradients (gradients=True)"
+    return f"{text.rstrip('.')}; a JAX program must run under jax.jit" if _is_of_tracing(error) else text
 
 
 def message_of(error: BaseException) -> str:
     """Return an exception's message as one line: its first line, or all where that announces a list."""
     lines = [line for line in str(error).splitlines() if line.strip()]
-    said = lines if lines and lines[0].rstrip().endswith(":") else lines[:1]
-    return " ".join(one_line("\n".join(said)).split())
+    text = lines if lines and lines[0].rstrip().endswith(":") else lines[:1]
+    return " ".join(one_line("\n".join(text)).split())
 
 
 SEALED = (

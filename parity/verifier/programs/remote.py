@@ -91,8 +91,8 @@ class Away:
             return answer
         if kind == "failure":  # an operation that was run again failed
             raise ValueError(answer)
-        said = answer if answer.startswith(self.name) else f"{self.name}: {answer}"
-        raise getattr(errors, kind, InputError)(said)
+        message = answer if answer.startswith(self.name) else f"{self.name}: {answer}"
+        raise getattr(errors, kind, InputError)(message)
 
 
 def recorded(side: Given | Away, name: str, **options: Any) -> Program:

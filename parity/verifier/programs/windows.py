@@ -29,11 +29,11 @@ class Window:
     def text(self) -> str:
         """The arguments that differ from their defaults, as a formula shows them."""
         plain = {"stride": "1", "padding": "0", "dilation": "1", "groups": "1", "spread": "1"}
-        said = {name: self.said(name) for name in plain}
-        shown = [f"{name}={each}" for name, each in said.items() if each not in ("", plain[name])]
+        values = {name: self.argument(name) for name in plain}
+        shown = [f"{name}={each}" for name, each in values.items() if each not in ("", plain[name])]
         return ", ".join((*shown, *self.more))
 
-    def said(self, name: str) -> str:
+    def argument(self, name: str) -> str:
         """Write an argument as a person would: one number where all axes have the same."""
         value = getattr(self, name)
         if not isinstance(value, tuple):

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from parity.measure.site import Stage
-from parity.measure.verdict import Verdict as Said
+from parity.measure.verdict import Verdict
 from parity.verifier.recordings.difference import Difference
 from parity.verifier.recordings.search import PlaceKind, Search
 from parity.verifier.recordings.small_updates import with_small_updates
@@ -40,7 +40,7 @@ class Diagnosis:
         return self._names if self.checked and self._names_in(CONVENTIONS | {*self.accepted}) else ()
 
     @property
-    def verdict(self) -> Said:
+    def verdict(self) -> Verdict:
         """Verdict on the two recordings, without what is accepted."""
         difference = self.difference
         return difference.verdict_but_for_differences if self.is_accepted else difference.verdict

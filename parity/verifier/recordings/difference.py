@@ -50,8 +50,10 @@ class Difference:
     def __repr__(self) -> str:
         """Return one line: the sides, how much was compared, and the first place that differs."""
         first = self.first
-        said = self.verdict if first is None else f"DIFFERENT at {first}"
-        return f"<Difference {self.name_a} and {self.name_b}: {said}; {self.tensors} pairs of tensors>"
+        outcome = self.verdict if first is None else f"DIFFERENT at {first}"
+        return (
+            f"<Difference {self.name_a} and {self.name_b}: {outcome}; {self.tensors} pairs of tensors>"
+        )
 
     @property
     def equal(self) -> bool:

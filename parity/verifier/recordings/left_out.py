@@ -30,9 +30,9 @@ def left_out(traces: Traces, alignment: Alignment, side: str) -> tuple[str, ...]
         of_b = {each.site for pair in pairs for each in pair.all_b}
         names_a = _rest(traces.a, stage, step_a, {pair.a.site for pair in pairs}, judged[0])
         names_b = _rest(traces.b, stage, step_b, of_b, judged[1])
-        said = [f"{of}'s {', '.join(names)}" for of, names in (("A", names_a), ("B", names_b)) if names]
-        if said and bool(names_a) == (side == "A"):
-            lines.append(f"{stage}: {'; '.join(said)}")
+        parts = [f"{of}'s {', '.join(names)}" for of, names in (("A", names_a), ("B", names_b)) if names]
+        if parts and bool(names_a) == (side == "A"):
+            lines.append(f"{stage}: {'; '.join(parts)}")
     return tuple(lines)
 
 

@@ -36,11 +36,11 @@ def _report(diagnosis: Diagnosis, findings: list[Finding]) -> Report:
     nothing = PlaceSide("", ())
     for line in (*difference.left_out, *difference.b_alone):
         stage, _, rest = line.partition(": ")
-        said = f"not compared: {stage}"
-        findings.append(Finding("not-compared", "warning", said, nothing, nothing, details=(rest,)))
+        message = f"not compared: {stage}"
+        findings.append(Finding("not-compared", "warning", message, nothing, nothing, details=(rest,)))
     for flag in difference.uncertified:
-        said = f"float32 products ran at reduced precision: {flag}"
-        findings.append(Finding("reduced-precision", "warning", said, nothing, nothing))
+        message = f"float32 products ran at reduced precision: {flag}"
+        findings.append(Finding("reduced-precision", "warning", message, nothing, nothing))
     summary = f"{difference.tensors} pairs of tensors compared"
     summary += f"; equal but for: {', '.join(diagnosis.but_for)}" if diagnosis.but_for else ""
     return Report("diff", difference.name_a, difference.name_b, diagnosis.verdict, summary,
@@ -72,8 +72,8 @@ def _finding(
 def _evidence(cause: Cause) -> tuple[str, ...]:
     share = [each / cause.difference if cause.difference else 0.0
              for each in (cause.residual_a, cause.residual_b)]  # fmt: skip
-    said = f"recomputed to {share[0]:.0e} of the difference in A, {share[1]:.0e} in B"
-    return (said, *((f"change: {cause.advice}",) if cause.advice else ()))
+    message = f"recomputed to {share[0]:.0e} of the difference in A, {share[1]:.0e} in B"
+    return (message, *((f"change: {cause.advice}",) if cause.advice else ()))
 
 
 def _table(diagnosis: Diagnosis) -> Table:

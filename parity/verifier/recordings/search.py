@@ -125,10 +125,12 @@ class Search:
             sides = (
                 (c.a, c.b) for p in self.places for c in p.verdict.causes if c.name == "coupled-decay"
             )
-            moved = [_number(said) for said in next(sides)]
+            moved = [_number(choice) for choice in next(sides)]
             return np.allclose([_number(cause.b), _number(cause.a)], moved, rtol=1e-3)
         if cause.name == "bias-correction" and {"first-moment-sum", "second-moment-sum"} & self._named:
-            a, b = (said.partition(", of betas")[0] for said in (cause.a, cause.b))  # which no sum tells
+            a, b = (
+                choice.partition(", of betas")[0] for choice in (cause.a, cause.b)
+            )  # which no sum tells
             return a == b
         return False
 
@@ -202,9 +204,9 @@ class Search:
             yield relative_error(*reversed(read_pair(traces.a, traces.b, pair)), holes=True)
 
 
-def _number(said: str) -> float:
+def _number(text: str) -> float:
     """Return the last number of what a side does; 0 where it has none."""
-    numbers = re.findall(r"\d[\d.]*(?:e[+-]?\d+)?", said)
+    numbers = re.findall(r"\d[\d.]*(?:e[+-]?\d+)?", text)
     return float(numbers[-1]) if numbers else 0.0
 
 

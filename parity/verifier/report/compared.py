@@ -32,10 +32,10 @@ class Compared:
     @property
     def verdict(self) -> Verdict:
         """Verdict on the two programs."""
-        said: list[Verdict] = [self.forward.verdict]
+        verdicts: list[Verdict] = [self.forward.verdict]
         if self.backward is not None and self.backward.verdict != "INCOMPLETE":
-            said.append(self.backward.verdict)  # a parameter in another form has no gradient in B
-        return worst([*said, self.in_type.verdict] if self.in_type else said)
+            verdicts.append(self.backward.verdict)  # a parameter in another form has no gradient in B
+        return worst([*verdicts, self.in_type.verdict] if self.in_type else verdicts)
 
     @property
     def equal(self) -> bool:
@@ -65,14 +65,14 @@ class Compared:
 
     def summary(self) -> str:
         """Say how much was compared, and how far apart it is."""
-        said = self.forward.summary()
+        text = self.forward.summary()
         if self.backward is not None:
             counts = self.backward.counts
             number = (
                 f"{counts.outputs} gradient{'s' * (counts.outputs != 1)} ({counts.elements} numbers)"
             )
-            said += f"; {number}, {self.backward.error:.2g}"
-        return said
+            text += f"; {number}, {self.backward.error:.2g}"
+        return text
 
     def to_text(self) -> str:
         """Return the report as text."""
@@ -91,11 +91,11 @@ class Compared:
             return (*MODULE_COLUMNS, ""), list(self.forward.module_rows())
         backward = {each.path: each for each in self.backward.modules}
         rows = []
-        for path, of_a, same, said in self.forward.module_rows():
+        for path, of_a, same, state in self.forward.module_rows():
             each = backward.get(path)
             then = f"{each.same} of {each.results}" if each and each.results else "-"
-            said = each.said if each and each.places else said
-            rows.append((path, of_a, same, then, said))
+            state = each.state if each and each.places else state
+            rows.append((path, of_a, same, then, state))
         return (*MODULE_COLUMNS, "backward", ""), rows
 
     def to_dict(self) -> dict[str, Any]:

@@ -169,11 +169,11 @@ class Comparison:
         ][: not brief]
         said_of_b = "B alone has a gradient of" if brief else "B alone returns"
         said_of_a = "without a gradient in B" if brief else "not compared"
-        for said, start in ((said_of_a, "A"), (said_of_b, "B")):
+        for phrase, start in ((said_of_a, "A"), (said_of_b, "B")):
             names = [each.removeprefix("B's ") for each in c.outputs_left_out if each[0] == start]
             names = [each.removeprefix("A's ") for each in names] if brief else names
             shown = _some(tuple(names)) if brief else ", ".join(names)
-            lines += [f"{said}: {shown}"] if names else []
+            lines += [f"{phrase}: {shown}"] if names else []
         if c.unused and not brief:
             lines.append(f"parameters that reach no output: {', '.join(c.unused)}")
         if self.rounded:
@@ -199,7 +199,7 @@ class Comparison:
 
     def said_of(self, module: Module) -> str:
         """Say how a module compares: where nothing differs, it may compute the same in another way."""
-        return "in another way" if module.said == "differs" and not self.places else module.said
+        return "in another way" if module.state == "differs" and not self.places else module.state
 
     def places_to_text(self) -> list[str]:
         """Return the lines of the places alone, and of what their letters stand for."""

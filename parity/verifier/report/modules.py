@@ -31,7 +31,7 @@ class Module:
     """How often B parts from A in its own code, modules below it left out."""
 
     @property
-    def said(self) -> str:
+    def state(self) -> str:
         """How the module compares, in a word or two."""
         if self.places:
             return "parts here" if self.places == 1 else f"parts here {self.places} times"

@@ -19,12 +19,14 @@ def report_of(compared: Compared) -> Report:
         *(_finding(place, "note") for part in compared.parts for place in part.notes),
     ]
     if compared.no_backward:
-        said = f"gradients were not compared: {compared.no_backward}"
-        findings.append(Finding("not-compared", "note", said, _NOTHING, _NOTHING))
+        meaning = f"gradients were not compared: {compared.no_backward}"
+        findings.append(Finding("not-compared", "note", meaning, _NOTHING, _NOTHING))
     own = compared.to_dict() | {"left_out": list(compared.forward.counts.outputs_left_out)}
     head, rows = compared.module_rows()
     table = Table(head, tuple(rows)) if rows else None
-    legend = {letter: said for part in reversed(compared.parts) for letter, said in part.legend.items()}
+    legend = {
+        letter: meaning for part in reversed(compared.parts) for letter, meaning in part.legend.items()
+    }
     return Report(
         "diff", compared.name_a, compared.name_b, compared.verdict, compared.summary(),
         tuple(findings), table, legend, own,
@@ -35,11 +37,11 @@ _NOTHING = PlaceSide("", ())
 
 
 def _finding(place: Place, level: Level) -> Finding:
-    said = place.message or KINDS[place.kind]
+    meaning = place.message or KINDS[place.kind]
     return Finding(
         rule=place.rule,
         level=level,
-        message=f"{place.cause}: {said}" if place.cause else said,
+        message=f"{place.cause}: {meaning}" if place.cause else meaning,
         a=place.a,
         b=place.b,
         error=place.error if place.error >= 0 else None,

@@ -52,8 +52,8 @@ def record_side(
             raise error from None
         if returns_draws(program):  # it would draw anew
             raise
-        said = mistake(error, function, args, kwargs) or type(error).__name__
-        program.notes.append(REFUSES.format(said))
+        reason = mistake(error, function, args, kwargs) or type(error).__name__
+        program.notes.append(REFUSES.format(reason))
     if not returns_draws(program):
         program.draws.clear()
     if training:

@@ -32,7 +32,7 @@ def trace(program: Program, function: Callable[..., Any], wide: Any, given: Any,
         with suppress(Exception), own_types:
             traced = make(*given)
             if not isinstance(error, TypeError):
-                said = mistake(error, function) or type(error).__name__
-                program.notes.append(REFUSES.format(said))
+                reason = mistake(error, function) or type(error).__name__
+                program.notes.append(REFUSES.format(reason))
             return traced
         raise

@@ -59,18 +59,18 @@ def denominators(side: RecordedSide, flat: JoinedLeaves) -> Iterator[Denominator
         return
     count = side.segment.count or side.segment.step + 1
     for which, (beta1, beta2) in enumerate(_betas(side)):
-        said = "" if which == 0 else f", of betas {text(beta1)} and {text(beta2)}"
+        of_betas = "" if which == 0 else f", of betas {text(beta1)} and {text(beta2)}"
         one = lambda t, b=beta1: 1 - b**t  # noqa: E731
         two = lambda t, b=beta2: 1 - b**t  # noqa: E731
         corrections = [
-            (f"both, update {count}{said}", one(count), two(count)),
+            (f"both, update {count}{of_betas}", one(count), two(count)),
             ("none", 1.0, 1.0),
-            (f"of the first moment only, update {count}{said}", one(count), 1.0),
-            (f"of the second moment only, update {count}{said}", 1.0, two(count)),
-            (f"both, update {count + 1}{said}", one(count + 1), two(count + 1)),
+            (f"of the first moment only, update {count}{of_betas}", one(count), 1.0),
+            (f"of the second moment only, update {count}{of_betas}", 1.0, two(count)),
+            (f"both, update {count + 1}{of_betas}", one(count + 1), two(count + 1)),
         ]
         if count > 1:
-            corrections.append((f"both, update {count - 1}{said}", one(count - 1), two(count - 1)))
+            corrections.append((f"both, update {count - 1}{of_betas}", one(count - 1), two(count - 1)))
         for correction, c1, c2 in corrections:
             if which and correction == "none":
                 continue

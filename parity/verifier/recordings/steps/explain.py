@@ -188,18 +188,18 @@ def _cost(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[int, int, int]:
 
 def _cause(stage: str, contrast: Contrast, a: Fit, b: Fit, aspect: str) -> Cause:
     name, advice = CAUSES[stage, aspect]  # pyright: ignore[reportArgumentType]
-    said = [fit.choices[aspect] for fit in (a, b)]
+    chosen = [fit.choices[aspect] for fit in (a, b)]
     where: tuple[str, ...] = ()
     if aspect == "decayed leaves":
-        lists = [set(text.split(", ")) - {""} for text in said]
+        lists = [set(text.split(", ")) - {""} for text in chosen]
         where = tuple(sorted(lists[0] ^ lists[1]))
-        said = [f"{', '.join(sorted(each & set(where))) or 'none of them'}" for each in lists]
+        chosen = [f"{', '.join(sorted(each & set(where))) or 'none of them'}" for each in lists]
     else:
         for key in (*_PLACES, "decayed leaves"):
             texts = {t for fit in (a, b) if (t := fit.choices.get(key))}
             if len(texts) == 1:
                 where = tuple(texts.pop().split(", "))
-    words = [f"{aspect} {text}" if NUMBER.fullmatch(text) else f"{aspect}: {text}" for text in said]
+    words = [f"{aspect} {text}" if NUMBER.fullmatch(text) else f"{aspect}: {text}" for text in chosen]
     return Cause(
         name, stage, where, words[0], words[1], contrast.difference,
         residual_a=a.residual, residual_b=b.residual, advice=advice,

@@ -31,9 +31,9 @@ def _relations(one: RecordedSide, other: RecordedSide) -> Iterator[Pair]:
     if g is None or made is None or bound is None:
         return
 
-    def pair(aspect: str, plain: str, said: str, value: np.ndarray, **more: str) -> Pair:
+    def pair(aspect: str, plain: str, changed: str, value: np.ndarray, **more: str) -> Pair:
         ordinary = Hypothesis({aspect: plain}, one.segment.result)
-        return ordinary, Hypothesis({aspect: said, **more}, flat.split(value))
+        return ordinary, Hypothesis({aspect: changed, **more}, flat.split(value))
 
     missing = (flat.rms(made) == 0) & (flat.rms(g / bound) > 1)
     if missing.any():

@@ -85,9 +85,9 @@ def _one(a: np.ndarray, b: np.ndarray, eps: float) -> Iterator[Words]:
         ratio = b / a
         if same(ratio, np.full_like(ratio, ratio[0])):
             yield "scale", "1", text(snap(float(np.median(ratio)), 4 * eps * abs(ratio[0])))
-    said = [_formula(each, eps) for each in (a, b)]
-    if said[0] is not None and said[1] is not None and said[0] != said[1]:
-        yield "schedule", said[0], said[1]
+    formulas = [_formula(each, eps) for each in (a, b)]
+    if formulas[0] is not None and formulas[1] is not None and formulas[0] != formulas[1]:
+        yield "schedule", formulas[0], formulas[1]
 
 
 def _late(by: int) -> str:

@@ -32,8 +32,8 @@ def hypotheses(side: RecordedSide) -> Iterator[Hypothesis]:
         for scale in (1.0, *SCALES):
             for choices, value in _values(logits * scale, labels, result, bounds[key]):
                 if value.shape == result.shape:
-                    said = "as they are" if scale == 1 else f"multiplied by {text(scale)}"
-                    yield Hypothesis({**choices, "logits": said}, {key: value})
+                    scaling = "as they are" if scale == 1 else f"multiplied by {text(scale)}"
+                    yield Hypothesis({**choices, "logits": scaling}, {key: value})
 
 
 def _values(
@@ -62,8 +62,8 @@ def _values(
                     yield {**choices, "smoothing": "none"}, base
                 share = _fitted(base, other, result, bound)
                 if share is not None:
-                    said = {"smoothing": f"{text(share)} over {spread}"}
-                    yield {**choices, **said}, (1 - share) * base + share * other
+                    scaling = {"smoothing": f"{text(share)} over {spread}"}
+                    yield {**choices, **scaling}, (1 - share) * base + share * other
 
 
 def _fitted(base: np.ndarray, other: np.ndarray, result: np.ndarray, bound: np.ndarray) -> float | None:

@@ -31,8 +31,8 @@ def hypotheses(side: RecordedSide) -> Iterator[Hypothesis]:
     step = _step(side)
     if step is not None:
         for direction in _near(step, directions(side, step.flat)):
-            for said, rate in _rates(side):
-                yield from _decayed(side, step, direction, said, rate)
+            for rate_name, rate in _rates(side):
+                yield from _decayed(side, step, direction, rate_name, rate)
 
 
 def fitted(side: RecordedSide) -> Iterator[Hypothesis]:
@@ -43,7 +43,7 @@ def fitted(side: RecordedSide) -> Iterator[Hypothesis]:
     rates = _rates(side)
     for direction in _near(step, directions(side, step.flat)):
         rate = _fitted_rate(side, step, direction)
-        whose = [said for said, r in rates if rate is not None and _is_rounded(rate, r)]
+        whose = [rate_name for rate_name, r in rates if rate is not None and _is_rounded(rate, r)]
         if rate is not None and whose:
             yield from _decayed(side, step, direction, whose[0], rate, "rounded to float32")
         elif rate is not None and (
@@ -51,11 +51,11 @@ def fitted(side: RecordedSide) -> Iterator[Hypothesis]:
         ):
             yield from _decayed(side, step, direction, text(rate), rate)
     for each in denominators(side, step.flat):
-        for said, rate in rates[:1]:
+        for rate_name, rate in rates[:1]:
             epsilon = _fitted_epsilon(step, rate, each.of)
             if epsilon is not None:
                 direction = Direction({**each.choices, "epsilon": text(epsilon)}, each.of(epsilon))
-                yield from _decayed(side, step, direction, said, rate)
+                yield from _decayed(side, step, direction, rate_name, rate)
 
 
 def _is_rounded(rate: float, recorded: float) -> bool:
@@ -147,7 +147,7 @@ def _decayed(
     side: RecordedSide,
     step: Step,
     direction: Direction,
-    said: str,
+    rate_name: str,
     rate: float,
     rounded: str = "as recorded",
 ) -> Iterator[Hypothesis]:
@@ -155,7 +155,7 @@ def _decayed(
     others."""
     flat = step.flat
     move = rate * direction.value
-    choices = {**direction.choices, "learning rate": said}
+    choices = {**direction.choices, "learning rate": rate_name}
     last = {"number type of the rate": rounded}
     rest = step.change - move
     for order, decays in ((AT_ONCE, step.start), (AFTER, step.start - move)):

@@ -86,15 +86,15 @@ def test_modules_are_paired_by_what_they_compute():
     assert of_a["layer.0.right"] == "gates.0.up"
     assert of_a["layer.0.left"] == "gates.0.side"  # with its sigmoid, which A's has not
     assert of_a["layer.1.out"] == "gates.1.down"
-    assert {each.said for each in comparison.modules} == {"same"}
+    assert {each.state for each in comparison.modules} == {"same"}
 
 
 def test_a_module_parts_and_those_behind_it_differ():
     comparison = compared(jax.nn.sigmoid, jnp.tanh)
-    said = {each.path: each.said for each in comparison.modules}
-    assert said["layer.1.left"] == "parts here"
-    assert said["layer.1.right"] == said["layer.0"] == said["layer.0.out"] == "same"
-    assert said["layer.1.out"] == said["layer.1"] == "differs"
+    states = {each.path: each.state for each in comparison.modules}
+    assert states["layer.1.left"] == "parts here"
+    assert states["layer.1.right"] == states["layer.0"] == states["layer.0.out"] == "same"
+    assert states["layer.1.out"] == states["layer.1"] == "differs"
     # what they are is told from the program with its fault mended
     assert {each.path: each.of_a for each in comparison.modules}["layer.1.out"] == "gates.1.down"
     assert comparison.places[0].b.module == "layer.1.left"
