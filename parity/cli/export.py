@@ -95,5 +95,5 @@ def main(argv: list[str], prog: str = "parity export") -> int:
         cost = "" if each.limit is not None else f"; {each.origin}"
         twins = ", ".join(f"{twin} {error:.1e}" for twin, error in each.twins.items())
         say(f"  {each.output} ({shape})  {each.error:.1e} from float64; twins: {twins}{cost}")
-    say(f"{done.beside}  what is told of it")
+    say(f"{done.beside}  describes its inputs, outputs and origin")
     return 0
