@@ -90,6 +90,7 @@ def main(argv: list[str], prog: str = "parity convert") -> int:
     """Run the command, which the user calls `prog`."""
     arguments = parse(ConvertFiles, argv, prog=prog)
 
+    from vit_config.files.atomic import check_spares
     from vit_config.screen import screen
 
     console = screen(120, highlight=False)
@@ -106,6 +107,7 @@ def main(argv: list[str], prog: str = "parity convert") -> int:
             f"expected SRC and DST, got {len(arguments.paths)} paths; {prog} --help explains"
         )
     source, out = arguments.paths
+    check_spares(out, arguments.reading.files())
     if arguments.lora:
         return _write_lora(arguments, source, out, console)
     return _convert_one(arguments, source, out, console)

@@ -286,6 +286,11 @@ def test_what_is_replaced_never_holds_what_is_read(own, state, tmp_path, capsys)
         flags = ["--set", "num_heads=5"] if words[0] == host else []
         status, _, err = run(capsys, "convert", *words, *flags, "--force")
         assert (status, f"{here}: holds {here}" in err, "which is read" in err) == (2, True, True), err
+    pixels = here / "pixels.json"
+    pixels.write_text('{"mean": [0.5, 0.5, 0.5]}')
+    status, _, err = run(capsys, "convert", own, here, "--to", "timm", "--preprocess", pixels, "--force")
+    assert (status, f"{here}: holds {pixels}" in err, pixels.exists()) == (2, True, True), err
+    pixels.unlink()
     assert sorted(here.rglob("*")) == before
 
 
