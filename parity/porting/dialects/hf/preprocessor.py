@@ -70,15 +70,15 @@ def read(content: Any, default: str, image_size: tuple[int, int] | None) -> Prep
         fitted = _fitted(entries, kind, image_size)
         if fitted is None or not _plain(entries):
             return None
-        normal = entries.get("do_normalize", True)
+        scale, normal = _scale(entries), entries.get("do_normalize", True)
         mean, std = (tuple(entries[name]) for name in ("image_mean", "image_std"))
         return Preprocess(
-            mean=mean if normal else (0.0,) * len(mean),
-            std=std if normal else (1.0,) * len(std),
+            mean=tuple((each if normal else 0.0) / scale for each in mean),
+            std=tuple((each if normal else 1.0) / scale for each in std),
             interpolation=dict(enumerate(RESAMPLE))[entries["resample"]],
             **fitted,
         )
-    except (KeyError, TypeError, ValueError, ConfigError):
+    except (KeyError, TypeError, ValueError, ZeroDivisionError, ConfigError):
         return None
 
 
@@ -123,10 +123,14 @@ def _kind(name: Any) -> str:
 
 
 def _plain(entries: Mapping[str, Any]) -> bool:
-    """Return whether images are resized, scaled to [0, 1] and not padded."""
-    factor = entries.get("rescale_factor", 1 / 255)
-    scaled = entries.get("do_rescale", True) and math.isclose(factor, 1 / 255)
-    return bool(entries.get("do_resize", True) and scaled and not entries.get("do_pad"))
+    """Return whether images are resized and not padded."""
+    return bool(entries.get("do_resize", True) and not entries.get("do_pad"))
+
+
+def _scale(entries: Mapping[str, Any]) -> float:
+    """Return what white, 255, becomes before mean and deviation apply; in a `Preprocess` it is 1."""
+    white = 255 * (entries.get("rescale_factor", 1 / 255) if entries.get("do_rescale", True) else 1.0)
+    return 1.0 if math.isclose(white, 1.0) else white
 
 
 def _fitted(

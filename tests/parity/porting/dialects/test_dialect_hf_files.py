@@ -63,7 +63,14 @@ READ = {
         ("ViTImageProcessor", {"do_normalize": False, "resample": 0}),
         Preprocess(mean=(0, 0, 0), std=(1, 1, 1), interpolation="nearest", crop_mode="squash"),
     ),
-    "another scale": (("ViTImageProcessor", {"rescale_factor": 1 / 127.5}), None),
+    "another scale": (
+        ("ViTImageProcessor", {"rescale_factor": 1 / 127.5, "image_mean": [1.0, 0.5, 0.25]}),
+        SQUASHED.replace(mean=(0.5, 0.25, 0.125), std=(0.25,) * 3),
+    ),
+    "not scaled": (
+        ("ViTImageProcessor", {"do_rescale": False, "image_mean": [127.5] * 3, "image_std": [51.0] * 3}),
+        SQUASHED.replace(mean=(0.5,) * 3, std=(0.2,) * 3),
+    ),
     "no fixed size": (("BitImageProcessor", {"do_center_crop": False}), None),
 }
 
@@ -91,7 +98,9 @@ def test_reads_files_of_feature_extractors() -> None:
     assert preprocessor.read({"size": {"longest_edge": 224}}, "ViTImageProcessor", (224, 224)) is None
 
 
-@pytest.mark.parametrize("wrong", [{"resample": 9}, {"resample": -1}, {"do_center_crop": True}])
+@pytest.mark.parametrize(
+    "wrong", [{"resample": 9}, {"resample": -1}, {"do_center_crop": True}, {"rescale_factor": 0}]
+)
 def test_what_the_library_would_refuse_is_unknown(wrong) -> None:
     assert preprocessor.read({"size": 224, **wrong}, "ViTImageProcessor", (224, 224)) is None
 
