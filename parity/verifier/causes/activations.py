@@ -50,11 +50,16 @@ PARTS: dict[str, Function] = {
 }
 """The characteristic function in each activation; the rest is arithmetic that all of them share."""
 
+FACTORS: dict[str, Function] = {
+    "gelu": lambda x, held: 0.5 * (1 + _erf(x, held)),
+    "gelu, tanh": lambda x, held: 0.5 * (1 + _gelu_tanh(x, held)),
+    "quick gelu": _quick,
+    "silu": _sigmoid,
+}
+"""What multiplies x in each activation."""
+
 ACTIVATIONS: dict[str, Function] = {
-    "gelu": lambda x, held: x * 0.5 * (1 + _erf(x, held)),
-    "gelu, tanh": lambda x, held: x * 0.5 * (1 + _gelu_tanh(x, held)),
-    "quick gelu": lambda x, held: x * _quick(x, held),
-    "silu": lambda x, held: x * _sigmoid(x, held),
+    **{n: lambda x, held, f=f: x * f(x, held) for n, f in FACTORS.items()},
     "relu": lambda x, _: np.maximum(x, 0),
     "relu squared": lambda x, _: np.maximum(x, 0) ** 2,
     "tanh": lambda x, _: np.tanh(x),
@@ -69,6 +74,7 @@ GATES: dict[str, Function] = {
 """Functions that turn scores into weights, up to the factor by which their sum becomes one."""
 _KINDS = (
     PARTS,
+    FACTORS,
     ACTIVATIONS,
     {n: lambda x, held, f=f: 1 + f(x, held) for n, f in PARTS.items()},
     GATES,

@@ -34,6 +34,12 @@ MORE = [
     ("activation", "nn.softmax(x @ w) * v[0]", "nn.sigmoid(x @ w) * v[0]", "sigmoid where A has"),
     (
         "activation",
+        "(h := x @ w) * (jax.lax.erfc(-h * 0.5**0.5) * 0.5) @ v",
+        "(h := x @ w) * nn.sigmoid(h) @ v",
+        "silu where A has gelu",
+    ),
+    (
+        "activation",
         "jnp.tanh((s := nn.sigmoid(h := x @ w)) * (1 + h * (1 - s))) @ v",
         "jnp.tanh((s := nn.sigmoid(1.702 * (h := x @ w))) * (1 + 1.702 * h * (1 - s))) @ v",
         "the gradient of quick gelu where A has that of silu",
