@@ -84,11 +84,18 @@ def _main(argv: list[str]) -> int:
         return 0
     command = OTHER_NAMES.get(argv[0], argv[0])
     if command not in COMMANDS:
-        near = get_close_matches(command, COMMANDS, 1)
-        hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}"
-        complain(f"parity: no command {command!r}; {hint}")
+        complain(f"parity: no command {command!r}; {_hint(command)}")
         return 2
     return run(command, argv[1:])
+
+
+def _hint(word: str) -> str:
+    """Say what may have been meant by a word that is no command."""
+    if near := get_close_matches(word, COMMANDS, 1):
+        return f"did you mean {near[0]}?"
+    if os.path.exists(word):
+        return f"parity inspect {word} shows what a checkpoint is"
+    return f"the commands are {', '.join(COMMANDS)}"
 
 
 def run(command: str, argv: Sequence[str], *, prog: str | None = None) -> int:

@@ -263,6 +263,7 @@ def test_where_it_may_not_write(own, tmp_path, capsys):
         (own, "already exists"),
         (tmp_path / "none/x.safetensors", "no such folder"),
         (tmp_path / "x.docx", "expected a folder, or a file that ends in"),
+        (tmp_path / "x.pt2", "a program, not weights; parity export writes .onnx, .stablehlo, .pt2"),
     ]:
         status, _, err = run(capsys, "convert", own, out, "--to", "parity")
         assert status == 2

@@ -177,7 +177,12 @@ def test_a_command_has_its_other_names_yet(name, capsys):
 
 
 @pytest.mark.parametrize(
-    ("command", "hint"), [("chek", "did you mean check?"), ("ckpt/", "the commands are check")]
+    ("command", "hint"),
+    [
+        ("chek", "did you mean check?"),
+        ("ckpt/", "the commands are check"),
+        (os.devnull, "parity inspect /dev/null shows what a checkpoint is"),
+    ],
 )
 def test_an_unknown_command_names_the_nearest_or_all(capsys, command, hint):
     assert main([command]) == 2
