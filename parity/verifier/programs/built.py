@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from parity.verifier.programs import transformations
 from parity.verifier.programs.operation import Source
@@ -14,12 +15,14 @@ from parity.verifier.programs.program import Program
 
 _LINE = "_built_at"
 """Attribute of a module that holds its line, so that copies of the module have it, too."""
+_LINES: WeakKeyDictionary[Any, Source] = WeakKeyDictionary()
+"""The lines of NNX's modules, whose attributes are part of what they are."""
 
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Note, while entered, the line at which each module and optimiser of torch, each layer of Keras and
-    each transformation and schedule of optax is built.
+    """Note, while entered, the line at which each module of torch and NNX, each layer of Keras, each
+    optimiser of torch and each transformation and schedule of optax is built.
 
     Frameworks that are imported meanwhile are watched as well.
     """
@@ -73,6 +76,14 @@ def add_lines(program: Program, lines: dict[str, Source]) -> None:
             program.built[path] = line
 
 
+def lines_of_nnx(model: Any) -> dict[str, Source]:
+    """Return the lines at which the modules of an NNX model were built, by their paths."""
+    from flax import nnx
+
+    paths = {".".join(map(str, path)): module for path, module in nnx.iter_modules(model)}
+    return {path: _LINES[module] for path, module in paths.items() if module in _LINES}
+
+
 def line_of(module: Any) -> Source | None:
     """Return the line at which a module was built; None where that is not known."""
     return getattr(module, "__dict__", {}).get(_LINE)
@@ -110,12 +121,27 @@ def _noting(original: Callable[..., None]) -> Callable[..., None]:
     return initialised
 
 
+def _noting_made(original: Callable[..., Any]) -> Callable[..., Any]:
+    def made(*args: Any, **kwargs: Any) -> Any:
+        module = original(*args, **kwargs)
+        line = transformations.line_outside(sys._getframe(1))
+        if line is not None:
+            _LINES[module] = line
+        return module
+
+    return made
+
+
 _Replaced = tuple[Any, str, Callable[[Callable[..., Any]], Callable[..., Any]]]
 """An owner, the name of a function of its, and what makes the one in its place."""
 
 
 def _of_class(owner: Any) -> list[_Replaced]:
     return [(owner, "__init__", _noting)]
+
+
+def _of_nnx(owner: Any) -> list[_Replaced]:
+    return [(type(owner), "__call__", _noting_made)]  # the metaclass: no initialiser is common to all
 
 
 def _of_optax(_: Any) -> list[_Replaced]:
@@ -131,6 +157,7 @@ _WATCHED: dict[str, Callable[[Any], list[_Replaced]]] = {
     "torch.nn.Module": _of_class,
     "torch.optim.Optimizer": _of_class,
     "keras.layers.Layer": _of_class,
+    "flax.nnx.Module": _of_nnx,
     "optax.__all__": _of_optax,  # the last that its import makes
 }
 """What is watched as soon as a name of a framework is there."""

@@ -136,9 +136,7 @@ def b():
     assert 8 in {line.line for line in comparison.places[0].b.lines}
 
 
-def test_a_module_is_shown_where_it_is_built(tmp_path):
-    """A constructor gives a layer its epsilon; the line that runs the layer says nothing of it."""
-    code = """
+TORCH = """
 import torch
 
 class Block(torch.nn.Module):
@@ -153,17 +151,38 @@ class Block(torch.nn.Module):
 def side(eps):
     torch.manual_seed(0)
     return Block(eps).eval(), torch.linspace(-1, 1, 15).reshape(3, 5)
+"""
+NNX = """
+import numpy as np
+from flax import nnx
 
+class Block(nnx.Module):
+    def __init__(self, eps, rngs):
+        self.up = nnx.Linear(5, 7, rngs=rngs)
+        self.norm = nnx.LayerNorm(7, epsilon=eps, rngs=rngs)
+
+    def __call__(self, x):
+        return self.norm(self.up(x))
+
+def side(eps):
+    return Block(eps, nnx.Rngs(0)), np.linspace(-1, 1, 15).reshape(3, 5)
+"""
+SIDES = """
 def a():
     return side(1e-6)
 
 def b():
     return side(1e-3)
 """
+
+
+@pytest.mark.parametrize("code", [TORCH, NNX], ids=["torch", "nnx"])
+def test_a_module_is_shown_where_it_is_built(tmp_path, code):
+    """A constructor gives a layer its epsilon; the line that runs the layer says nothing of it."""
     import parity
 
     file = tmp_path / "built.py"
-    file.write_text(code)
+    file.write_text(code + SIDES)
     comparison = parity.diff(f"{file}:a", f"{file}:b")
     assert comparison.causes == ("epsilon",)
     lines = [line.line for line in comparison.places[0].b.lines]
