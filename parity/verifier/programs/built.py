@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -80,8 +80,11 @@ def lines_of_nnx(model: Any) -> dict[str, Source]:
     """Return the lines at which the modules of an NNX model were built, by their paths."""
     from flax import nnx
 
-    paths = {".".join(map(str, path)): module for path, module in nnx.iter_modules(model)}
-    return {path: _LINES[module] for path, module in paths.items() if module in _LINES}
+    lines = {}
+    for path, module in nnx.iter_modules(model):
+        with suppress(TypeError):  # an nnx.List is no key
+            lines[".".join(map(str, path))] = _LINES.get(module)
+    return {path: line for path, line in lines.items() if line is not None}
 
 
 def line_of(module: Any) -> Source | None:
@@ -126,7 +129,8 @@ def _noting_made(original: Callable[..., Any]) -> Callable[..., Any]:
         module = original(*args, **kwargs)
         line = transformations.line_outside(sys._getframe(1))
         if line is not None:
-            _LINES[module] = line
+            with suppress(TypeError):  # an nnx.List is no key
+                _LINES[module] = line
         return module
 
     return made

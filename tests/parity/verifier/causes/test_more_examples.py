@@ -158,11 +158,11 @@ from flax import nnx
 
 class Block(nnx.Module):
     def __init__(self, eps, rngs):
-        self.up = nnx.Linear(5, 7, rngs=rngs)
-        self.norm = nnx.LayerNorm(7, epsilon=eps, rngs=rngs)
-
+        up = nnx.Linear(5, 7, rngs=rngs)
+        norm = nnx.LayerNorm(7, epsilon=eps, rngs=rngs)
+        self.layers = nnx.List([up, norm])
     def __call__(self, x):
-        return self.norm(self.up(x))
+        return self.layers[1](self.layers[0](x))
 
 def side(eps):
     return Block(eps, nnx.Rngs(0)), np.linspace(-1, 1, 15).reshape(3, 5)
