@@ -84,7 +84,7 @@ UNSTATED = (
 
 SAID = {
     r"retype one: (type|values|type, values)": "widened",
-    r".*: preprocess": "how pixels are prepared is unknown",
+    r".*: preprocess": "give --preprocess FILE",
 }
 """Changes that the result tells in these words: kind and differences, a regular expression."""
 
