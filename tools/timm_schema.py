@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
+from timm_embeds import embeds_of, flex_embeds_of
 from timm_gemma4 import CHECKED, gemma4_fields
-from timm_understood import ARGUMENTS, LAYERS, TORCH, TRAINING_ONLY, UNDERSTOOD
-from torch import nn
+from timm_understood import (
+    ARGUMENTS,
+    LAYERS,
+    TORCH,
+    TRAINING_ONLY,
+    UNDERSTOOD,
+    Fields,
+    NotUnderstoodError,
+    Timms,
+    is_there,
+    kind_of,
+)
 
 from parity.porting.dialects.timm import read_state
 from vit_config import ConfigError, ViTConfig
@@ -17,11 +28,6 @@ from vit_torch.leaves import leaves
 from vit_torch.weights import abstract_model
 
 T = TypeVar("T")
-Timms = Any
-"""A module of timm's, whose attributes have no types."""
-Fields = dict[str, Any]
-"""Some fields of the schema."""
-
 _ACTIVATIONS = {
     TORCH + "activation.GELU": "gelu",
     LAYERS + "activations.GELU": "gelu",
@@ -36,22 +42,7 @@ _MLPS = {
     LAYERS + "mlp.SwiGLU": "swiglu",
     LAYERS + "mlp.GluMlp": "swiglu_packed",
 }
-_ROPES = {
-    LAYERS + "pos_embed_sincos.RotaryEmbeddingCat": "axial",
-    LAYERS + "pos_embed_sincos.RotaryEmbeddingDinoV3": "centered",
-    LAYERS + "pos_embed_sincos.RotaryEmbeddingMixed": "mixed",
-}
 _POOLS = {"token": "class", "avg": "mean", "map": "map"}
-_RESAMPLING = {  # interpolation, antialias, align_corners of timm's checkpoint filter, or embedding
-    ("bicubic", True, False): "bicubic_antialias",
-    ("bilinear", False, False): "bilinear",
-    ("bilinear", True, False): "bilinear_antialias",
-    ("bilinear", False, True): "bilinear_corners",
-}
-
-
-class NotUnderstoodError(ValueError):
-    """Something in a model that the reader does not know."""
 
 
 def read_schema(model: Timms, arguments: Iterable[str], loading: Fields) -> ViTConfig:
@@ -84,7 +75,7 @@ def _fields(model: Timms, loading: Fields) -> Fields:
     block = _one((_block(model, block) for block in model.blocks), "blocks")
     _check_lambdas(model)
     return {
-        **(_flex_embeds(model) if hasattr(model, "embeds") else _embeds(model, loading)),
+        **(flex_embeds_of(model) if hasattr(model, "embeds") else embeds_of(model, loading)),
         **block,
         **_kv_heads(model),
         **_norms(model),
@@ -94,7 +85,7 @@ def _fields(model: Timms, loading: Fields) -> Fields:
 
 
 def _check_class(name: str, module: Timms) -> None:
-    kind = _kind(module)
+    kind = kind_of(module)
     if kind not in UNDERSTOOD:
         raise NotUnderstoodError(f"{name} is a {kind}")
     for attribute, value in UNDERSTOOD[kind].items():
@@ -119,96 +110,6 @@ def _init(model: Timms) -> str:
     if hasattr(model, "head_init_scale"):
         return "eva"
     return "timm_by_depth" if model.fix_init else "timm"
-
-
-def _flex_embeds(model: Timms) -> Fields:
-    """The fields of `NaFlexEmbeds`, whose position table has a grid of its own."""
-    embeds = model.embeds
-    mode, grid = embeds.pos_embed_interp_mode, embeds.pos_embed_grid_size
-    rule = _RESAMPLING[mode, embeds.pos_embed_antialias, bool(embeds.pos_embed_align_corners)]
-    learned = embeds.pos_embed_type == "learned"
-    if not embeds.is_linear or model.rope is not None:
-        raise NotUnderstoodError("a convolution or rotary positions")
-    return {
-        "image_size": tuple(model.pretrained_cfg["input_size"][1:]),
-        "patch_size": tuple(embeds.patch_size),
-        "dynamic_image_size": True,
-        "in_channels": embeds.in_chans,
-        "hidden_size": model.embed_dim,
-        "patch_embed": "linear_hwc",
-        "patch_bias": embeds.proj.bias is not None,
-        "patch_norm": _is_there(embeds.norm),
-        "class_token": embeds.cls_token is not None,
-        "register_tokens": embeds.num_reg_tokens,
-        "pre_norm": _is_there(model.norm_pre),
-        "pos_embed": embeds.pos_embed_type,
-        "pos_embed_grid": tuple(grid),
-        "pos_embed_aspect": "keep" if embeds.pos_embed_ar_preserving else "stretch",
-        "pos_embed_prefix": "none" if learned and embeds.num_prefix_tokens else "auto",
-        # its factorized tables are interpolated by one rule, whatever it is told
-        "pos_embed_resize": rule if learned else "bilinear",
-    }
-
-
-def _embeds(model: Timms, loading: Fields) -> Fields:
-    return {**_patches(model), **_positions(model, loading)}
-
-
-def _patches(model: Timms) -> Fields:
-    embed = model.patch_embed
-    sizes, patch = tuple(embed.img_size), tuple(embed.patch_size)
-    if tuple(embed.proj.stride) != patch:
-        raise NotUnderstoodError(f"patch_embed.proj.stride = {embed.proj.stride}, not {patch}")
-    whole = all(side % p == 0 for side, p in zip(sizes, patch, strict=True))
-    registers = getattr(model, "reg_token", None)
-    return {
-        "image_size": sizes,
-        "patch_size": patch,
-        "patch_remainder": "refuse" if whole else "crop",
-        "dynamic_image_size": getattr(model, "dynamic_img_size", False),
-        "in_channels": embed.proj.in_channels,
-        "hidden_size": model.embed_dim,
-        "patch_bias": embed.proj.bias is not None,
-        "patch_norm": _is_there(embed.norm),
-        "class_token": model.cls_token is not None,
-        "distill_token": getattr(model, "dist_token", None) is not None,
-        "register_tokens": 0 if registers is None else registers.shape[1],
-        "pre_norm": _is_there(getattr(model, "norm_pre", None)),
-    }
-
-
-def _positions(model: Timms, loading: Fields) -> Fields:
-    table = model.pos_embed is not None
-    bare_prefix = table and model.num_prefix_tokens and getattr(model, "no_embed_class", False)
-    options = {"interpolation": "bicubic", "antialias": True, "align_corners": False, **loading}
-    rule = options.pop("interpolation"), options.pop("antialias"), bool(options.pop("align_corners"))
-    if options or rule not in _RESAMPLING:
-        raise NotUnderstoodError(f"a checkpoint filter with {loading}")
-    return {
-        "pos_embed": "learned" if table else "none",
-        "pos_embed_prefix": "none" if bare_prefix else "auto",
-        "pos_embed_resize": _RESAMPLING[rule],
-        "rope": _rope(model),
-        "rel_pos_bias": any(name.endswith("position_bias_table") for name in model.state_dict()),
-    }
-
-
-def _rope(model: Timms) -> Fields | None:
-    rope = getattr(model, "rope", None)
-    if rope is None:
-        return None
-    grid, own = tuple(model.patch_embed.grid_size), rope.feat_shape
-    if own is not None and tuple(own) != grid:
-        raise NotUnderstoodError(f"rope.feat_shape = {own}, but the grid is {grid}")
-    reference = getattr(rope, "ref_feat_shape", None)
-    return {
-        "kind": _ROPES[_kind(rope)],
-        "theta": float(rope.temperature),
-        "reference_grid": None if reference is None else tuple(reference),
-        "offset": float(getattr(rope, "grid_offset", 0.0)),
-        "axes": {"ij": "hw", "xy": "wh"}[rope.grid_indexing],
-        "pairs": "half" if getattr(rope, "rotate_half", False) else "interleaved",
-    }
 
 
 def _block(model: Timms, block: Timms) -> Fields:
@@ -251,8 +152,8 @@ def _attention(model: Timms, attention: Timms) -> Fields:
         "attention": "differential" if differential else "fused",
         "qkv_bias": q,
         "k_bias": k or not q,
-        "qk_norm": _is_there(getattr(attention, "q_norm", None)),
-        "attention_norm": _is_there(getattr(attention, "norm", None)),
+        "qk_norm": is_there(getattr(attention, "q_norm", None)),
+        "attention_norm": is_there(getattr(attention, "norm", None)),
         "attention_out_bias": attention.proj.bias is not None,
     }
 
@@ -280,14 +181,14 @@ def _check_lambdas(model: Timms) -> None:
 
 
 def _mlp(mlp: Timms) -> Fields:
-    if _kind(mlp) not in _MLPS:
-        raise NotUnderstoodError(f"an MLP that is a {_kind(mlp)}")
+    if kind_of(mlp) not in _MLPS:
+        raise NotUnderstoodError(f"an MLP that is a {kind_of(mlp)}")
     return {
-        "mlp": _MLPS[_kind(mlp)],
+        "mlp": _MLPS[kind_of(mlp)],
         "mlp_dim": mlp.fc2.in_features,
         "act": _activation(mlp.act),
         "mlp_bias": mlp.fc2.bias is not None,
-        "mlp_norm": _is_there(mlp.norm),
+        "mlp_norm": is_there(mlp.norm),
     }
 
 
@@ -300,7 +201,7 @@ def _parallel_scaling_block(model: Timms, block: Timms, *, differential: bool) -
         "attention": "differential" if differential else "fused",
         "num_heads": block.num_heads,
         "qkv_bias": block.in_proj.bias is not None,
-        "qk_norm": _is_there(block.q_norm),
+        "qk_norm": is_there(block.q_norm),
         "attention_out_bias": outputs[0].bias is not None,
         "mlp_dim": block.in_split[0],
         "act": _activation(block.mlp_act),
@@ -338,10 +239,10 @@ def _norms(model: Timms) -> Fields:
     modules = [
         module
         for name, module in model.named_modules()
-        if _kind(module) in _NORMS and not name.endswith("sub_norm")
+        if kind_of(module) in _NORMS and not name.endswith("sub_norm")
     ]
     return {
-        "norm": _one((_NORMS[_kind(module)] for module in modules), "kinds of norm"),
+        "norm": _one((_NORMS[kind_of(module)] for module in modules), "kinds of norm"),
         "norm_eps": _one((module.eps for module in modules), "eps of norms"),
     }
 
@@ -349,7 +250,7 @@ def _norms(model: Timms) -> Fields:
 def _head(model: Timms, block: Fields) -> Fields:
     if model.global_pool not in _POOLS:
         raise NotUnderstoodError(f"global_pool = {model.global_pool!r}")
-    pool, before, after = _POOLS[model.global_pool], _is_there(model.norm), _is_there(model.fc_norm)
+    pool, before, after = _POOLS[model.global_pool], is_there(model.norm), is_there(model.fc_norm)
     if before and after:
         raise NotUnderstoodError("a norm before the pool and one after it")
     fields = {
@@ -377,22 +278,14 @@ def _attention_pool(pool: Timms, block: Fields) -> Fields:
     }
 
 
-def _kind(module: Timms) -> str:
-    return f"{type(module).__module__}.{type(module).__qualname__}"
-
-
-def _is_there(module: Timms | None) -> bool:
-    return module is not None and not isinstance(module, nn.Identity)
-
-
 def _activation(module: Timms) -> str:
-    if _kind(module) not in _ACTIVATIONS:
-        raise NotUnderstoodError(f"an activation that is a {_kind(module)}")
-    return _ACTIVATIONS[_kind(module)]
+    if kind_of(module) not in _ACTIVATIONS:
+        raise NotUnderstoodError(f"an activation that is a {kind_of(module)}")
+    return _ACTIVATIONS[kind_of(module)]
 
 
 def _gain(scale: Timms) -> float | None:
-    return scale.init_values if _is_there(scale) else None
+    return scale.init_values if is_there(scale) else None
 
 
 def _one(values: Iterable[T], what: str) -> T:

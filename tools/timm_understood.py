@@ -1,8 +1,15 @@
-"""Classes and arguments of timm's models that `timm_schema` understands."""
+"""Classes and arguments of timm's models that `timm_schema` understands, and the error of all others."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from torch import nn
+
+Timms = Any
+"""A module of timm's, whose attributes have no types."""
+Fields = dict[str, Any]
+"""Some fields of the schema."""
 
 LAYERS, _MODELS, TORCH = "timm.layers.", "timm.models.", "torch.nn.modules."
 _VIT = {"weight_init_mode": "", "fix_init": False}
@@ -93,3 +100,17 @@ ARGUMENTS = frozenset(_ARGUMENTS.split())
 
 TRAINING_ONLY = frozenset({"rope_shift_coords", "rope_jitter_coords", "rope_rescale_coords"})
 """Arguments that change nothing but training, for which the schema has no word."""
+
+
+class NotUnderstoodError(ValueError):
+    """Something in a model that the reader does not know."""
+
+
+def kind_of(module: Timms) -> str:
+    """Return the path of a module's class."""
+    return f"{type(module).__module__}.{type(module).__qualname__}"
+
+
+def is_there(module: Timms | None) -> bool:
+    """Return whether a module does anything."""
+    return module is not None and not isinstance(module, nn.Identity)
