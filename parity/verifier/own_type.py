@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from parity.verifier.locate import compare_programs
+from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 from parity.verifier.programs.remote import Away, recorded
 from parity.verifier.programs.sides import Given
 from parity.verifier.report.comparison import Comparison
 from parity.verifier.report.in_type import InType
-from parity.verifier.search.region import distance
 
 FACTOR = 16.0
 """How many times farther from its own float64 run one side may be than the other; measured on equal

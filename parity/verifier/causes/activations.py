@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from parity.verifier.causes.cause import Cause, Explanation
+from parity.verifier.programs.fingerprint import distance
 from parity.verifier.search.exchange import is_a, outside
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Gap, Region, distance
+from parity.verifier.search.region import Gap, Region
 from parity.verifier.search.written import FLOAT32, TYPES, rounded
 
 LARGEST = 1 << 16

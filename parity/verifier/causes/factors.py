@@ -6,9 +6,10 @@ import numpy as np
 
 from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.causes.numbers import slots
+from parity.verifier.programs.fingerprint import distance
 from parity.verifier.search.exchange import closer, outside
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Gap, Region, distance
+from parity.verifier.search.region import Gap, Region
 
 MOST_SCALES = 6
 """How many scales of a region are tried as a product."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from parity.verifier.causes.cause import Cause, Explanation
+from parity.verifier.programs.fingerprint import distance
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Gap, distance
+from parity.verifier.search.region import Gap
 
 
 def diagonal(gap: Gap, _: Index) -> Explanation | None:

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from parity.verifier.causes.cause import Cause, Explanation
+from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.operation import Operation
 from parity.verifier.search.exchange import computing, is_a, layouts_of, rerun
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Gap, Region, distance
+from parity.verifier.search.region import Gap, Region
 
 LARGEST = 24
 """Largest region, in operations, whose operations are exchanged one by one."""

@@ -7,10 +7,11 @@ from itertools import islice, product
 
 import numpy as np
 
+from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.operation import Operation
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index, meet
-from parity.verifier.search.region import Gap, Kind, Region, distance
+from parity.verifier.search.region import Gap, Kind, Region
 
 NEARBY = 4
 """Operations before the end of a place within which the wrong parameter is looked for."""

@@ -11,6 +11,7 @@ import numpy as np
 from parity.measure.shown import first_few
 from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.causes.factors import ratio_of
+from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.operation import Operation, Ref
 from parity.verifier.search.constants import constants_of
 from parity.verifier.search.exchange import (
@@ -24,7 +25,7 @@ from parity.verifier.search.exchange import (
     where,
 )
 from parity.verifier.search.meeting import Index, carried, is_weak
-from parity.verifier.search.region import Gap, Region, before_of, distance
+from parity.verifier.search.region import Gap, Region, before_of
 
 LARGEST = 24
 """Largest region, in operations, whose operands are exchanged."""

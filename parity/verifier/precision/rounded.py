@@ -15,12 +15,12 @@ import ml_dtypes
 import numpy as np
 
 from parity.verifier.choices import Low
+from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.jaxprs.values import rounding_of
 from parity.verifier.programs.names import LAYOUT
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 from parity.verifier.search.meeting import unmet
-from parity.verifier.search.region import distance
 
 PRODUCTS = frozenset(["matmul", "conv", "addmm", "baddbmm", "linear"])
 _EXACT = LAYOUT | {

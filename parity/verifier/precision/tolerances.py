@@ -11,9 +11,9 @@ import numpy as np
 
 from parity.measure.nudge import nudged
 from parity.measure.tolerance import FACTOR, FEW, RATIO, epsilon
+from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.program import Program
 from parity.verifier.programs.sides import record
-from parity.verifier.search.region import distance
 from vit_config import ConfigError, InputError
 
 DType = Literal["float64", "float32", "bfloat16", "float16"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import builtins
 import sys
+import weakref
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from parity.verifier.programs import transformations
 from parity.verifier.programs.operation import Source
@@ -15,8 +15,8 @@ from parity.verifier.programs.program import Program
 
 _LINE = "_built_at"
 """Attribute of a module that holds its line, so that copies of the module have it, too."""
-_LINES: WeakKeyDictionary[Any, Source] = WeakKeyDictionary()
-"""The lines of NNX's modules, whose attributes are part of what they are."""
+_LINES: dict[int, tuple[weakref.ref[Any], Source]] = {}
+"""The lines of NNX's modules, whose attributes are part of what they are, by `id`, while they live."""
 
 
 @contextmanager
@@ -80,11 +80,8 @@ def lines_of_nnx(model: Any) -> dict[str, Source]:
     """Return the lines at which the modules of an NNX model were built, by their paths."""
     from flax import nnx
 
-    lines = {}
-    for path, module in nnx.iter_modules(model):
-        with suppress(TypeError):  # an nnx.List is no key
-            lines[".".join(map(str, path))] = _LINES.get(module)
-    return {path: line for path, line in lines.items() if line is not None}
+    paths = {".".join(map(str, path)): id(module) for path, module in nnx.iter_modules(model)}
+    return {path: _LINES[each][1] for path, each in paths.items() if each in _LINES}
 
 
 def line_of(module: Any) -> Source | None:
@@ -105,13 +102,16 @@ def _class(path: str) -> Any:
 def _replaced(
     owner: Any, name: str, by: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> Iterator[None]:
-    """Replace a method while entered."""
-    original = getattr(owner, name)
-    setattr(owner, name, by(original))
+    """Replace a method, its own or an inherited one, while entered."""
+    own = vars(owner).get(name)
+    setattr(owner, name, by(getattr(owner, name)))
     try:
         yield
     finally:
-        setattr(owner, name, original)
+        if own is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, own)
 
 
 def _noting(original: Callable[..., None]) -> Callable[..., None]:
@@ -129,8 +129,8 @@ def _noting_made(original: Callable[..., Any]) -> Callable[..., Any]:
         module = original(*args, **kwargs)
         line = transformations.line_outside(sys._getframe(1))
         if line is not None:
-            with suppress(TypeError):  # an nnx.List is no key
-                _LINES[module] = line
+            key = id(module)
+            _LINES[key] = weakref.ref(module, lambda _: _LINES.pop(key, None)), line
         return module
 
     return made

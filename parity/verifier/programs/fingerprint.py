@@ -105,3 +105,18 @@ def is_plain(mark: np.ndarray) -> bool:
     return bool(
         mark[MEAN] == mark[SQUARE] == mark[CUBE] == mark[FOURTH] and mark[LEAST] == 0 and mark[MOST] == 1
     )
+
+
+def distance(a: np.ndarray, b: np.ndarray) -> float:
+    """Return the relative distance in the norm; infinite unless infinities stand at the same places."""
+    if np.shape(a) != np.shape(b):
+        return np.inf
+    huge = min(infinite_from(np.asarray(a)), infinite_from(np.asarray(b)))
+    a, b = (np.asarray(each, np.complex128 if np.iscomplexobj(each) else np.float64) for each in (a, b))
+    big_a, big_b = ~(np.abs(a) < huge), ~(np.abs(b) < huge)
+    if (big_a != big_b).any() or ((a > huge) != (b > huge)).any():
+        return np.inf
+    a, b = np.where(big_a, 0, a), np.where(big_b, 0, b)
+    norm = float(np.linalg.norm(a))
+    apart = float(np.linalg.norm(a - b))
+    return 0.0 if not apart else apart / norm if norm else np.inf

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.operation import Operation, Ref
 from parity.verifier.programs.program import Program
 from parity.verifier.search.layouts import layout_changes
-from parity.verifier.search.region import Region, distance
+from parity.verifier.search.region import Region
 from vit_config import InputError
 
 SAME = 1e-12

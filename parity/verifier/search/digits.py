@@ -12,13 +12,14 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from parity.measure.tolerance import FACTOR
+from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.program import Program
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import is_weak
 from parity.verifier.search.nearness import movements
 from parity.verifier.search.pairing import Outputs, Pairs
 from parity.verifier.search.places import MOST, Search
-from parity.verifier.search.region import Gap, distance
+from parity.verifier.search.region import Gap
 from parity.verifier.search.round import Round
 from parity.verifier.search.trials import Trial
 

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from parity.measure.nearness import LEAST, MOST
+from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.operation import Operation
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Gap, Region, distance
+from parity.verifier.search.region import Gap, Region
 
 
 def is_a(gap: Gap, value: Any) -> bool:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
+from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 from parity.verifier.search.meeting import unmet
-from parity.verifier.search.region import distance
 
 
 def false_meetings(

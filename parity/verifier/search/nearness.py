@@ -9,10 +9,9 @@ import numpy as np
 
 from parity.measure.nearness import nearness
 from parity.measure.nudge import nudged
-from parity.verifier.programs.fingerprint import LEAST, MOST, SQUARE, fingerprint, moved
+from parity.verifier.programs.fingerprint import LEAST, MOST, SQUARE, distance, fingerprint, moved
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
-from parity.verifier.search.region import distance
 
 NUDGE = 1
 """Seed."""
@@ -58,14 +57,21 @@ def movements(program: Program) -> dict[int, Movement]:
 
 
 def _again(program: Program, op: Operation, known: dict[int, Any]) -> Any:
-    """Run an operation on nudged operands; one that they do not fit has the value that it had."""
-    try:
-        value = program.apply(op, known, {})
-    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
-        value = None  # such as the first of the rows that are equal to a number, where none is
-    if isinstance(value, np.ndarray) and value.shape != op.shape:
-        value = None  # such as the rows that are equal to a number
-    return program.values([op.index])[op.index] if value is None else value
+    """Run an operation on nudged operands.
+
+    Some hang on exact numbers, as the rows of which one is equal to 0.5: those read masks and indices as
+    they were. One that the nudged floats do not fit either has the value that it had.
+    """
+    exact = [i for i in op.inputs if program.operations[i].dtype[:3] not in ("flo", "com")]
+    for unmoved in [[], exact] if exact else [[]]:
+        operands = known | program.values(unmoved) if unmoved else known
+        try:
+            value = program.apply(op, operands, {})
+        except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
+            continue
+        if not isinstance(value, np.ndarray) or value.shape == op.shape:
+            return value
+    return program.values([op.index])[op.index]
 
 
 def _is_nudged(program: Program, op: Operation) -> bool:

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.program import Program
 from parity.verifier.search.exchange import closer, outside, rerun
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Gap, Region, distance
+from parity.verifier.search.region import Gap, Region
 
 MOST_TRIALS = 64
 MOST_PARTNERS = 16

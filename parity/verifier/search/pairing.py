@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from parity.measure.nearness import MOST as FARTHEST
-from parity.verifier.programs.fingerprint import INFINITE, LEAST, MOST, SQUARE
+from parity.verifier.programs.fingerprint import INFINITE, LEAST, MOST, SQUARE, distance
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 from parity.verifier.search.layouts import LayoutChange, conventional, layout_changes
 from parity.verifier.search.meeting import Index, grain, is_weak, meet
-from parity.verifier.search.region import distance
 
 Named = tuple[str, int]
 """Path and operation of an output."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from parity.measure.nearness import LEAST
+from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 from parity.verifier.search.ends import pairs_of
@@ -22,7 +23,7 @@ from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index, is_weak
 from parity.verifier.search.origin import origin
 from parity.verifier.search.pairing import Outputs, Pairs
-from parity.verifier.search.region import Gap, before_of, distance
+from parity.verifier.search.region import Gap, before_of
 from parity.verifier.search.round import Round
 from parity.verifier.search.stages import stages
 from parity.verifier.search.trials import Repair, Trial

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from parity.verifier.programs.fingerprint import infinite_from
+from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.program import Program
 
 Kind = Literal["operations", "order", "parameter", "digits", "rounding", "input", "open"]
@@ -51,21 +51,6 @@ class Gap:
     def error(self) -> float:
         """||a - b|| / ||a||."""
         return distance(self.value, self.own)
-
-
-def distance(a: np.ndarray, b: np.ndarray) -> float:
-    """Return the relative distance in the norm; infinite unless infinities stand at the same places."""
-    if np.shape(a) != np.shape(b):
-        return np.inf
-    huge = min(infinite_from(np.asarray(a)), infinite_from(np.asarray(b)))
-    a, b = (np.asarray(each, np.complex128 if np.iscomplexobj(each) else np.float64) for each in (a, b))
-    big_a, big_b = ~(np.abs(a) < huge), ~(np.abs(b) < huge)
-    if (big_a != big_b).any() or ((a > huge) != (b > huge)).any():
-        return np.inf
-    a, b = np.where(big_a, 0, a), np.where(big_b, 0, b)
-    norm = float(np.linalg.norm(a))
-    apart = float(np.linalg.norm(a - b))
-    return 0.0 if not apart else apart / norm if norm else np.inf
 
 
 def first(program: Program, among: set[int]) -> list[int]:

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from parity.verifier.programs.fingerprint import HUGE
+from parity.verifier.programs.fingerprint import HUGE, distance
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 from parity.verifier.search.constants import rounded_constants
 from parity.verifier.search.meeting import Index, is_weak
 from parity.verifier.search.pairing import Outputs
-from parity.verifier.search.region import Gap, Region, distance
+from parity.verifier.search.region import Gap, Region
 from parity.verifier.search.written import TYPES, restore, rounded
 
 FLOAT64 = 2.0**-53

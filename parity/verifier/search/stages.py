@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.names import ELEMENTWISE, LAYOUT
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 from parity.verifier.search.layouts import conventional
 from parity.verifier.search.meeting import Index, is_weak
 from parity.verifier.search.pairing import Pairs
-from parity.verifier.search.region import distance
 from parity.verifier.search.trials import read_by
 
 SHARED = 0.5

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from parity.verifier.programs.fingerprint import distance
+
 
 @dataclass(frozen=True)
 class Devices:
@@ -97,11 +99,10 @@ def index_along(devices: Devices, axes: Sequence[str], _: Sequence[Any]) -> np.n
 
 
 def hold_the_same(devices: Devices, axes: Sequence[str], stacked: np.ndarray) -> bool:
-    """Return whether devices along some axes hold the same, up to rounding."""
-    if stacked.dtype.kind not in "fiub":
-        return True
-    for group in devices.groups(axes):
-        apart = np.abs(stacked[group] * 1.0 - stacked[group[:1]]).max(initial=0.0)
-        if apart > 1e-9 * np.abs(stacked[group]).max(initial=0.0):
-            return False
-    return True
+    """Return whether devices along some axes hold the same: infinities at the same places, and the rest
+    up to rounding."""
+    return stacked.dtype.kind not in "fiubc" or all(
+        distance(stacked[group[0]], stacked[each]) <= 1e-9
+        for group in devices.groups(axes)
+        for each in group[1:]
+    )

@@ -188,3 +188,29 @@ def test_a_module_is_shown_where_it_is_built(tmp_path, code):
     lines = [line.line for line in comparison.places[0].b.lines]
     assert lines == [11, 8], comparison.to_text()
     assert np.isfinite(comparison.places[0].error)
+
+
+def test_modules_that_are_equal_have_lines_of_their_own():
+    from flax import nnx
+
+    from parity.verifier.programs.built import lines_of_nnx, watched
+
+    class Scale(nnx.Module):
+        def __eq__(self, other):
+            return True
+
+        def __hash__(self):
+            return 0
+
+    class Net(nnx.Module):
+        def __init__(self):
+            self.a = Scale()
+            self.b = Scale()
+
+    made = type(nnx.Module).__dict__.get("__call__")
+    with watched(), watched():
+        model = Net()
+    lines = {path: each.line for path, each in lines_of_nnx(model).items()}
+    assert lines["b"] == lines["a"] + 1
+    assert model.a == model.b
+    assert type(nnx.Module).__dict__.get("__call__") is made

@@ -11,6 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 from parity.cli import run
 from parity.verifier.locate import compare, compare_programs
+from parity.verifier.programs.jaxprs.mesh import Devices, hold_the_same
 from parity.verifier.programs.sides import record
 from parity.verifier.repro import write_repro
 from tests.support import sharded_steps as steps
@@ -235,3 +236,14 @@ def test_an_output_that_is_said_to_be_replicated_and_is_not_is_noted():
     )
     (note,) = record((mapped, np.arange(8.0)), "B").notes
     assert "differs among the devices along data; JAX takes that of the first" in note
+
+
+@pytest.mark.parametrize("fill", [-np.inf, np.nan, -1e30, np.finfo(np.float32).min])
+def test_what_fills_masks_hides_no_difference_between_devices(fill):
+    devices = Devices({"data": 2, "model": 2})
+    values = np.array([[1.0, 2.0, fill]] * 4)
+    assert hold_the_same(devices, ("data",), values)
+    values[2:, :2] += 1.0
+    assert hold_the_same(devices, ("model",), values)
+    assert not hold_the_same(devices, ("data",), values)
+    assert not hold_the_same(devices, ("data",), np.array([[1.0, 2.0]] * 2 + [[1.0, fill]] * 2))

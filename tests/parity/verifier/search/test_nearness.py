@@ -145,3 +145,21 @@ def test_what_hangs_on_exact_numbers_is_compared(program, wrong, verdict):
         return rows * (3.0 if program is chosen else 1.0) + wrong * value
 
     assert compare((program, HALVES), (port, HALVES.numpy())).verdict == verdict
+
+
+def test_rounding_before_what_hangs_on_exact_numbers_is_no_difference():
+    """A variance in one pass, ill-conditioned in both; one takes rows by a mask of its input."""
+    x = np.random.default_rng(0).normal(size=(6, 31)) + 1e3
+    halves = np.array([0.5, 2.0, 0.5, 3.0, 0.5, 1.0])
+    rows = np.flatnonzero(halves == 0.5)
+
+    def by_mask(x, halves):
+        return ((x * x).mean(1) - x.mean(1) ** 2)[halves == 0.5] * 3.0
+
+    def by_index(x, halves):
+        mean = jnp.full(31, 1 / 31)
+        return ((x * x)[:, ::-1] @ mean - (x[:, ::-1] @ mean) ** 2)[rows] * 3.0
+
+    a = by_mask, (torch.from_numpy(x), torch.from_numpy(halves))
+    b = by_index, (x, halves)
+    assert (compare(a, b).verdict, compare(b, a).verdict) == ("EQUAL", "EQUAL")
