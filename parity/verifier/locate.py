@@ -28,7 +28,7 @@ from parity.verifier.report.parts import part_of
 from parity.verifier.report.remarks import all_missing, remarks
 from parity.verifier.search.digits import loses_digits, lost_digits
 from parity.verifier.search.inputs import check_inputs
-from parity.verifier.search.meeting import Index, is_weak, meet, unmet
+from parity.verifier.search.meeting import Index, is_weak, meet
 from parity.verifier.search.nearness import measure
 from parity.verifier.search.origin import origin
 from parity.verifier.search.pairing import pair_outputs
@@ -143,7 +143,7 @@ def _counts(
 ) -> Counts:
     comparable = [op for op in b.operations if op.run is not None and not is_weak(op) and op.size]
     ends = {y for _, y in pairs}
-    used = ends.union(*(b.operations[i].inputs for i in unmet(b, ends, set())))
+    used = ends.union(*(b.operations[i].inputs for i in b.upstream(ends)))
     leaves = [op for op in b.operations if op.kind == "parameter"]
     return Counts(
         outputs=len(pairs),

@@ -91,7 +91,7 @@ def judge(gap: Gap, _: Index) -> Explanation | None:
                 of_a = [n for n, f in kinds.items() if any(is_a(gap, f(x, held)) for held in wanted)]
                 of_b = [
                     n for n, f in kinds.items()
-                    if any(distance(gap.own, f(x, held)) <= 1e-12 for held in own)
+                    if any(distance(gap.value_b, f(x, held)) <= 1e-12 for held in own)
                 ]  # fmt: skip
             if len(of_a) == 1 and len(of_b) == 1 and {*of_a, *of_b} != {"identity"}:
                 return "activation", f"{of_b[0]} where A has {of_a[0]}"
@@ -115,11 +115,11 @@ def inputs_of(region: Region, gap: Gap) -> Iterator[np.ndarray]:
     for value in region.program.values(outside(region)).values():
         if (
             isinstance(value, np.ndarray)
-            and value.size == gap.value.size
+            and value.size == gap.value_a.size
             and value.ndim
             and value.dtype.kind == "f"
         ):
-            yield value.reshape(gap.value.shape)
+            yield value.reshape(gap.value_a.shape)
 
 
 CAUSES = (

@@ -20,7 +20,7 @@ from parity.verifier.programs.jaxprs.mesh import Devices, hold_the_same
 from parity.verifier.programs.jaxprs.sharded import OnEach
 from parity.verifier.programs.operation import Operation, Ref
 from parity.verifier.programs.program import Program
-from parity.verifier.search.meeting import meet, noise, unmet
+from parity.verifier.search.meeting import meet, noise
 from parity.verifier.search.places import Search
 from parity.verifier.search.region import Gap, Region
 
@@ -53,7 +53,7 @@ def _next(search: Search, unequal: list[tuple[int, int]]) -> tuple[Gap, str, str
         return None
     met = meet(b.operations, search.index)
     roots = {y for _, y in unequal}
-    for y in sorted(unmet(b, roots, (set(met) | noise(b)) - roots)):
+    for y in sorted(b.upstream(roots, (set(met) | noise(b)) - roots)):
         op = b.operations[y]
         if not isinstance(op.run, OnEach | Collective) or op.mark is None or op.dtype[:3] != "flo":
             continue

@@ -19,7 +19,7 @@ EXACT = 1e-12
 
 def ratio_of(gap: Gap) -> float | None:
     """Return how many times A's value B's is; None where it is no multiple, or equal."""
-    a, b = gap.value.ravel(), gap.own.ravel()
+    a, b = gap.value_a.ravel(), gap.value_b.ravel()
     if a.dtype.kind not in "fc" or a.shape != b.shape or a.size < 3:
         return None
     if not np.isfinite(a).all() or not np.isfinite(b).all():
@@ -52,9 +52,9 @@ def judge(gap: Gap, _: Index) -> Explanation | None:
 
 def _size_of_an_axis(gap: Gap) -> Explanation | None:
     """Recognise a value of one number, as of a loss, that is off by the size of an axis."""
-    if gap.value.size != 1 or gap.value.dtype.kind != "f" or not gap.value.all():
+    if gap.value_a.size != 1 or gap.value_a.dtype.kind != "f" or not gap.value_a.all():
         return None
-    ratio = float(gap.own.ravel()[0] / gap.value.ravel()[0])
+    ratio = float(gap.value_b.ravel()[0] / gap.value_a.ravel()[0])
     for region in (gap.b, gap.a):
         for i in outside(region):
             shape = region.program.operations[i].shape

@@ -29,12 +29,12 @@ def may_be_another(gap: Gap, name: str) -> bool:
     after = gap.repaired or program
     readers = after.consumers()
     behind = _near(gap.b.readers or readers[end], lambda i: readers[i])
-    if _has(gap.value, behind, after):
+    if _has(gap.value_a, behind, after):
         return True
     while (op := program.operations[end]).inputs and not computes(op, program):
         end = op.inputs[0]
     before = _near(op.inputs, lambda i: program.operations[i].inputs)
-    return not name.startswith("scale") and _has(gap.own, before, program, moved=True)
+    return not name.startswith("scale") and _has(gap.value_b, before, program, moved=True)
 
 
 def _has(value: np.ndarray, indices: Iterable[int], program: Program, *, moved: bool = False) -> bool:

@@ -83,7 +83,7 @@ def stacks_in_another_order(search: Search) -> Iterator[tuple[Gap, Explanation]]
     readers = search.b.consumers()
     leaves = Index(search.a, {op.index for op in search.a.operations if op.kind == "parameter"})
     stacks = [op for op in search.b.operations if op.kind == "parameter" and readers[op.index]]
-    held = {op.index: gap for op in stacks if (gap := _rows(search.b, op, leaves)) is not None}
+    held = {op.index: row for op in stacks if (row := _rows(search.b, op, leaves)) is not None}
     for order in dict.fromkeys(order for order, _ in held.values()):
         some = [i for i, (own, _) in held.items() if own == order]
         given = {i: search.b.cache[i][list(np.argsort(order))] for i in some}

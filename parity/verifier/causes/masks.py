@@ -12,7 +12,7 @@ from parity.verifier.search.region import Gap
 
 def diagonal(gap: Gap, _: Index) -> Explanation | None:
     """Recognise triangles of truth values that end at different diagonals."""
-    a, b = gap.value, gap.own
+    a, b = gap.value_a, gap.value_b
     if a.dtype != bool or a.shape != b.shape or a.ndim < 2:
         return None
     of_a, of_b = _diagonal(a), _diagonal(b)
@@ -23,7 +23,7 @@ def diagonal(gap: Gap, _: Index) -> Explanation | None:
 
 def truth(gap: Gap, _: Index) -> Explanation | None:
     """Recognise truth values, as of tokens that are kept, that differ."""
-    a, b = gap.value, gap.own
+    a, b = gap.value_a, gap.value_b
     if a.dtype != bool or b.dtype != bool or a.shape != b.shape:
         return None
     apart = a != b
@@ -48,7 +48,7 @@ def _shut_later(gap: Gap) -> np.ndarray | None:
     if gap.b.operations:
         return None
     for value in gap.b.program.values(gap.b.readers).values():
-        if np.shape(value) == gap.own.shape and (value < -1e3).any():
+        if np.shape(value) == gap.value_b.shape and (value < -1e3).any():
             return value < -1e3
     return None
 
@@ -63,7 +63,7 @@ def _others(of_a: np.ndarray, of_b: np.ndarray) -> Explanation:
 
 def judge(gap: Gap, _: Index) -> Explanation | None:
     """Recognise scores that are masked on one side only, or at other elements."""
-    a, b = gap.value, gap.own
+    a, b = gap.value_a, gap.value_b
     if a.ndim < 2 or a.dtype.kind != "f":
         return None
     shut_a, shut_b = a < -1e3, b < -1e3

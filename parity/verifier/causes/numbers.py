@@ -87,7 +87,7 @@ def _everywhere(gap: Gap, held: list[Slot], wanted: list[Slot]) -> Explanation |
 
 def _can_stand(other: Slot, slot: Slot, gap: Gap) -> bool:
     """Return whether an exchange says anything: a number for each element would explain any value."""
-    return np.size(slot.value) == np.size(other.value) or np.size(other.value) < gap.value.size
+    return np.size(slot.value) == np.size(other.value) or np.size(other.value) < gap.value_a.size
 
 
 def _with_limit(region: Region) -> Region:

@@ -99,9 +99,9 @@ def axes(gap: Gap, _: Index) -> Explanation | None:
     for axis in range(ndim):
         changed = {op.index: replace(op, run=_along(op.name, axis), extra={}) for op in reductions}
         for value in (rerun(region, changed), rerun(region, changed | _free(gap, changed))):
-            if value is None or np.size(value) != gap.value.size:
+            if value is None or np.size(value) != gap.value_a.size:
                 continue
-            if is_a(gap, np.reshape(value, gap.value.shape)):
+            if is_a(gap, np.reshape(value, gap.value_a.shape)):
                 first = reductions[0]
                 return "axis", f"{first.name} along {first.label}, where A's runs along axis {axis}"
     return None

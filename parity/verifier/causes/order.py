@@ -24,7 +24,7 @@ STEPS = 6
 def judge(gap: Gap, index: Index) -> Explanation | None:
     """Name the order in which B holds A's numbers."""
     ends = gap.a.program.operations[gap.a.end], gap.b.program.operations[gap.b.end]
-    b = gap.own
+    b = gap.value_b
     if not (gap.traced or same(*ends, index)) or b.size > LARGEST:
         return None
     for axis in range(b.ndim):
@@ -51,7 +51,7 @@ def judge(gap: Gap, index: Index) -> Explanation | None:
 
 def _permuted(gap: Gap) -> Explanation | None:
     """Recognise the rows along one axis in another order."""
-    a, b = gap.value, gap.own
+    a, b = gap.value_a, gap.value_b
     if a.shape != b.shape:
         return None
     for axis, n in enumerate(b.shape):
@@ -71,7 +71,7 @@ def _permuted(gap: Gap) -> Explanation | None:
 
 def _permuted_in_each(gap: Gap) -> Explanation | None:
     """Recognise the rows of each sample in an order of its own, as of shuffled tokens."""
-    a, b = gap.value, gap.own
+    a, b = gap.value_a, gap.value_b
     ranks = [np.argsort(each.reshape(*each.shape[:2], -1).sum(-1), 1) for each in (a, b)]
     rows = np.empty_like(ranks[0])
     np.put_along_axis(rows, ranks[0], ranks[1], 1)
@@ -82,7 +82,7 @@ def _permuted_in_each(gap: Gap) -> Explanation | None:
 
 def _split(gap: Gap) -> Explanation | None:
     """Recognise an axis split into two, the outer of which should have been the inner."""
-    b = gap.own
+    b = gap.value_b
     for source in _sources(gap.b):
         for axis in range(b.ndim - 1):
             outer, inner = b.shape[axis : axis + 2]
@@ -105,7 +105,7 @@ def _has_axis(shape: tuple[int, ...], before: int, size: int, rest: int) -> bool
 
 def _shifted(gap: Gap) -> Explanation | None:
     """Recognise elements rolled along axes, by the shift at which A and B correlate most."""
-    a, b = gap.value, gap.own
+    a, b = gap.value_a, gap.value_b
     if a.shape != b.shape or a.dtype.kind != "f":
         return None
     if not (np.isfinite(a) & np.isfinite(b)).all():
@@ -142,12 +142,12 @@ def _moved(gap: Gap, index: Index) -> Explanation | None:
     tried = set()
     for source in (*_sources(gap.b), *_sources(gap.a), *partners):
         source = np.asarray(source).squeeze()
-        if source.size != gap.own.size or source.ndim > 6 or source.shape in tried:
+        if source.size != gap.value_b.size or source.ndim > 6 or source.shape in tried:
             continue
         tried.add(source.shape)
         orders = list(permutations(range(source.ndim)))
-        of_a = next((o for o in orders if is_a(gap, _as(source, o, gap.value.shape))), None)
-        of_b = next((o for o in orders if is_b(gap, _as(source, o, gap.own.shape))), None)
+        of_a = next((o for o in orders if is_a(gap, _as(source, o, gap.value_a.shape))), None)
+        of_b = next((o for o in orders if is_b(gap, _as(source, o, gap.value_b.shape))), None)
         if of_a is not None and of_b is not None:
             plain = of_b == tuple(range(source.ndim))
             name = "reshaped without moving axes" if plain else "transposed"

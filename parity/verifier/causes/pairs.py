@@ -31,7 +31,7 @@ def judge(gap: Gap, _: Index) -> Explanation | None:
                 continue
             for axis in (i for i, size in enumerate(value.shape) if size == n):
                 back = np.take(value, np.argsort(order), axis)
-                if closer_moved(gap.own, back, gap.error):
+                if closer_moved(gap.value_b, back, gap.error):
                     return "rotary pairs", f"{of_b} of {n} channels where A turns {of_a}"
     return None
 

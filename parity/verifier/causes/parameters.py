@@ -48,7 +48,7 @@ def wrong_parameters(gap: Gap, index: Index) -> tuple[Kind, str] | None:
         if not exchanges:
             continue
         given = {leaf_b.index: value for _, leaf_b, value in exchanges}
-        if distance(gap.value, program.values([gap.b.end], given)[gap.b.end]) <= 1e-9:
+        if distance(gap.value_a, program.values([gap.b.end], given)[gap.b.end]) <= 1e-9:
             explanations = [
                 _wrong(a, b, value, gap, index)
                 for a, b, value in exchanges

@@ -139,7 +139,7 @@ def operand_of_a(gap: Gap, index: Index) -> Explanation | None:
             for arrangement in islice(layouts_of(value, wanted.shape), MOST_LAYOUTS):
                 tried += 1
                 result = rerun(region, given={i: arrangement}) if tried < MOST_TRIALS else None
-                if closer_moved(gap.own, result, gap.error):
+                if closer_moved(gap.value_b, result, gap.error):
                     return "other value read", _instead("", own, _held(gap.b, wanted, index) or wanted)
     return None
 
@@ -164,11 +164,11 @@ def row(gap: Gap, _: Index) -> Explanation | None:
             continue
         for axis in range(x.ndim):
             rows = np.moveaxis(x, axis, 0)
-            if [n for n in rows.shape[1:] if n > 1] != [n for n in gap.value.shape if n > 1]:
+            if [n for n in rows.shape[1:] if n > 1] != [n for n in gap.value_a.shape if n > 1]:
                 continue
-            rows = rows.reshape(-1, *gap.value.shape)
+            rows = rows.reshape(-1, *gap.value_a.shape)
             of_a = [i for i, row in enumerate(rows) if is_a(gap, row)]
-            of_b = [i for i, row in enumerate(rows) if distance(gap.own, row) <= 1e-12]
+            of_b = [i for i, row in enumerate(rows) if distance(gap.value_b, row) <= 1e-12]
             if len(of_a) == 1 and len(of_b) == 1:
                 return (
                     "index",
@@ -179,7 +179,7 @@ def row(gap: Gap, _: Index) -> Explanation | None:
 
 def rows(gap: Gap, _: Index) -> Explanation | None:
     """Recognise other rows of the same value, chosen for each sample, as of the last token."""
-    a, b = gap.value.squeeze(), gap.own.squeeze()
+    a, b = gap.value_a.squeeze(), gap.value_b.squeeze()
     if a.ndim < 2 or a.shape != b.shape or a.dtype.kind != "f":
         return None
     for x in gap.b.program.values(outside(gap.b)).values():
@@ -203,7 +203,7 @@ def _chosen(x: np.ndarray, value: np.ndarray) -> list[int] | None:
 
 def indices(gap: Gap, _: Index) -> Explanation | None:
     """Recognise whole numbers, by which rows are chosen, that differ."""
-    a, b = gap.value, gap.own
+    a, b = gap.value_a, gap.value_b
     whole = a.dtype.kind in "iu" and b.dtype.kind in "iu"
     if not whole or a.shape != b.shape or not a.size or a.squeeze().ndim > 1:
         return None

@@ -25,16 +25,16 @@ _KINDS: dict[str, Callable[..., np.ndarray]] = {
 
 def judge(gap: Gap, _: Index) -> Explanation | None:
     """Recognise another reduction of the same rows, or one of other rows."""
-    shape = tuple(n for n in gap.value.shape if n > 1)
-    if gap.value.dtype.kind != "f":
+    shape = tuple(n for n in gap.value_a.shape if n > 1)
+    if gap.value_a.dtype.kind != "f":
         return None
-    weighted = _weighted(gap, gap.a, gap.own) or _weighted(gap, gap.b, gap.value)
+    weighted = _weighted(gap, gap.a, gap.value_b) or _weighted(gap, gap.b, gap.value_a)
     if weighted is not None:
         return weighted
     for region in (gap.b, gap.a):
         for x in region.program.values(outside(region)).values():
             x = np.asarray(x)
-            if x.dtype.kind != "f" or not gap.value.size < x.size <= LARGEST:
+            if x.dtype.kind != "f" or not gap.value_a.size < x.size <= LARGEST:
                 continue
             for axis, n in enumerate(x.shape):
                 if n > 1 and tuple(m for i, m in enumerate(x.shape) if i != axis and m > 1) == shape:
@@ -49,7 +49,7 @@ def _weighted(gap: Gap, region: Region, plain: np.ndarray) -> Explanation | None
     known = region.program.values([*outside(region), *region.operations]).values()
     arrays = [v for v in known if isinstance(v, np.ndarray) and v.dtype.kind in "fb"]
     values = [v.astype(float) for v in arrays if 1 < v.size <= LARGEST][:MOST_VALUES]
-    own = gap.value if region is gap.a else gap.own
+    own = gap.value_a if region is gap.a else gap.value_b
     masks = [v for v in values if np.isin(v, (0, 1)).all() and v.any()]
     for x, w in product(values, masks):
         if x.shape != w.shape or x is w:
@@ -70,7 +70,7 @@ def _weighted(gap: Gap, region: Region, plain: np.ndarray) -> Explanation | None
 def _explained(gap: Gap, x: np.ndarray, axis: int) -> str | None:
     of_a, of_b = [], []
     for name, value in _reduced(x, axis):
-        value = value.reshape(gap.value.shape)
+        value = value.reshape(gap.value_a.shape)
         of_a += [name] if is_a(gap, value) else []
         of_b += [name] if is_b(gap, value) else []
     if len(of_a) != 1 or len(of_b) != 1:

@@ -9,7 +9,6 @@ from typing import Literal
 
 from parity.verifier.programs.names import ELEMENTWISE, LAYOUT
 from parity.verifier.programs.program import Program
-from parity.verifier.search.meeting import unmet
 
 MOST = 16
 """Most operations between a value and the root of its mean square."""
@@ -40,7 +39,7 @@ class Norm:
 def residual_norms(program: Program) -> Iterator[Norm]:
     """Yield the norms around a program's residual connections."""
     fixed = _fixed(program)
-    live = unmet(program, (i for _, i in program.outputs), set())
+    live = program.upstream(i for _, i in program.outputs)
     readers = [[each for each in several if each in live] for several in program.consumers()]
     for op in program.operations:
         if op.name in ("sqrt", "rsqrt") and op.index not in fixed:

@@ -38,7 +38,7 @@ TYPES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 def judge(gap: Gap, _: Index) -> Explanation | None:
     """Find the type to which one side rounds its operands: the other's rounded ones give its product."""
-    for region, wanted, side in ((gap.a, gap.own, "B"), (gap.b, gap.value, "A")):
+    for region, wanted, side in ((gap.a, gap.value_b, "B"), (gap.b, gap.value_a, "A")):
         if not _is_product(region):
             continue
         reads = region.program.values(outside(region))

@@ -29,7 +29,7 @@ _Skip = tuple[list[int], int]
 
 def judge(gap: Gap, _: Index) -> Explanation | None:
     """Find operations of the same names that, skipped together on one side, give the other's value."""
-    for region, side, wanted in ((gap.a, "A", gap.own), (gap.b, "B", gap.value)):
+    for region, side, wanted in ((gap.a, "A", gap.value_b), (gap.b, "B", gap.value_a)):
         groups: dict[tuple[str, ...], list[_Skip]] = {}
         for steps, start in skips(region, LARGEST):
             groups.setdefault(_names(region, steps), []).append((steps, start))

@@ -24,7 +24,7 @@ the same elements of each row do."""
 
 def judge(gap: Gap, _: Index) -> Explanation | None:
     """Find the fewest operations that, skipped on one side, give the value of the other."""
-    for region, side, wanted in ((gap.a, "A", gap.own), (gap.b, "B", gap.value)):
+    for region, side, wanted in ((gap.a, "A", gap.value_b), (gap.b, "B", gap.value_a)):
         for steps, start in skips(region):
             end = steps[-1]
             value = _skipped(region, end, start)
@@ -40,12 +40,12 @@ def not_updated(gap: Gap, index: Index) -> Explanation | None:
     """Recognise a parameter that B returns as it was given, where A returns what it computes from it."""
     program = gap.b.program
     outputs = program.values([each for _, each in program.outputs]).values()
-    if not any(np.array_equal(each, gap.own) for each in outputs):
+    if not any(np.array_equal(each, gap.value_b) for each in outputs):
         return None
     for i, value in program.values([gap.b.end, *outside(gap.b)]).items():
         op = program.operations[i]
         before = {each.index for each in index.meets(op)} & set(upstream(gap.a, gap.a.end))
-        if op.kind == "parameter" and before and np.array_equal(value, gap.own):
+        if op.kind == "parameter" and before and np.array_equal(value, gap.value_b):
             return "not updated", f"{op.label} stays as it is given"
     return None
 
@@ -57,7 +57,7 @@ def too_many_of_a_part(gap: Gap, _: Index) -> Explanation | None:
 
 def _partly(gap: Gap, region: Region, side: str) -> Explanation | None:
     """Find operations that one side runs on rows on which the other does not."""
-    a, b = gap.value, gap.own
+    a, b = gap.value_a, gap.value_b
     apart = ~np.isclose(a, b, rtol=1e-9, atol=1e-12)
     if apart.all() or not apart.any() or a.shape != b.shape:
         return None

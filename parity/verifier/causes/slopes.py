@@ -50,7 +50,7 @@ SLOPES: dict[str, _Slope] = {
 @np.errstate(all="ignore")  # of masked values, of which most slopes are no number
 def judge(gap: Gap, _: Index) -> Explanation | None:
     """Recognise the slope of another activation, alone or times the arriving gradient."""
-    if gap.value.dtype.kind != "f":
+    if gap.value_a.dtype.kind != "f":
         return None
     reads = [each for region in (gap.a, gap.b) for each in islice(inputs_of(region, gap), MOST_READ)]
     alone = [(np.ones_like(x), x) for x in reads]
@@ -67,7 +67,7 @@ def judge(gap: Gap, _: Index) -> Explanation | None:
 def nothing(gap: Gap, _: Index) -> Explanation | None:
     """Recognise a gradient that does not pass."""
     backward = any(path.startswith("gradient") for path, _ in gap.b.program.outputs)
-    if not backward or gap.own.any() or not gap.value.any():
+    if not backward or gap.value_b.any() or not gap.value_a.any():
         return None
     return "detached", "no gradient passes where A's does"
 

@@ -23,7 +23,7 @@ _POOLS = ("mean", "sum", "max")
 
 def judge(gap: Gap, _: Index) -> Explanation | None:
     """Find two steps of one side that, exchanged, give the other side's value."""
-    sides = (gap.a, "A", "B", gap.own), (gap.b, "B", "A", gap.value)
+    sides = (gap.a, "A", "B", gap.value_b), (gap.b, "B", "A", gap.value_a)
     for region, own, other, wanted in sides:
         for first, last in _steps(region):
             if not closer_moved(wanted, _exchanged(first, last), gap.error):
@@ -83,10 +83,10 @@ def _exchanged(first: Region, last: Region) -> np.ndarray | None:
 def _pooled_later(gap: Gap) -> Explanation | None:
     """Recognise rows that A reduces to one here, and B later."""
     a = [op for op in computing(gap.a) if op.name in _POOLS]
-    if not a or computing(gap.b) or gap.value.shape != gap.own.shape:
+    if not a or computing(gap.b) or gap.value_a.shape != gap.value_b.shape:
         return None
-    for axis, n in enumerate(gap.value.shape):
-        rows, own = (np.moveaxis(each, axis, 0) for each in (gap.value, gap.own))
+    for axis, n in enumerate(gap.value_a.shape):
+        rows, own = (np.moveaxis(each, axis, 0) for each in (gap.value_a, gap.value_b))
         if n < 2 or not all(np.array_equal(row, rows[0]) for row in rows):
             continue
         if any(closer(rows[0], pool(own, 0), gap.error) for pool in (np.mean, np.sum, np.max)):

@@ -13,14 +13,14 @@ from parity.verifier.search.region import Gap, Region
 def judge(gap: Gap, _: Index) -> Explanation | None:
     """Recognise two constants of one size, and show where they first differ."""
     a, b = _made(gap.a), _made(gap.b)
-    if a is None or b is None or gap.value.shape != gap.own.shape or gap.value.size < 2:
+    if a is None or b is None or gap.value_a.shape != gap.value_b.shape or gap.value_a.size < 2:
         return None
-    apart = np.argwhere(~np.isclose(gap.value, gap.own, rtol=1e-9, atol=1e-12))
+    apart = np.argwhere(~np.isclose(gap.value_a, gap.value_b, rtol=1e-9, atol=1e-12))
     if not len(apart):
         return None
     first = tuple(map(int, apart[0]))
-    start = f"{len(apart)} of {gap.value.size} numbers are others: at {list(first)}"
-    return "table", f"{start} {gap.own[first]:.10g} where A has {gap.value[first]:.10g}"
+    start = f"{len(apart)} of {gap.value_a.size} numbers are others: at {list(first)}"
+    return "table", f"{start} {gap.value_b[first]:.10g} where A has {gap.value_a[first]:.10g}"
 
 
 def _made(region: Region) -> Operation | None:

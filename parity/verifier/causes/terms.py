@@ -23,7 +23,7 @@ MOST_TERMS = 6
 
 def judge(gap: Gap, _: Index) -> Explanation | None:
     """Find the one factor of a term of B's that, exchanged for another number, gives A's value."""
-    if gap.value.size < LEAST_NUMBERS or len(gap.b.operations) > LARGEST:
+    if gap.value_a.size < LEAST_NUMBERS or len(gap.b.operations) > LARGEST:
         return None
     factors = [s for s in slots(gap.b) if s.operation.name in ("mul", "div") and _is_one(s.value)]
     for slot in factors[-MOST_TRIALS:][::-1]:  # the last is the nearest to the sum
@@ -40,19 +40,19 @@ def judge(gap: Gap, _: Index) -> Explanation | None:
 def weights(gap: Gap, _: Index) -> Explanation | None:
     """Recognise B's value as the sum of A's terms, some of which are multiplied by other numbers."""
     terms = _terms(gap.a)
-    if not 2 <= len(terms) <= MOST_TERMS or gap.value.size < LEAST_NUMBERS * len(terms):
+    if not 2 <= len(terms) <= MOST_TERMS or gap.value_a.size < LEAST_NUMBERS * len(terms):
         return None
     parts = _contributions(gap, terms)
     if parts is None:
         return None
     rest, *each = parts
     matrix = np.stack([part.ravel() for part in each], 1)
-    if not np.isfinite(matrix).all() or not np.isfinite(gap.own).all():
+    if not np.isfinite(matrix).all() or not np.isfinite(gap.value_b).all():
         return None
-    times = np.linalg.lstsq(matrix, (gap.own - rest).ravel(), rcond=None)[0]
+    times = np.linalg.lstsq(matrix, (gap.value_b - rest).ravel(), rcond=None)[0]
     times = np.where(np.abs(times) < 1e-9, 0, times)
     changed = [i for i, n in enumerate(times) if abs(n - 1) > 1e-9]
-    value = (matrix @ times).reshape(gap.own.shape) + rest
+    value = (matrix @ times).reshape(gap.value_b.shape) + rest
     if not 0 < len(changed) < len(terms) or not is_b(gap, value):
         return None
     names = [where(gap.a.program.operations[terms[i]]) for i in changed]
@@ -85,7 +85,7 @@ def _contributions(gap: Gap, terms: Sequence[int]) -> list[np.ndarray] | None:
         return None
     zeros = {i: np.zeros_like(value) for i, value in given.items()}
     of_a = np.asarray(program.values([region.end])[region.end])
-    changes = layout_changes(of_a.shape, gap.value.shape)
+    changes = layout_changes(of_a.shape, gap.value_a.shape)
     change = next((each for each in changes if is_a(gap, each.of(of_a))), None)
     values = [rerun(region, given=zeros)]
     values += [rerun(region, given=zeros | {i: given[i]}) for i in terms]
@@ -103,11 +103,11 @@ def _solved(gap: Gap, slot: Slot) -> float | None:
     """Return how many times too large B's term is: solved from two runs, and checked in a third."""
     power = -1.0 if slot.operation.name == "div" and slot.position == 1 else 1.0
     one, two = (exchanged(gap.b, [(slot, slot.value * scale**power)]) for scale in (1.0, 2.0))
-    if any(v is None or np.shape(v) != gap.value.shape for v in (one, two)):
+    if any(v is None or np.shape(v) != gap.value_a.shape for v in (one, two)):
         return None
     with np.errstate(all="ignore"):
         slope = np.asarray(two) - one
-        scale = 1 + np.vdot(slope, gap.value - one).real / np.vdot(slope, slope).real
+        scale = 1 + np.vdot(slope, gap.value_a - one).real / np.vdot(slope, slope).real
     if not np.isfinite(scale) or abs(scale) < 1e-6 or abs(scale - 1) < 1e-9:
         return None
     value = exchanged(gap.b, [(slot, slot.value * float(scale) ** power)])

@@ -29,11 +29,11 @@ def relation(link: Link, matched: Matched) -> str:
     if part and theirs[0] == 1 and not part.axis:  # a slice of a stack, which has one axis less
         theirs = theirs[1:]
         arrangement = replace(arrangement, layout=arrangement.layout.removeprefix("1 "))
-    parts = arrangement.words(_shape(matched.a[link.a], link.part_a), theirs)
+    text = arrangement.words(_shape(matched.a[link.a], link.part_a), theirs)
     types = matched.types_a[link.a], matched.types_b[link.b]
     if types[0] != types[1]:
-        parts += f" after a cast to {link.kind}" if parts == "equal" else f", cast to {link.kind}"
-    return parts
+        text += f" after a cast to {link.kind}" if text == "equal" else f", cast to {link.kind}"
+    return text
 
 
 def print_links(matched: Matched, console: Console, *, every: bool = False) -> None:
@@ -128,8 +128,8 @@ def print_rest(matched: Matched, console: Console) -> None:
             text = escape(f"{_shown(names)} {_shape_text(shapes[names[0]])}")
             table.add_row(f"[red]left over of {side}[/] {text}", "")
         for name, stretches in filled.items():
-            parts = ", ".join(f"{part.text(shapes[name])} is {value:g}" for part, value in stretches)
-            table.add_row(f"[dim]only in {side}[/] {escape(name)}", escape(f"{parts} throughout"))
+            values = ", ".join(f"{part.text(shapes[name])} is {value:g}" for part, value in stretches)
+            table.add_row(f"[dim]only in {side}[/] {escape(name)}", escape(f"{values} throughout"))
     for each in matched.sums:
         table.add_row(f"[green]sum in {each.side.upper()}[/] {escape(each.name)}", escape(each.words))
     if table.row_count:

@@ -146,8 +146,8 @@ def _uncut(own: list[Link], spans: list[_Span], matched: Matched) -> str:
     if part is None:
         return "a part of each is a part of it"
     for link in own:
-        if fields := _unsaid(link.arrangement):
-            return fields
+        if problem := _unsaid(link.arrangement):
+            return problem
         if link.part_a is not None or link.part_b is None or link.part_b.axis != part.axis:
             return "not joined along one axis"
     theirs, ours = Layout.parse(own[0].arrangement.layout)

@@ -20,7 +20,6 @@ from parity.verifier.programs.jaxprs.values import rounding_of
 from parity.verifier.programs.names import LAYOUT
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
-from parity.verifier.search.meeting import unmet
 
 PRODUCTS = frozenset(["matmul", "conv", "addmm", "baddbmm", "linear"])
 _EXACT = LAYOUT | {
@@ -65,7 +64,7 @@ class RoundedProgram:
         return max(errors, default=0.0)
 
     def _needed(self) -> list[int]:
-        return sorted(unmet(self.program, (index for _, index in self.program.outputs), set()))
+        return sorted(self.program.upstream(index for _, index in self.program.outputs))
 
     def _loses(self, op: Operation) -> bool:
         if self.dtype == "tf32":

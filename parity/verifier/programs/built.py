@@ -31,8 +31,8 @@ def watched() -> Iterator[None]:
         imports = builtins.__import__
 
         def watch() -> None:
-            for path in [path for path in left if _class(path) is not None]:
-                for owner, name, by in left.pop(path)(_class(path)):
+            for path in [path for path in left if _imported(path) is not None]:
+                for owner, name, by in left.pop(path)(_imported(path)):
                     stack.enter_context(_replaced(owner, name, by))
 
         def imported(*args: Any, **kwargs: Any) -> Any:
@@ -61,7 +61,7 @@ def layers_called() -> Iterator[dict[str, Source]]:
 
         return called
 
-    made = _class("keras.layers.Layer")
+    made = _imported("keras.layers.Layer")
     with ExitStack() as stack:
         if made is not None:
             stack.enter_context(_replaced(made, "__call__", noting))
@@ -89,8 +89,8 @@ def line_of(module: Any) -> Source | None:
     return getattr(module, "__dict__", {}).get(_LINE)
 
 
-def _class(path: str) -> Any:
-    """Return a class of a framework; None where it is not imported, or not yet as a whole."""
+def _imported(path: str) -> Any:
+    """Return what a framework has under a name; None where it is not imported, or not yet as a whole."""
     package, *names = path.split(".")
     value: Any = sys.modules.get(package)
     for name in names:

@@ -92,7 +92,7 @@ class Operation:
 
     @property
     def number(self) -> float | None:
-        """The number that all its elements are; None where they differ, as in a mask of 0 and -inf."""
+        """The number that all its elements are; None where they differ or are not finite."""
         if self.mark is None or self.mark[LEAST] != self.mark[MOST] or self.mark[INFINITE]:
             return None
         return float(self.mark[LEAST])

@@ -229,6 +229,18 @@ class Program:
                 if last[i] == index:
                     known.pop(i, None)
 
+    def upstream(self, roots: Iterable[int], stop: Collection[int] = ()) -> set[int]:
+        """Return the roots, and the operations from which a path leads to one past none of `stop`."""
+        operations: set[int] = set()
+        stack = list(roots)
+        while stack:
+            index = stack.pop()
+            if index in operations or index in stop or self.operations[index].run is None:
+                continue
+            operations.add(index)
+            stack += self.operations[index].inputs
+        return operations
+
     def behind(self, given: Iterable[int], edges: Iterable[tuple[int, int]] = ()) -> set[int]:
         """Return the operations downstream of those given, without these."""
         given = set(given)

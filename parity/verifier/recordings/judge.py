@@ -220,28 +220,26 @@ def divergence_of(
     Args:
         called: paths of A's modules that ran in the step.
     """
-    pair = judged[index]
+    one = judged[index]
     if stage not in ("forward", "backward"):
-        what = "differs" if pair.finite else "is not finite in one of the two"
-        return Divergence(
-            stage, pair.site.path, pair.partner.path, f"{_STAGE_WORDS[stage]} {what}", pair
-        )
+        what = "differs" if one.finite else "is not finite in one of the two"
+        return Divergence(stage, one.site.path, one.partner.path, f"{_STAGE_WORDS[stage]} {what}", one)
     before = judged[index - 1].site if index else None
-    entered = pair.site.port.startswith("in")
-    own = pair.site.path
+    entered = one.site.port.startswith("in")
+    own = one.site.path
     # the calling code computed a tensor that enters a module, and a gradient that reaches its output
     blamed = _parent(own, called) if entered == (stage == "forward") and own else own
     after = f"after {before}" if before else "from the start"
     gradient = "the gradient of " if stage == "backward" else ""
     if blamed == own:
         same, another = ("input", "output") if stage == "forward" else ("gradient", "one passed on")
-        what = f"{gradient}{pair.site.port}: same {same}, another {another}"
+        what = f"{gradient}{one.site.port}: same {same}, another {another}"
     else:
-        what = f"{gradient}{pair.site} differs, everything {after} agrees"
-    if not pair.finite:
+        what = f"{gradient}{one.site} differs, everything {after} agrees"
+    if not one.finite:
         what += "; not finite"
     other = alignment.path_in_b(blamed)
-    return Divergence(stage, blamed, blamed if other is None else other, what, pair)
+    return Divergence(stage, blamed, blamed if other is None else other, what, one)
 
 
 def _parent(path: str, called: set[str]) -> str:

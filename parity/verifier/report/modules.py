@@ -85,11 +85,11 @@ def _is_result(program: Program, op: Operation, readers: Sequence[int], path: st
 def _partners(a: Program, b: Program, met: Mapping[int, Sequence[int]]) -> dict[str, str]:
     """Match each module of B to the module of A with the largest share of common values."""
     name: dict[int, int] = {}
-    for partners_of_a in met.values():
-        for index in partners_of_a:  # several of A's values may be the same numbers
-            name[index] = min(partners_of_a)
+    for several in met.values():
+        for index in several:  # several of A's values may be the same numbers
+            name[index] = min(several)
     of_a = _values(a.operations, name)
-    of_b = _values(b.operations, {index: name[partners_of_a[0]] for index, partners_of_a in met.items()})
+    of_b = _values(b.operations, {index: name[several[0]] for index, several in met.items()})
     holders: dict[int, set[str]] = defaultdict(set)
     for path, values in of_a.items():
         for value in values:

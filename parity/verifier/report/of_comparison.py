@@ -19,8 +19,8 @@ def report_of(compared: Compared) -> Report:
         *(_finding(place, "note") for part in compared.parts for place in part.notes),
     ]
     if compared.no_backward:
-        meaning = f"gradients were not compared: {compared.no_backward}"
-        findings.append(Finding("not-compared", "note", meaning, _NOTHING, _NOTHING))
+        message = f"gradients were not compared: {compared.no_backward}"
+        findings.append(Finding("not-compared", "note", message, _NOTHING, _NOTHING))
     own = compared.to_dict() | {"left_out": list(compared.forward.counts.outputs_left_out)}
     head, rows = compared.module_rows()
     table = Table(head, tuple(rows)) if rows else None
@@ -37,11 +37,11 @@ _NOTHING = PlaceSide("", ())
 
 
 def _finding(place: Place, level: Level) -> Finding:
-    meaning = place.message or KINDS[place.kind]
+    message = place.message or KINDS[place.kind]
     return Finding(
         rule=place.rule,
         level=level,
-        message=f"{place.cause}: {meaning}" if place.cause else meaning,
+        message=f"{place.cause}: {message}" if place.cause else message,
         a=place.a,
         b=place.b,
         error=place.error if place.error >= 0 else None,

@@ -76,12 +76,16 @@ def script(
     of_a = side_of(gap.a, arrays)
     own = np.asarray(gap.a.program.values([gap.a.end])[gap.a.end])
     layout = next(
-        (each for each in layout_changes(own.shape, gap.value.shape) if _same(each.of(own), gap.value)),
+        (
+            each
+            for each in layout_changes(own.shape, gap.value_a.shape)
+            if _same(each.of(own), gap.value_a)
+        ),
         None,
     )
     if layout is None:  # an order that was followed back to where it arose
         arrays = Arrays()
-        of_a = side_of(_end_alone(gap), arrays, given=gap.value)
+        of_a = side_of(_end_alone(gap), arrays, given=gap.value_a)
     of_b = side_of(gap.b, arrays)
     big = {k: v for k, v in arrays.held.items() if v.size > LITERALS}
     frameworks = {of_a.framework, of_b.framework}

@@ -18,12 +18,12 @@ from parity.verifier.search.region import Gap, Region
 
 def is_a(gap: Gap, value: Any) -> bool:
     """Return whether a value is A's, far closer than B's own is; None is no value."""
-    return value is not None and closer(gap.value, value, gap.error)
+    return value is not None and closer(gap.value_a, value, gap.error)
 
 
 def is_b(gap: Gap, value: Any) -> bool:
     """Return whether a value is B's own, far closer than A's is."""
-    return closer(gap.own, value, gap.error)
+    return closer(gap.value_b, value, gap.error)
 
 
 def closer(wanted: np.ndarray, value: Any, error: float) -> bool:

@@ -9,7 +9,6 @@ import numpy as np
 from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
-from parity.verifier.search.meeting import unmet
 
 
 def false_meetings(
@@ -32,7 +31,7 @@ def false_meetings(
     lookalikes: set[int] = set()
     checked: set[int] = set()
     while True:
-        between = unmet(b, roots, (met.keys() | passed) - lookalikes - roots)
+        between = b.upstream(roots, (met.keys() | passed) - lookalikes - roots)
         frontier = {i for each in between for i in b.operations[each].inputs} - between - checked
         new = sorted(i for i in frontier if i in met and b.operations[i].run is not None)
         checked |= frontier

@@ -156,16 +156,3 @@ def carried(program: Program, values: Set[int], through: Container[str] = ()) ->
         if (op.is_layout or op.name in through) and any(i in carriers for i in op.inputs):
             carriers.add(op.index)
     return carriers
-
-
-def unmet(program: Program, roots: Iterable[int], met: set[int]) -> set[int]:
-    """Return the roots, and the operations from which a path leads to one through no meeting value."""
-    operations: set[int] = set()
-    stack = list(roots)
-    while stack:
-        index = stack.pop()
-        if index in operations or index in met or program.operations[index].run is None:
-            continue
-        operations.add(index)
-        stack += program.operations[index].inputs
-    return operations

@@ -33,12 +33,12 @@ def origin(gap: Gap, index: Index) -> Gap:
     Where more than an order is wrong, the place is returned unchanged.
     """
     program = gap.b.program
-    if gap.value.size > LARGEST or not gap.closed:
+    if gap.value_a.size > LARGEST or not gap.closed:
         return gap
-    if _same_numbers(gap.value, gap.own):
-        wrong: list[_Wrong] = [(gap.b.end, np.asarray(gap.value))]
+    if _same_numbers(gap.value_a, gap.value_b):
+        wrong: list[_Wrong] = [(gap.b.end, np.asarray(gap.value_a))]
     else:
-        wrong = _misordered(gap.b, gap.value, index)
+        wrong = _misordered(gap.b, gap.value_a, index)
     origins: dict[int, np.ndarray] = {}
     seen: set[int] = set()
     while wrong:

@@ -140,7 +140,7 @@ class Search:
         b, y = step.before, front.b.end
         if y >= len(b) or step.repair.trial.y not in b.behind({y}):
             return step
-        b = Trial(front.a.end, y, front.value, tuple(front.b.readers), front.twins).feed(b)
+        b = Trial(front.a.end, y, front.value_a, tuple(front.b.readers), front.twins).feed(b)
         inside = {*step.gap.b.operations, *step.gap.b.readers}
         now = self.round(b, step.outputs)
         if now is None or not inside & now.unmet_b:

@@ -34,10 +34,10 @@ class Gap:
 
     a: Region
     b: Region
-    value: np.ndarray
+    value_a: np.ndarray
     """A's value in B's layout."""
-    own: np.ndarray
-    """B's own."""
+    value_b: np.ndarray
+    """B's value."""
     closed: bool = True
     """Whether anything meets again."""
     repaired: Program | None = None
@@ -50,7 +50,7 @@ class Gap:
     @property
     def error(self) -> float:
         """||a - b|| / ||a||."""
-        return distance(self.value, self.own)
+        return distance(self.value_a, self.value_b)
 
 
 def first(program: Program, among: set[int]) -> list[int]:

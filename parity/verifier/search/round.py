@@ -13,7 +13,7 @@ from parity.verifier.programs.program import Program, RunPlan
 from parity.verifier.search.constants import constants_of
 from parity.verifier.search.ends import ends_of, spread, window_of
 from parity.verifier.search.frontier import false_meetings
-from parity.verifier.search.meeting import Index, carried, is_weak, meet, neutral, noise, repeated, unmet
+from parity.verifier.search.meeting import Index, carried, is_weak, meet, neutral, noise, repeated
 from parity.verifier.search.pairing import Outputs, Pairs
 from parity.verifier.search.region import Gap, Region, before_of, first, recurrent
 from parity.verifier.search.trials import Repair, Trial, Twins
@@ -56,11 +56,11 @@ class Round:
         met_a = {each for partners in met.values() for each in partners} | noise(a)
         self.roots_a = {x for x, _ in unequal}
         self.roots = {y: x for x, y in unequal}
-        self.unmet_a = unmet(a, self.roots_a, met_a - self.roots_a)
+        self.unmet_a = a.upstream(self.roots_a, met_a - self.roots_a)
         self.neutral = neutral(a, b, met, self.unmet_a)
         met_b -= carried(b, self.neutral | repeated(a, b, met))
-        self.unmet_b = unmet(b, self.roots, met_b - set(self.roots))
-        self.live = unmet(b, self.roots, set())
+        self.unmet_b = b.upstream(self.roots, met_b - set(self.roots))
+        self.live = b.upstream(self.roots)
         self.readers = b.consumers()
         self.recurrent = recurrent(b, self.readers)
         self.constants = constants_of(b) - b.repaired - b.behind(b.repaired)
@@ -277,7 +277,7 @@ class Round:
         self.work += len(fed)
         roots = {each for _, each in self.outputs.unequal(self.a, fed)}
         partners = meet(fed.operations, self.index)
-        after = unmet(fed, roots, (set(partners) | noise(fed)) - roots)
+        after = fed.upstream(roots, (set(partners) | noise(fed)) - roots)
         if len(after) >= len(self.unmet_b):
             return None  # it mends nothing: a norm yields the same of a value and of that value centred
         explains = any(each in self.unmet_a for some in partners.values() for each in some)

@@ -131,4 +131,4 @@ def test_a_norm_behind_the_pooling_is_a_step_in_another_order():
 
 def test_where_nothing_parts_no_row_has_a_step_of_its_own():
     same = np.ones((3, 5))
-    assert too_many_of_a_part(SimpleNamespace(value=same, own=same, b=None), None) is None
+    assert too_many_of_a_part(SimpleNamespace(value_a=same, value_b=same, b=None), None) is None

@@ -62,8 +62,8 @@ def _values(
                     yield {**choices, "smoothing": "none"}, base
                 share = _fitted(base, other, result, bound)
                 if share is not None:
-                    scaling = {"smoothing": f"{text(share)} over {spread}"}
-                    yield {**choices, **scaling}, (1 - share) * base + share * other
+                    smoothing = {"smoothing": f"{text(share)} over {spread}"}
+                    yield {**choices, **smoothing}, (1 - share) * base + share * other
 
 
 def _fitted(base: np.ndarray, other: np.ndarray, result: np.ndarray, bound: np.ndarray) -> float | None:

@@ -52,7 +52,7 @@ def test_a_fault_near_rounding_is_found_and_named(wrong, cause):
 def test_once_is_no_multiple(times, expected):
     """Which of two values is rounded otherwise, ill-conditioned as they may be, is no factor."""
     value = X.numpy() + np.pi
-    ratio = ratio_of(SimpleNamespace(value=value, own=value * times))
+    ratio = ratio_of(SimpleNamespace(value_a=value, value_b=value * times))
     assert ratio == expected if expected is None else abs(ratio - expected) <= 1e-15
 
 
