@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
-from parity.cli.causes import step_causes
+from parity.cli.support.lists import step_causes
 from parity.verifier.causes import CAUSES
 from parity.verifier.causes.examples import SHAPES, SIZE
 
 PAGE = Path(__file__).parents[1] / "docs" / "causes.md"
 HEAD = f"""# The causes that are named
 
-For anyone who reads a report of `parity diff`: what the name of a cause means. `parity causes` prints
-this list, `parity causes NAME` one of them. `tools/causes_page.py` writes this page from the same
-records.
+For anyone who reads a report of `parity diff`: what the name of a cause means. `parity list --causes`
+prints this list, `parity list --causes NAME` one of them. `tools/causes_page.py` writes this page from
+the same records.
 
 ## Where two programs part
 

@@ -19,7 +19,6 @@ COMMANDS = {
     "check": "show that the twins are the same function, for a preset or a weights file",
     "check-steps": "show that the twins train alike, step by step and as whole runs",
     "diff": "find whether two programs are the same, forward and backward, and why not",
-    "causes": "list the causes that diff can name, each with an example",
     "match": "find which parameter of one file or trace is which of another",
     "convert": "convert a checkpoint of any dialect to any other, exactly",
     "export": "write a model as StableHLO, ONNX or torch.export, read back and compared",
@@ -32,7 +31,7 @@ COMMANDS = {
     "predict": "predict the classes of images",
     "embed": "write the features of images",
     "plot": "draw a training run: curves, positions, attention",
-    "list": "list the models, the dialects, or the deliberate mistakes that checks must catch",
+    "list": "list the models, the dialects, the causes that diff names, or deliberate mistakes",
     "inspect": "show what a preset or checkpoint consists of, layer by layer",
 }
 OTHER_NAMES = {"locate": "diff", "diagnose": "diff"}

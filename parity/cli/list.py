@@ -1,4 +1,4 @@
-"""``parity list``: list the presets, and what they cost."""
+"""``parity list``: list the presets and what they cost, or dialects, causes, deliberate mistakes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Annotated
 import tyro
 
 from parity.cli.support.command_line import parse
+from parity.cli.support.lists import print_causes, print_dialects, print_faults
 from vit_config import ConfigError
 
 JSON_VERSION = 1
@@ -34,6 +35,9 @@ class ListModels:
     """Also write the result as JSON to this file."""
     dialects: tyro.conf.FlagCreatePairsOff[bool] = False
     """List instead the dialects that checkpoints are converted from and to."""
+    causes: tyro.conf.FlagCreatePairsOff[bool] = False
+    """List instead the causes that `parity diff` can name; with a CAUSE behind it, show that one with
+    its example, or with the line to change."""
     faults: tyro.conf.FlagCreatePairsOff[bool] = False
     """List instead the deliberate mistakes that `parity check --fault` and `parity check-steps --fault`
     make in one twin; mistakes in training steps go with the latter only."""
@@ -65,10 +69,17 @@ def main(argv: list[str], prog: str = "parity list") -> int:
 
     if arguments.json:
         check_writable(arguments.json)
-    if arguments.dialects or arguments.faults:
-        if arguments.patterns or arguments.json or (arguments.dialects and arguments.faults):
-            raise ConfigError(f"--{'dialects' if arguments.dialects else 'faults'}: goes alone")
-        (_print_dialects if arguments.dialects else _print_faults)()
+    lists = [name for name in ("dialects", "causes", "faults") if getattr(arguments, name)]
+    if lists:
+        most = 1 if lists == ["causes"] else 0
+        if len(lists) > 1 or len(arguments.patterns) > most or arguments.json:
+            raise ConfigError(f"--{lists[0]}: goes alone" + (", or with one CAUSE" if most else ""))
+        if arguments.dialects:
+            print_dialects()
+        elif arguments.causes:
+            print_causes("".join(arguments.patterns), f"{prog} --causes")
+        else:
+            print_faults()
         return 0
     rows = [_row(name) for name in matching(arguments.patterns)]
     _print(rows)
@@ -163,44 +174,9 @@ def _print(rows: Sequence[ListedPreset]) -> None:
     )
 
 
-def _print_dialects() -> None:
-    from rich.table import Table
-
-    from parity.measure.tables import show_table
-    from parity.porting.dialects import dialects
-    from vit_config.screen import screen
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("dialect", "family", "of", "written as"):
-        table.add_column(heading, overflow="fold")
-    for each in dialects():
-        written = each.container if each.writes else "read only"
-        table.add_row(each.name, each.family, each.title, written)
-    show_table(table, screen(120))
-
-
 def _many(count: int, what: str) -> str:
     return f"{count} {what}" + ("" if count == 1 else "s")
 
 
 def _giga(flops: int) -> str:
     return f"{flops / 1e9:,.2f}" if flops >= 1e8 else f"{flops / 1e9:.5f}"
-
-
-def _print_faults() -> None:
-    from rich.table import Table
-
-    from parity.faults import FAULTS
-    from parity.faults.step_table import STEP_FAULTS
-    from parity.faults.twin import FRAMEWORKS
-    from parity.measure.tables import show_table
-    from vit_config.screen import screen
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-    for overflow in ("ellipsis", "ellipsis", "fold"):
-        table.add_column("", overflow=overflow)
-    for name, fault in FAULTS.items():
-        table.add_row(name, FRAMEWORKS[fault.twin], fault.summary)
-    for name, step_fault in STEP_FAULTS.items():
-        table.add_row(name, "check-steps", step_fault.summary)
-    show_table(table, screen(160, highlight=False))

@@ -43,11 +43,13 @@ def test_the_page_is_that_of_the_records():
 
 
 def test_the_command_lists_all_and_shows_one(capsys):
-    assert main(["causes"]) == 0
+    assert main(["list", "--causes"]) == 0
     shown = capsys.readouterr().out
     assert all(cause.rule in shown for cause in CAUSES)
     assert "weight-decay" in shown
-    assert main(["causes", "causal mask"]) == 0
+    assert main(["list", "--causes", "causal mask"]) == 0
     assert "  B  nn.softmax" in capsys.readouterr().out
-    assert main(["causes", "causal-masc"]) == 2
+    assert main(["list", "--causes", "causal-masc"]) == 2
     assert capsys.readouterr().err.endswith("did you mean 'causal-mask'?\n")
+    assert main(["list", "--causes", "causal-mask", "gelu"]) == 2
+    assert capsys.readouterr().err.endswith("--causes: goes alone, or with one CAUSE\n")
