@@ -215,12 +215,13 @@ def _place(gap: Gap, letters: Letters, index: Index) -> Place:
         rounded = cause == "factor" and is_rounded_number(gap, ratio_of(gap) or 0.0)
         if rounded or (not cause and error <= limit):  # only what has no cause may be rounding
             kind, cause, sentence = "rounding", "", "a number that one program holds in a smaller type"
+    unnamed = kind == "operations" and not cause
     a = part_of(gap.a, letters, gap)
     b = part_of(
         gap.b, letters, gap,
         read=cause in ("factor", "scale left out"),
         masks=cause in ("mask", "causal mask"),
-        built=cause in _GIVEN_TO_MODULES,
+        built=lambda it: cause in _GIVEN_TO_MODULES or (unnamed and it.ready_made),
     )  # fmt: skip
     modules = tuple(gap.b.program.operations[each].module for each in gap.twins)
     times = 1 + len(modules)

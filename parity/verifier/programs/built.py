@@ -7,16 +7,19 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 from parity.verifier.programs import transformations
-from parity.verifier.programs.operation import Source
+from parity.verifier.programs.operation import BUILT, Construction, Source
 from parity.verifier.programs.program import Program
+from parity.verifier.programs.sources import is_user
 
-_LINE = "_built_at"
-"""Attribute of a module that holds its line, so that copies of the module have it, too."""
-_LINES: dict[int, tuple[weakref.ref[Any], Source]] = {}
-"""The lines of NNX's modules, whose attributes are part of what they are, by `id`, while they live."""
+_BUILT = "_built_at"
+"""Attribute of a module that holds its construction, so that copies of the module have it, too."""
+_BUILT_OF_NNX: dict[int, tuple[weakref.ref[Any], Construction]] = {}
+"""Constructions of NNX's modules, whose attributes are part of what they are, by the `id` of each, while
+it lives."""
 
 
 @contextmanager
@@ -47,16 +50,16 @@ def watched() -> Iterator[None]:
 
 
 @contextmanager
-def layers_called() -> Iterator[dict[str, Source]]:
-    """Yield the lines at which Keras's layers were built, by their names; filled, while entered, with
+def layers_called() -> Iterator[dict[str, Construction]]:
+    """Yield where Keras's layers were built, by their names; filled, while entered, with
     those that are called."""
-    lines: dict[str, Source] = {}
+    built: dict[str, Construction] = {}
 
     def noting(original: Callable[..., Any]) -> Callable[..., Any]:
         def called(self: Any, *args: Any, **kwargs: Any) -> Any:
-            line = line_of(self)
-            if line is not None:
-                lines[self.name] = line
+            construction = construction_of(self)
+            if construction is not None:
+                built[self.name] = construction
             return original(self, *args, **kwargs)
 
         return called
@@ -65,28 +68,33 @@ def layers_called() -> Iterator[dict[str, Source]]:
     with ExitStack() as stack:
         if made is not None:
             stack.enter_context(_replaced(made, "__call__", noting))
-        yield lines
+        yield built
 
 
-def add_lines(program: Program, lines: dict[str, Source]) -> None:
-    """Add to a program the lines of the layers that it names."""
-    for path in {op.module for op in program.operations} if lines else ():
-        line = lines.get(path.rpartition(".")[2])
-        if line is not None:
-            program.built[path] = line
+def add_layers(program: Program, built: dict[str, Construction]) -> None:
+    """Add to a program where the layers that it names were built."""
+    for path in {op.module for op in program.operations} if built else ():
+        construction = built.get(path.rpartition(".")[2])
+        if construction is not None:
+            program.built[path] = construction
 
 
-def lines_of_nnx(model: Any) -> dict[str, Source]:
-    """Return the lines at which the modules of an NNX model were built, by their paths."""
+def built_of_nnx(model: Any) -> dict[str, Construction]:
+    """Return where the modules of an NNX model were built, by their paths."""
     from flax import nnx
 
     paths = {".".join(map(str, path)): id(module) for path, module in nnx.iter_modules(model)}
-    return {path: _LINES[each][1] for path, each in paths.items() if each in _LINES}
+    return {path: _BUILT_OF_NNX[each][1] for path, each in paths.items() if each in _BUILT_OF_NNX}
 
 
-def line_of(module: Any) -> Source | None:
-    """Return the line at which a module was built; None where that is not known."""
-    return getattr(module, "__dict__", {}).get(_LINE)
+def construction_of(module: Any) -> Construction | None:
+    """Return where a module was built; None where that is not known."""
+    return getattr(module, "__dict__", {}).get(_BUILT)
+
+
+def _construction(module: Any, line: Source) -> Construction:
+    file = getattr(sys.modules.get(type(module).__module__), "__file__", None)
+    return Construction(replace(line, function=BUILT), ready_made=file is not None and not is_user(file))
 
 
 def _imported(path: str) -> Any:
@@ -119,7 +127,7 @@ def _noting(original: Callable[..., None]) -> Callable[..., None]:
         original(self, *args, **kwargs)
         line = transformations.line_outside(sys._getframe(1), self)
         if line is not None:
-            self.__dict__[_LINE] = line
+            self.__dict__[_BUILT] = _construction(self, line)
 
     return initialised
 
@@ -130,7 +138,8 @@ def _noting_made(original: Callable[..., Any]) -> Callable[..., Any]:
         line = transformations.line_outside(sys._getframe(1))
         if line is not None:
             key = id(module)
-            _LINES[key] = weakref.ref(module, lambda _: _LINES.pop(key, None)), line
+            forget = lambda _: _BUILT_OF_NNX.pop(key, None)  # noqa: E731
+            _BUILT_OF_NNX[key] = weakref.ref(module, forget), _construction(module, line)
         return module
 
     return made

@@ -41,11 +41,20 @@ class Source:
         for line in range(self.line + 1, self.line + MOST_LINES) if self.function == BUILT else ():
             if sum(text.count(each) for each in "([{") <= sum(text.count(each) for each in ")]}"):
                 break
-            text += f" {linecache.getline(self.file, line).strip()}"
+            text += " " * (text[-1:] not in "([{") + linecache.getline(self.file, line).strip()
         return text
 
     def __str__(self) -> str:
         return f"{self.file.rpartition('/')[2]}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Construction:
+    """Where a module was built, and so was given its arguments."""
+
+    source: Source
+    ready_made: bool
+    """Whether the module's class is a framework's, whose own lines say nothing of the model."""
 
 
 @dataclass(frozen=True)

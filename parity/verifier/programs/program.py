@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parity.verifier.programs.fingerprint import fingerprint
-from parity.verifier.programs.operation import Operation, Ref, Source
+from parity.verifier.programs.operation import Construction, Operation, Ref, Source
 
 TRAINING = "was given in training mode; it is compared in evaluation mode"
 """Note on a model whose author forgot ``eval()``, or meant to compare what is random."""
@@ -47,8 +47,8 @@ class Program:
     program is recorded in float64 all the same."""
     draws: dict[str, None] = field(default_factory=dict)
     """Lines that draw random numbers, in the order in which they run."""
-    built: dict[str, Source] = field(default_factory=dict)
-    """Lines at which modules were built, by their paths; only those that are known."""
+    built: dict[str, Construction] = field(default_factory=dict)
+    """Where modules were built, by their paths; only where that is known."""
     cache_bytes: int = 0
     ran: list[np.ndarray] = field(default_factory=list)
     """Outputs as the framework computed them, for a program recorded in a smaller type."""

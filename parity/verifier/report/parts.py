@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from parity.verifier.programs.operation import Operation, Source
+from parity.verifier.programs.operation import Construction, Operation, Source
 from parity.verifier.programs.program import Program
 from parity.verifier.programs.sources import outside_of_frameworks
 from parity.verifier.report.comparison import Line, PlaceSide
@@ -21,7 +23,7 @@ def part_of(
     *,
     read: bool = False,
     masks: bool = False,
-    built: bool = False,
+    built: Callable[[Construction], bool] = lambda _: False,
 ) -> PlaceSide:
     """Describe a region as one side of a place.
 
@@ -31,7 +33,7 @@ def part_of(
         gap: the place.
         read: show the line that reads its value, too, which may be wrong as well.
         masks: show the lines that made the masks that it reads, too.
-        built: show the line that built the module, too, which gave it its arguments.
+        built: whether to show the line that built the module, too, which gave it its arguments.
     """
     program, end = region.program, region.end
     operations = list(region.operations)
@@ -54,7 +56,8 @@ def part_of(
     sources += filter(None, [outside_of_frameworks(each) for each in sources])
     module = next((program.operations[i].module for i in [*operations, *region.readers, end]
                    if program.operations[i].module), "")  # fmt: skip
-    sources += filter(None, [program.built.get(module) if built else None])
+    construction = program.built.get(module)
+    sources += [construction.source] if construction is not None and built(construction) else []
     return PlaceSide(text, tuple(_line(each) for each in dict.fromkeys(sources)), module)
 
 

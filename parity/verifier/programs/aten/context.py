@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from parity.verifier.programs.built import line_of
-from parity.verifier.programs.operation import BUILT, Source
+from parity.verifier.programs.built import construction_of
+from parity.verifier.programs.operation import BUILT, Construction, Source
 from parity.verifier.programs.sources import innermost
 
 
@@ -41,8 +41,8 @@ class Context:
     def __init__(self, modules: dict[int, str]) -> None:
         """Prepare; `modules` are the paths of modules by their `id`."""
         self._modules = modules
-        self.built: dict[str, Source] = {}
-        """Lines at which the modules that ran were built, by their paths."""
+        self.built: dict[str, Construction] = {}
+        """Where the modules that ran were built, by their paths."""
         self._stack: list[str] = []
         self._casts: list[torch.dtype | None] = []
 
@@ -52,9 +52,9 @@ class Context:
 
         def enter(module: Any, _: Any) -> None:
             self._stack.append(self._modules.get(id(module), self._stack[-1] if self._stack else ""))
-            line = line_of(module)
-            if line is not None:
-                self.built[self._stack[-1]] = line
+            construction = construction_of(module)
+            if construction is not None:
+                self.built[self._stack[-1]] = construction
 
         def leave(module: Any, _: Any, __: Any) -> None:
             self._stack.pop() if self._stack else None
@@ -127,8 +127,8 @@ def _frames(frame: Any) -> Iterator[tuple[str, int, str]]:
     """Yield the frames that run; after one of an optimiser of torch's, the line that built it."""
     while frame is not None:
         if _OPTIMISERS in frame.f_code.co_filename:
-            line = line_of(frame.f_locals.get("self"))
-            if line is not None:
-                yield line.file, line.line, BUILT
+            construction = construction_of(frame.f_locals.get("self"))
+            if construction is not None:
+                yield construction.source.file, construction.source.line, BUILT
         yield frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
         frame = frame.f_back

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from parity.measure.versions.of_jax import say_how_programs_are_read
-from parity.verifier.programs.built import add_lines, layers_called
+from parity.verifier.programs.built import add_layers, layers_called
 from parity.verifier.programs.fingerprint import fingerprint
 from parity.verifier.programs.jaxprs import loops, sharded
 from parity.verifier.programs.jaxprs.equations import (
@@ -88,7 +88,7 @@ def record_jax(
         outputs = recorder.walk(closed.jaxpr, constants, leaves, None, "", "")
         names = [".".join(map(_key, path)) for path, _ in jax.tree_util.tree_leaves_with_path(shapes)]
         program = recorder.program
-        add_lines(program, built)
+        add_layers(program, built)
         for path, each in zip(names, map(recorder.as_live, outputs), strict=True):
             program.outputs.append((path, each.index))
             program.keep(each.index, each.value, always=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.verifier.programs.built import lines_of_nnx
+from parity.verifier.programs.built import built_of_nnx
 from parity.verifier.programs.callables import argument_names, is_a, kinds_of
 from parity.verifier.programs.held import is_module
 from parity.verifier.programs.jaxprs.held import HeldByJax
@@ -69,7 +69,7 @@ def record_side(
 
         if nnx.graphdef(evaluating(function)) != nnx.graphdef(function):
             program.notes.append(TRAINING)
-        program.built |= lines_of_nnx(function)
+        program.built |= built_of_nnx(function)
     return program
 
 

@@ -190,10 +190,65 @@ def test_a_module_is_shown_where_it_is_built(tmp_path, code):
     assert np.isfinite(comparison.places[0].error)
 
 
+GROUPS = """
+import torch
+
+class Block(torch.nn.Module):
+    def __init__(self, groups):
+        super().__init__()
+        self.norm = torch.nn.GroupNorm(
+            groups, 8)
+    def forward(self, x):
+        return self.norm(x.mT)
+
+def side(groups):
+    return Block(groups).eval(), torch.linspace(0, 2, 80).reshape(2, 5, 8) ** 2
+
+def a():
+    return side(2)
+
+def b():
+    return side(4)
+"""
+GROUPS_NNX = """
+import numpy as np
+from flax import nnx
+
+class Block(nnx.Module):
+    def __init__(self, groups, rngs):
+        self.norm = nnx.GroupNorm(8, num_groups=groups, rngs=rngs)
+    def __call__(self, x):
+        return self.norm(x)
+
+def side(groups):
+    return Block(groups, nnx.Rngs(0)), np.linspace(0, 2, 80).reshape(2, 5, 8) ** 2
+
+def a():
+    return side(2)
+
+def b():
+    return side(4)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "line"), [(GROUPS, "GroupNorm(groups, 8)"), (GROUPS_NNX, "num_groups=groups")]
+)
+def test_a_ready_made_layer_without_a_cause_is_shown_where_it_is_built(tmp_path, code, line):
+    """What nobody wrote is wrong by its arguments alone."""
+    import parity
+
+    file = tmp_path / "groups.py"
+    file.write_text(code)
+    comparison = parity.diff(f"{file}:a", f"{file}:b")
+    assert not comparison.causes, comparison.to_text()
+    assert any(line in each.text for each in comparison.places[0].b.lines), comparison.to_text()
+
+
 def test_modules_that_are_equal_have_lines_of_their_own():
     from flax import nnx
 
-    from parity.verifier.programs.built import lines_of_nnx, watched
+    from parity.verifier.programs.built import built_of_nnx, watched
 
     class Scale(nnx.Module):
         def __eq__(self, other):
@@ -210,7 +265,7 @@ def test_modules_that_are_equal_have_lines_of_their_own():
     made = type(nnx.Module).__dict__.get("__call__")
     with watched(), watched():
         model = Net()
-    lines = {path: each.line for path, each in lines_of_nnx(model).items()}
+    lines = {path: each.source.line for path, each in built_of_nnx(model).items()}
     assert lines["b"] == lines["a"] + 1
     assert model.a == model.b
     assert type(nnx.Module).__dict__.get("__call__") is made
