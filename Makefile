@@ -22,6 +22,7 @@
 # make look        the same, and each page looked at in a headless browser, where there is one
 # make smoke       build the source archive and a wheel from it, and try that in a clean environment
 # make budgets     measure what each test file costs
+# make repeats     find the cases of tests that run no line that others do not run, in half an hour
 # make release     from a clean tree and a dated CHANGELOG: build the source archive and the wheel, and tag
 # Everything runs in a virtual environment of its own, .venv, made on first use.
 # SHARE=K/N (or rotating/N, the one that is due) leaves the N-th part of family and mutations, and adds that of the
@@ -37,7 +38,7 @@ export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
 # and so is what Python compiled, whatever the environment says: commands start many times
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test quick exhaustive family steps table mutations mutants environments versions tomorrow tpu published real-weights loops exported coverage lint site look notebooks smoke budgets release
+.PHONY: demo test quick exhaustive family steps table mutations mutants environments versions tomorrow tpu published real-weights loops exported coverage lint site look notebooks smoke budgets repeats release
 
 demo: $(VENV)/ready
 	rm -rf runs/demo
@@ -131,6 +132,13 @@ lint: $(VENV)/ready
 budgets: $(VENV)/ready
 	rm -rf $(JAX_COMPILATION_CACHE_DIR)
 	$(PYTEST) --costs tests/support/costs.json
+
+# as coverage does, with every case that repeats another
+repeats: $(VENV)/ready
+	$(RUN) -m pip install --quiet pytest-cov==7.1.0 coverage==7.17.3
+	echo "{}" > tests/support/repeats.json
+	$(PYTEST) --cov --cov-context=test --cov-report= --junitxml=build/durations.xml
+	$(RUN) tools/repeats.py .coverage build/durations.xml
 
 # constraints.txt pins every version this repository is tested with
 $(VENV)/ready: pyproject.toml constraints.txt

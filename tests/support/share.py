@@ -1,17 +1,23 @@
 """The exhaustive cases, and the share of them that a run includes.
 
-A case marked `exhaustive` is one of a table whose every row costs a compilation, or a whole page: none
-of them runs by default, all with ``--share all``, every n-th with ``--share K/N``, and with ``--share
+A case marked `exhaustive` is one of a table whose every row costs a compilation, or a whole page; and
+`repeats.json` lists cases of parametrised tests that run no line that two others do not run. None of
+these runs by default, all with ``--share all``, every n-th with ``--share K/N``, and with ``--share
 rotating/N`` the one that is due: the next one each day and each commit.
 """
 
+import json
 import subprocess
 import time
 import zlib
 from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+REPEATS = Path(__file__).parent / "repeats.json"
+"""Test -> values of its cases that repeat others, as pytest writes them; `make repeats` makes it."""
 
 
 class Share(NamedTuple):
@@ -68,12 +74,25 @@ def rarely(cases: Iterable[str], always: Collection[str]) -> list:
     return [pytest.param(each, marks=[] if each in always else pytest.mark.exhaustive) for each in cases]
 
 
+def split(case: str) -> tuple[str, str]:
+    """Split a case into its test and its values; the latter are empty where it has none."""
+    test, _, values = case.partition("[")
+    return test, values.removesuffix("]")
+
+
 def choose(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Take the exhaustive cases that are not in this run's share out of it."""
+    """Leave out the exhaustive cases that are not in this run's share; a case that a command names is
+    never left out for repeating others."""
     share: Share = config.stash[SHARE]
-    left_out = [
-        item for item in items if item.get_closest_marker("exhaustive") and not share.holds(item.nodeid)
-    ]
+    repeats = {test: set(values) for test, values in json.loads(REPEATS.read_text("utf-8")).items()}
+    named = any("::" in str(each) for each in config.args)
+
+    def exhaustive(item: pytest.Item) -> bool:
+        test, values = split(item.nodeid)
+        repeated = not named and values in repeats.get(test, ())
+        return repeated or item.get_closest_marker("exhaustive") is not None
+
+    left_out = [item for item in items if exhaustive(item) and not share.holds(item.nodeid)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         out = set(left_out)
