@@ -71,7 +71,7 @@ def test_the_line_that_built_an_optimiser_is_shown(tmp_path: Path, name: str) ->
     assert place.cause == "epsilon"
     lines = place.b.lines[0].text, place.a.lines[0].text
     assert "eps=1e-4" in lines[0]
-    assert lines[0].startswith(("tx = ", "optax.scale_by_adam( eps"))
+    assert lines[0].startswith(("tx = ", "optax.scale_by_adam(eps"))
     assert lines[1] == "optimizer = torch.optim.AdamW([w], lr=0.1, eps=1e-3, weight_decay=0.2)"
     calls = [part.lines[1].text[:14] for part in (place.a, place.b)]
     assert calls == ["optimizer.step", "updates, state"]
