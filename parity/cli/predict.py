@@ -174,16 +174,15 @@ def labels_of(text: str | None, template: str) -> list[str]:
 
 def images_of(names: Iterable[str]) -> Iterator[tuple[str, MissingFileError | None]]:
     """Yield the files that are meant, in order, of a folder all images below it; each with its error."""
-    from vit_train.sources.folder import NO_IMAGES, SUFFIXES
+    from vit_train.sources.folder import PICTURES
     from vit_train.sources.place import files_below
 
-    pictures = (*SUFFIXES, *NO_IMAGES)
     for name in names:
         if not (folder := Path(name)).is_dir():
             yield name, None
             continue
-        paths = [str(folder / inside / file) for inside, file in files_below(folder, pictures)]
+        paths = [str(folder / inside / file) for inside, file in files_below(folder, PICTURES)]
         yield from ((path, None) for path in paths)
         if not paths:
-            endings = ", ".join(pictures)
+            endings = ", ".join(PICTURES)
             yield name, MissingFileError(f"{name}: no image in this folder; they end in {endings}")

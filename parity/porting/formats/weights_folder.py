@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from parity.porting.formats import suffixes
 from parity.porting.formats.base import Container
 from parity.porting.formats.budget import Budget, budget_of
 from vit_config.errors import MissingFileError, WeightsError
@@ -28,13 +29,7 @@ WEIGHTS = (
 )
 """Names of weights files in a folder, the preferred first."""
 
-ENDINGS = (
-    ".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".npz", ".msgpack", ".h5", ".keras", ".eqx",
-    ".tar.lz4", ".gguf",
-)  # fmt: skip
-"""Suffixes of weights files by other names, of which a folder must have only one."""
-
-OTHERS = (".onnx", ".npy")
+OTHERS = (suffixes.PROGRAMS["onnx"], ".npy")
 """Suffixes of files that cannot be read; one is opened, for its precise error, if there is no other."""
 
 PROGRAM = "saved_model.pb"
@@ -99,7 +94,9 @@ def find_weights(folder: Path) -> Path:
         return exported
     if any(folder.glob(f"*{SHARD}")):
         raise WeightsError(in_shards(folder))
-    alone = [each for each in folder.iterdir() if each.name.endswith(ENDINGS) and each.is_file()]
+    alone = [
+        each for each in folder.iterdir() if each.name.endswith(suffixes.WEIGHTS) and each.is_file()
+    ]
     if len(alone) == 1:
         return alone[0]
     others = sorted(each for each in folder.iterdir() if each.suffix in OTHERS and each.is_file())
