@@ -73,7 +73,7 @@ def main(argv: list[str], prog: str = "parity check") -> int:
     from parity.twins.check_report import print_report, write_svg
     from vit_jax.host_memory import keep_freed_memory
 
-    arguments.refuse(seed=arguments.seed, batch_size=arguments.batch_size, others=(arguments.svg,))
+    arguments.refuse(seed=arguments.seed, batch_size=arguments.batch_size)
     if not math.isfinite(arguments.token_offset):
         raise ConfigError(f"--token-offset {arguments.token_offset}: must be a finite number")
     if arguments.fault and arguments.wrong:

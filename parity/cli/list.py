@@ -61,10 +61,7 @@ def main(argv: list[str], prog: str = "parity list") -> int:
     arguments = parse(ListModels, argv, prog=prog)
 
     from parity.measure.shown import write_json
-    from vit_config.files.weights_file import check_writable
 
-    if arguments.json:
-        check_writable(arguments.json)
     if arguments.dialects or arguments.faults:
         if arguments.patterns or arguments.json or (arguments.dialects and arguments.faults):
             raise ConfigError(f"--{'dialects' if arguments.dialects else 'faults'}: goes alone")
