@@ -115,7 +115,7 @@ def answer(
         0; 1 if some images could not be used, 2 if none could.
 
     Raises:
-        ConfigError: no image is given.
+        ConfigError: no image is given, also on standard input; no file is written then.
     """
     if not given:
         raise ConfigError("no image; give files, folders of them, or - for names from standard input")
@@ -123,7 +123,7 @@ def answer(
     from parity.porting.loaded import BATCH
 
     stated_preprocess(loaded)
-    coming, total = images_of(names_of(given, sys.stdin)), None
+    coming, total = images_of(names_of(given, sys.stdin or ())), None
     if "-" not in given:
         listed = list(coming)
         coming, total = iter(listed), len(listed)
@@ -148,6 +148,8 @@ def answer(
                 answered += len(ready)
             done += len(some)
             answers.tell(done, total)
+        if not done:
+            raise ConfigError("no image: standard input is empty; give names of files there, one a line")
     if refused and answered:
         what = "1 image was" if refused == 1 else f"{refused} images were"
         complain(f"{prog}: {what} passed over, {answered} answered")

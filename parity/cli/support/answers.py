@@ -7,11 +7,11 @@ import io
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -103,7 +103,7 @@ def _header(rows: int, width: int) -> bytes:
     return file.getvalue()
 
 
-def names_of(given: Sequence[str], stdin: IO[str]) -> Iterator[str]:
+def names_of(given: Sequence[str], stdin: Iterable[str]) -> Iterator[str]:
     """Yield the names on the command line; for ``-`` the lines of standard input, as they come."""
     yield from (name for name in given if name != "-")
     if "-" in given:
