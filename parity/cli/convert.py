@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from parity.cli.support.command_line import parse
+from parity.cli.support.kept import spare
 from parity.cli.support.reading import Reading, shown_as
 from parity.cli.support.run_weights import weights_of
 from parity.cli.support.sizes import parse_size
@@ -90,7 +91,6 @@ def main(argv: list[str], prog: str = "parity convert") -> int:
     """Run the command, which the user calls `prog`."""
     arguments = parse(ConvertFiles, argv, prog=prog)
 
-    from vit_config.files.atomic import check_spares
     from vit_config.screen import screen
 
     console = screen(120, highlight=False)
@@ -107,7 +107,7 @@ def main(argv: list[str], prog: str = "parity convert") -> int:
             f"expected SRC and DST, got {len(arguments.paths)} paths; {prog} --help explains"
         )
     source, out = arguments.paths
-    check_spares(out, arguments.reading.files())
+    spare(out, arguments, source)
     if arguments.lora:
         return _write_lora(arguments, source, out, console)
     return _convert_one(arguments, source, out, console)

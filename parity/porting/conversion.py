@@ -283,7 +283,7 @@ def check_out(source: Checkpoint, out: Path, force: bool) -> None:
     """
     if out.exists() and not force:
         raise ConfigError(f"{out}: already exists; give another path, or --force to replace it")
-    check_spares(out, (source.path, *source.container.files))
+    check_spares(out, source.files, [each for each in source.container.files if each.is_dir()])
     if out.suffix in PROGRAMS.values():
         raise ConfigError(
             f"{out}: a program, not weights; parity export writes {', '.join(PROGRAMS.values())}"

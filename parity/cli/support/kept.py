@@ -1,4 +1,4 @@
-"""Refusal of a report that would replace what is read, or what belongs to a model or a run."""
+"""Refusal to replace what is read, or by a report what belongs to a model or a run."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from parity.cli.support.run_weights import is_run
 from vit_config import ConfigError
-from vit_config.files.atomic import check_writable, resolved
+from vit_config.files.atomic import check_spares, check_writable, resolved
+
+if TYPE_CHECKING:
+    from vit_config.job import Job
 
 WRITTEN = (
     "json", "csv", "html", "sarif", "repro", "picture", "svg", "plot", "features", "names", "table",
@@ -75,6 +79,58 @@ def is_named(path: Path) -> bool:
 
     patterns = (*NAMES, *COMPANIONS, *(f"*{each}.json" for each in PROGRAMS.values()))
     return any(fnmatchcase(path.name, each) for each in patterns)
+
+
+def spare(out: Path, arguments: Any, source: str | Path) -> None:
+    """Refuse a path to write, also where it may be replaced, that would replace what a command reads.
+
+    Args:
+        out: the path to write.
+        arguments: the command's dataclass; its fields that are paths, but for `out`, are read.
+        source: the checkpoint or the run that is read.
+
+    Raises:
+        ConfigError: see `check_spares`.
+    """
+    read, whole = [Path(source)], []
+    for name, value in _flat(arguments):
+        if isinstance(value, Path) and name not in ("out", "paths"):
+            read.append(value)
+        elif name == "data" and isinstance(value, str) and (place := value.partition(":")[2]):
+            read.append(Path(place))
+    for folder in filter(Path.is_dir, list(read)):
+        read += [each for each in folder.iterdir() if is_named(each)]
+        read += _weights_in(folder)
+        if is_run(folder):
+            from parity.runs.folder import CHECKPOINTS
+
+            whole.append(folder / CHECKPOINTS)
+    check_spares(out, read, whole)
+
+
+def spare_start(run_dir: Path, job: Job) -> None:
+    """Refuse a run's folder in which its weights would replace those that it starts or learns from.
+
+    Raises:
+        ConfigError: with the file or folder.
+    """
+    from parity.porting.trained import WEIGHTS
+
+    for path in filter(None, (job.init, job.teacher)):
+        if resolved(path) in (resolved(run_dir), resolved(run_dir / WEIGHTS)):
+            raise ConfigError(
+                f"--run-dir {run_dir}: {WEIGHTS} of this run would replace what is read, {path}; give"
+                " another folder"
+            )
+
+
+def _weights_in(folder: Path) -> list[Path]:
+    """Return the files with weights that are read of a folder, with all pieces of a model."""
+    from parity.porting.formats.weights_folder import ADAPTER_WEIGHTS, OF_A_RUN, WEIGHTS
+
+    names = (*WEIGHTS, OF_A_RUN[1], *ADAPTER_WEIGHTS)
+    preferred = [folder / name for name in names if (folder / name).is_file()][:1]
+    return [*preferred, *folder.glob("*-[0-9]*-of-[0-9]*.*")]
 
 
 def _is_picture_in(place: Path, folders: Iterable[Path]) -> bool:

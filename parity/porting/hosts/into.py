@@ -87,7 +87,7 @@ def put_into(
     opened, out = open_checkpoint(host), Path(out)
     check_kind(opened.container)
     within, notes = _read(opened, tower, host_part)
-    _check_out(opened.path, tower, out, force)
+    _check_out(opened, tower, out, force)
     fitted = fit(tower, within, num_classes=num_classes)
     changed = {name: change for name, change in _changes(within, fitted) if change}
     files = [str(each) for each in touched(opened.container, [*changed])]
@@ -136,12 +136,13 @@ def _read(opened: Opened, tower: Checkpoint, part: str | None) -> tuple[Checkpoi
     return read_checkpoint(opened, part=part, given=given), (note,)
 
 
-def _check_out(host: Path, tower: Checkpoint, out: Path, force: bool) -> None:
+def _check_out(host: Opened, tower: Checkpoint, out: Path, force: bool) -> None:
     if out.exists() and not force:
         raise ConfigError(f"{out}: already exists; give another path, or --force to replace it")
-    check_spares(out, (host, tower.path, *tower.container.files))
-    if host.is_file() and out.suffix != host.suffix:
-        raise ConfigError(f"{out}: expected a file that ends in {host.suffix}, as the host {host} does")
+    check_spares(out, (*host.files, *tower.files))
+    suffix = host.path.suffix
+    if host.path.is_file() and out.suffix != suffix:
+        raise ConfigError(f"{out}: expected a file that ends in {suffix}, as the host {host.path} does")
 
 
 def _changes(host: Checkpoint, fitted: Fitted) -> Iterator[tuple[str, float]]:
