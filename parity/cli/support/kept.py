@@ -20,8 +20,9 @@ WRITTEN = (
 )  # fmt: skip
 """Fields of commands that are reports: files to write beside what a command prints."""
 NAMES = (
-    "config.json", "*_config.json", "*.index.json", "index.json", "task.json", "trainer_state.json",
-    "tokenizer*", "vocab.*", "merges.txt", "special_tokens_map.json", "added_tokens.json", "*.toml",
+    "config.json", "*_config.json", "*.index.json", "*.index.*.json", "index.json", "task.json",
+    "trainer_state.json", "tokenizer*", "vocab.*", "merges.txt", "special_tokens_map.json",
+    "added_tokens.json", "*.toml",
     "run.json", "recipe.json", "log.jsonl", "about.json", "test_images.npz", "_*METADATA", "*.distcp",
 )  # fmt: skip
 """Names of files beside weights, of recordings, runs and recipes, as shell patterns; weights and

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from parity.porting.fleet.ledger import LEDGER
 from parity.porting.formats.orbax import find_checkpoint
-from parity.porting.formats.suffixes import INDICES, NAMED
+from parity.porting.formats.suffixes import INDEX, NAMED
 from parity.porting.formats.tensorstore import is_tensorstore
 from parity.porting.formats.weights_folder import SIDECARS, TASK, WEIGHTS
 from vit_config import MissingFileError
@@ -105,7 +105,7 @@ def _sort(folder: Path, names: Sequence[str], root: Path, result: Walk) -> None:
             CheckpointPath(path, f"{out[0]} is a link out of the folder" if out else None)
         )
 
-    shards = {name: _shards(folder, name, names) for name in names if name.endswith(INDICES)}
+    shards = {name: _shards(folder, name, names) for name in names if INDEX.fullmatch(name)}
     if left.keys() & set(WEIGHTS) and left.keys() & set(SIDECARS):
         around = [name for name in names if any(fnmatchcase(name, each) for each in COMPANIONS)]
         take(
@@ -137,8 +137,10 @@ def _is_walked(link: Path, root: Path) -> bool:
 
 def _shards(folder: Path, index: str, names: Sequence[str]) -> list[str]:
     """Return the files that an index lists, and those named like its shards, for a damaged index."""
-    whole, suffix = index.removesuffix(".index.json").rsplit(".", 1)
-    pattern = re.compile(rf"{re.escape(whole)}-\d+-of-\d+\.{suffix}")
+    parts = INDEX.fullmatch(index)
+    assert parts is not None
+    whole = re.escape(f"{parts['stem']}{parts['variant'] or ''}")
+    pattern = re.compile(rf"{whole}-\d+-of-\d+{re.escape(parts['suffix'])}")
     by_name = [name for name in names if pattern.fullmatch(name)]
     try:
         content = parse_json(read_text(folder / index))
