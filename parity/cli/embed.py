@@ -55,7 +55,7 @@ def main(argv: list[str], prog: str = "parity embed") -> int:
     given = parse_fields(arguments.fields)
     with weights_of(arguments.source, arguments.step) as weights:
         loaded = load(weights, framework=arguments.framework or installed(), given=given)
-    files = {"as_json": None, "as_csv": arguments.names, "features": arguments.out}
+    files = {"json": None, "csv": arguments.names, "features": arguments.out}
     return answer(
         loaded,
         arguments.images,

@@ -88,7 +88,7 @@ def main(argv: list[str], prog: str = "parity predict") -> int:
         loaded.check_predicts(k)
     else:
         k = 0
-    files = {"as_json": arguments.json, "as_csv": arguments.csv, "features": arguments.features}
+    files = {"json": arguments.json, "csv": arguments.csv, "features": arguments.features}
     return answer(loaded, arguments.images, prog=prog, k=k, classes=classes, files=files)
 
 

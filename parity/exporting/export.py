@@ -17,6 +17,7 @@ from parity.exporting.formats import FORMATS, Format, quantised
 from parity.exporting.programs import example
 from parity.exporting.replay import replay
 from parity.exporting.subject import DType, Input, Subject, subject_of
+from parity.measure.shown import json_text
 from parity.porting.formats.weights_folder import read_json
 from parity.porting.provenance import versions
 from vit_config import ConfigError, TextConfig, WeightsError
@@ -110,7 +111,7 @@ def export(
         def check(path: Path) -> None:
             measured(path, subject)
             about["compared"] = [each.to_dict() for each in compared]
-            description.write(json.dumps(about, indent=1).encode())
+            description.write(f"{json_text(about)}\n".encode())
 
         plan.begin(TRACING)
         program = form.write(subject, dict(about), platforms)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -34,6 +33,6 @@ class Reporting:
         if self.json is not None:
             write_json(self.json, report.to_dict())
         if self.sarif is not None:
-            write_atomically(self.sarif, (json.dumps(to_sarif(report), indent=2) + "\n").encode())
+            write_json(self.sarif, to_sarif(report))
         if self.html is not None:
             write_atomically(self.html, to_html(report).encode())

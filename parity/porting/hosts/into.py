@@ -12,6 +12,7 @@ from typing import Unpack
 
 import numpy as np
 
+from parity.measure.shown import write_json
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.conversion import check_license
 from parity.porting.dialects.known import word
@@ -105,7 +106,7 @@ def put_into(
         rewrite(opened.container, copy, {name: fitted.tensors[name] for name in changed})
         _check(copy, out, opened, fitted)
         beside = copy / REPORT if copy.is_dir() else copy.with_name(f"{out.name}.{REPORT}")
-        beside.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        write_json(beside, report)
 
     if opened.path.is_dir():
         with atomic_folder(out, force=force) as folder:

@@ -282,7 +282,7 @@ def test_a_model_without_a_head_gives_features_alone(tmp_path, capsys):
 def test_how_far_it_is_is_told(capsys, monkeypatch):
     now = iter([0.0, 4.0, 20.0, 90.0])
     monkeypatch.setattr("parity.cli.support.answers.time.monotonic", lambda: next(now))
-    answers = Answers("parity predict", as_json=None, as_csv=None, features=None, k=1)
+    answers = Answers("parity predict", json=None, csv=None, features=None, k=1)
     answers.tell(1, 8)
     answers.tell(2, 8)
     answers.tell(8, 8)
