@@ -28,6 +28,7 @@ from parity.porting.verification.peers import import_timm
 from parity.porting.verification.verified import convert_verified
 from parity.porting.verification.verify import Verification
 from vit_config import ConfigError, WeightsError
+from vit_config.errors import first_line
 
 SIZES = {
     "hidden_size": 40,
@@ -268,7 +269,7 @@ def markdown(lines: Sequence[Line]) -> str:
 
 def main() -> int:
     """Make the table; the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=first_line(__doc__))
     parser.add_argument("--write", type=Path, default=None)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
