@@ -218,21 +218,24 @@ def _line(name: str, folder: Path) -> Line:
     by = "model.py" if (there.path / "model.py").is_file() else "config.json"
     try:
         back = convert_verified(read_checkpoint(there.path), to="hf", out=folder / "back")
-        said, passed = f"{back.converted.dialect}: {_said(back.verification)}", back.verification.passed
+        said, passed = (
+            f"{back.converted.dialect}: {_errors_in_words(back.verification)}",
+            back.verification.passed,
+        )
     except ConfigError:  # its table is computed here, and learned in timm
         said, passed = "refused", True
     return Line(
         model=name,
         dialect=source.dialect.name,
         asked="`--num-classes 0`" if refused else "",
-        to_timm=f"{_said(there.verification)}; {by}",
+        to_timm=f"{_errors_in_words(there.verification)}; {by}",
         back=said,
         refused=refused,
         passed=there.verification.passed and passed,
     )
 
 
-def _said(verification: Verification) -> str:
+def _errors_in_words(verification: Verification) -> str:
     """The largest error of each library and twin, and what was not run."""
     if not verification.passed:
         return f"DIFFERENT: {verification.problem}"

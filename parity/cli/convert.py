@@ -175,7 +175,7 @@ def _put_into_host(arguments: ConvertFiles, source: Path, out: Path, console: Co
     )
     for note in done.notes:
         console.print(f"  {escape(note)}")
-    console.print(f"[bold]{escape(str(done.path))}[/]  {escape(done.said)}", soft_wrap=True)
+    console.print(f"[bold]{escape(str(done.path))}[/]  {escape(done.summary)}", soft_wrap=True)
     for name, change in done.changed.items():
         console.print(f"  {escape(name)}  {change:.1e}", soft_wrap=True)
     return 0

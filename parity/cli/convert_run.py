@@ -109,9 +109,9 @@ def main(argv: list[str], prog: str = "parity convert-run") -> int:
 def _read_own(arguments: ConvertRun) -> Run:
     from parity.runs.folder import read_run
 
-    source = f"the run in {arguments.source} says that itself"
-    _refuse(arguments, ("recipe", "data", "steps_per_epoch"), source)
-    _refuse(arguments.reading, tuple(each.name for each in fields(Reading)), source)
+    why = f"the run in {arguments.source} says that itself"
+    _refuse(arguments, ("recipe", "data", "steps_per_epoch"), why)
+    _refuse(arguments.reading, tuple(each.name for each in fields(Reading)), why)
     return read_run(arguments.source, arguments.step, cold=arguments.cold)
 
 

@@ -48,7 +48,7 @@ class Put:
     """Changes to the tower, a sentence each."""
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         """Summary of the changes to the host, in words."""
         where = f" in {', '.join(self.files)}" if self.changed else ""
         return (
