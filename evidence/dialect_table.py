@@ -30,6 +30,7 @@ from parity.porting.dialects import dialects
 from parity.porting.dialects.dialect import NEUTRAL, Dialect
 from parity.porting.verification.libraries import LIBRARIES, NoModelError, misfits
 from vit_config import ConfigError, Rope, ViTConfig, write_weights
+from vit_config.errors import first_line
 from vit_config.parameters import parameters
 
 BASE = ViTConfig(
@@ -290,7 +291,7 @@ def _judges() -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(description=first_line(__doc__))
     parser.add_argument("--write", type=Path, default=None)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -25,6 +25,7 @@ from parity.exporting.subject import DType
 from parity.measure.redraw import redraw
 from parity.porting.loaded import Loaded
 from vit_config import Preprocess, ViTConfig, preset, write_weights
+from vit_config.errors import first_line
 from vit_config.parameters import parameters
 
 PAGE = ROOT / "docs" / "exporting_table.md"
@@ -195,7 +196,7 @@ def page(rows: dict[str, dict]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(description=first_line(__doc__))
     parser.add_argument("--only", choices=FAMILIES, help="the rows of one family")
     parser.add_argument("--missing", action="store_true", help="the rows that are not there yet")
     options = parser.parse_args()

@@ -18,6 +18,7 @@ from typing import Any
 
 from parity.porting.checkpoint import read_checkpoint
 from tests.support.gguf_towers import TOWERS, Tower, build, errors, path_of
+from vit_config.errors import first_line
 
 LIMIT = 1e-12
 INTRODUCTION = """# Vision towers of llama.cpp
@@ -80,7 +81,7 @@ def write(path: Path, model: Any, tower: Tower) -> None:
 
 def main() -> int:
     """Make the table; the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=first_line(__doc__))
     parser.add_argument("--write", type=Path, default=None)
     parser.add_argument("--record", action="store_true")
     arguments = parser.parse_args()

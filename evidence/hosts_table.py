@@ -28,6 +28,7 @@ from parity.porting.hosts.into import put_into
 from parity.porting.verification.verified import convert_verified
 from tests.support.hosts import HOSTS, build
 from vit_config import write_weights
+from vit_config.errors import first_line
 
 MATRIX = "blocks.1.mlp.fc2.weight"
 INTRODUCTION = """# Towers out of their hosts, and back
@@ -104,7 +105,7 @@ def page(lines: Sequence[Line]) -> str:
 
 def main() -> int:
     """Make the table; the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=first_line(__doc__))
     parser.add_argument("--write", type=Path, default=None)
     parser.add_argument("names", nargs="*", default=list(HOSTS))
     arguments = parser.parse_args()

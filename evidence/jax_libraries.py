@@ -33,6 +33,7 @@ from parity.porting.conversion import convert
 from tests.support.dialect_proof import images_for, twin_logits
 from tests.support.tiny import error
 from vit_config import Rope
+from vit_config.errors import first_line
 
 LIMIT = 1e-6
 INTRODUCTION = """# Libraries of JAX and Keras
@@ -259,7 +260,7 @@ def _line(case: Case, folder: Path) -> tuple[Checkpoint, float, float]:
 
 def main() -> int:
     """Make the table; the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=first_line(__doc__))
     parser.add_argument("--write", type=Path, default=None)
     parser.add_argument("--trees", type=Path, default=None)
     arguments = parser.parse_args()

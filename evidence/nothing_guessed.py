@@ -25,6 +25,7 @@ from parity.porting.dialects.questions import SILENT
 from parity.porting.dialects.resolve import SQUARE
 from tests.support import look_alikes
 from tests.support.look_alikes import Outcome
+from vit_config.errors import first_line
 
 SHOWN = (
     "num_heads",
@@ -134,7 +135,7 @@ def _counts(title: str, outcomes: list[Outcome]) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(description=first_line(__doc__))
     parser.add_argument("--write", type=Path, default=None)
     arguments = parser.parse_args()
     groups = look_alikes.groups()

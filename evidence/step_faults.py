@@ -24,6 +24,7 @@ from parity.twins.check import environment
 from parity.twins.steps.check_steps import StepsReport, check_steps
 from parity.twins.steps.plan import RANDOM
 from vit_config import Recipe, preset
+from vit_config.errors import first_line
 from vit_config.job import Job
 
 PAGE = ROOT / "docs" / "step_faults.md"
@@ -136,7 +137,7 @@ def page(rows: list[str], missed: list[str], unseen: list[str], clean: list[str]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(description=first_line(__doc__))
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
     parser.add_argument("--only", nargs="*", help="names of faults")
     arguments = parser.parse_args()

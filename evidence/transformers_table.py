@@ -28,6 +28,7 @@ from parity.porting.verification.peers import import_timm
 from parity.porting.verification.verified import convert_verified
 from parity.porting.verification.verify import Verification
 from vit_config import ConfigError, WeightsError
+from vit_config.errors import first_line
 
 SIZES = {
     "hidden_size": 40,
@@ -217,21 +218,24 @@ def _line(name: str, folder: Path) -> Line:
     by = "model.py" if (there.path / "model.py").is_file() else "config.json"
     try:
         back = convert_verified(read_checkpoint(there.path), to="hf", out=folder / "back")
-        said, passed = f"{back.converted.dialect}: {_said(back.verification)}", back.verification.passed
+        said, passed = (
+            f"{back.converted.dialect}: {_errors_in_words(back.verification)}",
+            back.verification.passed,
+        )
     except ConfigError:  # its table is computed here, and learned in timm
         said, passed = "refused", True
     return Line(
         model=name,
         dialect=source.dialect.name,
         asked="`--num-classes 0`" if refused else "",
-        to_timm=f"{_said(there.verification)}; {by}",
+        to_timm=f"{_errors_in_words(there.verification)}; {by}",
         back=said,
         refused=refused,
         passed=there.verification.passed and passed,
     )
 
 
-def _said(verification: Verification) -> str:
+def _errors_in_words(verification: Verification) -> str:
     """The largest error of each library and twin, and what was not run."""
     if not verification.passed:
         return f"DIFFERENT: {verification.problem}"
@@ -268,7 +272,7 @@ def markdown(lines: Sequence[Line]) -> str:
 
 def main() -> int:
     """Make the table; the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=first_line(__doc__))
     parser.add_argument("--write", type=Path, default=None)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():

@@ -28,6 +28,8 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote
 
+from vit_config.errors import first_line
+
 WIDTHS = (1300, 390)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 DRIVER = """<!doctype html><iframe id=f style="border:0;height:2000px"></iframe><script>
@@ -125,7 +127,7 @@ def seen(folder: Path, browser: str, shots: Path | None) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(description=first_line(__doc__))
     parser.add_argument("--folder", type=Path, default=Path("build/site"))
     parser.add_argument("--shots", type=Path, help="folder for a picture of each page")
     arguments = parser.parse_args()

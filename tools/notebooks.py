@@ -20,6 +20,8 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from transcript import AS_READERS, REPOSITORY, masked
 
+from vit_config.errors import first_line
+
 NOTEBOOKS = REPOSITORY / "docs" / "notebooks"
 
 
@@ -114,7 +116,7 @@ def check(path: Path, *, write: bool = False) -> str | None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(description=first_line(__doc__))
     parser.add_argument("notebooks", nargs="*", type=Path, default=sorted(NOTEBOOKS.glob("*.ipynb")))
     parser.add_argument("--write", action="store_true", help="keep what the cells print now")
     arguments = parser.parse_args()

@@ -84,9 +84,13 @@ def about(path: str | Path, message: object, *, part: str = "") -> str:
     return line if where in line else f"{where}{part}: {line}"
 
 
-def first_line(error: BaseException) -> str:
-    """Return the first line of a library's message; the kind of the error if it has none."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+def first_line(source: BaseException | str | None) -> str:
+    """Return the first line of a library's message, the kind of the error if it has none; or the first
+    line of a text such as a docstring, empty where there is none."""
+    if isinstance(source, BaseException):
+        source = str(source).strip() or type(source).__name__
+    lines = (source or "").strip().splitlines()
+    return lines[0] if lines else ""
 
 
 def one_line(message: str) -> str:

@@ -82,8 +82,8 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all metrics as JSON values; a metric that is undefined for a class is null."""
-        known = {name: getattr(self, name) for name in ("recall", "precision")}
-        per_class = {name: [None if np.isnan(x) else float(x) for x in v] for name, v in known.items()}
+        values = {name: getattr(self, name) for name in ("recall", "precision")}
+        per_class = {name: [None if np.isnan(x) else float(x) for x in v] for name, v in values.items()}
         return {
             "images": len(self.labels),
             "accuracy": self.accuracy,
@@ -152,9 +152,9 @@ class SeveralEvaluation:
     def to_dict(self) -> dict[str, Any]:
         """Return all metrics as JSON values; a metric that is undefined for a class is null."""
         names = ("average_precision", "recall", "precision")
-        known = {name: getattr(self, name) for name in names}
-        per_class = {name: [None if np.isnan(x) else float(x) for x in v] for name, v in known.items()}
-        mean = float(np.nanmean(known["average_precision"]))
+        values = {name: getattr(self, name) for name in names}
+        per_class = {name: [None if np.isnan(x) else float(x) for x in v] for name, v in values.items()}
+        mean = float(np.nanmean(values["average_precision"]))
         scores = {"accuracy": self.accuracy, "mean_average_precision": mean, "f1": self.f1}
         return {"images": len(self.labels), **scores, "loss": self.loss, **per_class}
 

@@ -97,7 +97,7 @@ class Mirror:
         Raises:
             CheckpointError: the storage cannot be read.
         """
-        with self._said("read"):
+        with self._explained("read"):
             system, root = self._system()
             if hasattr(system, "invalidate_cache"):
                 system.invalidate_cache()
@@ -133,7 +133,7 @@ class Mirror:
         Raises:
             CheckpointError: the storage cannot be written.
         """
-        with self._said("written"):
+        with self._explained("written"):
             system, root = self._system()
             finished = {entry.name: entry for entry in self._entries()}
             _delete(system, root, self._left)
@@ -220,7 +220,7 @@ class Mirror:
         return system, root.rstrip("/")
 
     @contextmanager
-    def _said(self, what: str) -> Iterator[None]:
+    def _explained(self, what: str) -> Iterator[None]:
         try:
             yield
         except CheckpointError:

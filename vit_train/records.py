@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict
 
 import numpy as np
 
-from vit_config.errors import DataError, InputError
+from vit_config.errors import DataError, InputError, first_line
 from vit_config.images.pixels import LONGEST_FILE, decode
 from vit_config.images.preprocess import PixelType
 from vit_config.waiting import Waiting
@@ -206,7 +206,7 @@ class Records:
         return {"image": image, "label": whole}
 
     def _damaged(self, index: int, reason: object) -> DamagedRecordError:
-        text = str(reason).partition("\n")[0]
+        text = first_line(reason if isinstance(reason, BaseException) else str(reason))
         return DamagedRecordError(f"{self.name(index)}: damaged ({text}){TO_DO}")
 
     def _checked(self, index: int, label: Label) -> Label:

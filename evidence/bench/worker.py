@@ -14,7 +14,7 @@ from importlib.metadata import version
 from typing import cast
 
 from evidence.bench.sides import Dtype, make_side
-from vit_config.errors import USER_ERRORS
+from vit_config.errors import USER_ERRORS, first_line
 
 
 def _cpu_seconds() -> float:
@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
                 result = getattr(side, line.strip())()
             side.wait(result)
         except Exception as error:  # whatever a compiler dies of ends this side, not the others
-            say({"error": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"})
+            say({"error": f"{type(error).__name__}: {first_line(error)}"})
             return 2
         seconds, cpu = (
             taken / int(in_a_row) for taken in (time.perf_counter() - started, _cpu_seconds() - used)

@@ -24,6 +24,7 @@ from evidence.checkpoint_mutations.samples import Sample, of_transformers, resav
 from evidence.checkpoint_mutations.verdicts import Verdict, judge
 from parity.porting.dialects import called
 from parity.porting.formats.weights_folder import SIDECARS
+from vit_config.errors import first_line
 
 OTHER_KINDS = (("hf-vit", ".bin"), ("timm-vit", ".pth"), ("google", ".safetensors"), ("clip", ".npz"))
 """Dialects in other kinds of files than their own."""
@@ -77,7 +78,7 @@ def contradict(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(description=first_line(__doc__))
     parser.add_argument("--rounds", type=int, default=20, help="changes of each sample")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="a dialect, or how its name begins")

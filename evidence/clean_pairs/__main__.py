@@ -30,6 +30,7 @@ from parity.verifier.locate import compare_programs
 from parity.verifier.programs.program import Program
 from parity.verifier.programs.sides import record
 from parity.verifier.report.comparison import Comparison
+from vit_config.errors import first_line
 
 TORCH = (
     in_torch.STYLES
@@ -185,7 +186,7 @@ installed.
 
 def main() -> int:
     """Print the scores; write the page if asked; 1 where a pair raised an alarm."""
-    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser = argparse.ArgumentParser(description=first_line(__doc__))
     parser.add_argument("--write", type=Path)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")

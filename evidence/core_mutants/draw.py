@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from vit_config.errors import first_line
+
 OTHER: dict[type, type] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
     ast.Mod: ast.Mult, ast.Pow: ast.Mult, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE,
@@ -186,7 +188,7 @@ def _head(node: ast.AST) -> str:
     """An expression, or what a statement begins with."""
     if isinstance(node, ast.comprehension):
         return ast.unparse(ast.ListComp(ast.Name("_"), [node]))
-    return ast.unparse(node).partition("\n")[0]
+    return first_line(ast.unparse(node))
 
 
 def _short(text: str) -> str:

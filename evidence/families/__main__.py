@@ -45,6 +45,7 @@ from parity.verifier.programs.sides import record
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.rounding import align
 from tests.support.share import parse
+from vit_config.errors import first_line
 
 KEPT = ROOT / "build" / "families.jsonl"
 
@@ -178,7 +179,7 @@ def counterparts(pair: Pair, mutant: Mutant) -> Lines:
 def score(name: str, count: int, saved: Outcomes | None = None, *, backward: bool = False) -> Family:
     """All that is said of a family."""
     started = time.process_time()
-    summary = str(family(name).__doc__).partition("\n")[0]
+    summary = first_line(family(name).__doc__)
     pair = pair_of(name)
     result = Family(name, summary.rstrip("."), *clean(pair, backward=backward))
     result.seconds = time.process_time() - started
@@ -277,7 +278,7 @@ def total_of(families: list[Family]) -> Family:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser = argparse.ArgumentParser(description=first_line(__doc__))
     parser.add_argument("--only", nargs="+", default=[], choices=NAMES, metavar="NAME")
     parser.add_argument("--share", metavar="K/N", help="one N-th of the families")
     parser.add_argument("--count", type=int, default=20, help="mutants of a family")

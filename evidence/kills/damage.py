@@ -21,6 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from vit_config.errors import first_line
+
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jax
@@ -151,7 +153,7 @@ def attack(run: Path, inside: Path, rng: random.Random) -> tuple[str, str, str, 
 
 def main() -> int:
     """Run the command."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=first_line(__doc__))
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()

@@ -26,6 +26,7 @@ import numpy as np
 
 from parity.porting.formats import Stored, write_safetensors
 from vit_config import preset
+from vit_config.errors import first_line
 from vit_config.parameters import parameters
 
 CONVERT = """
@@ -45,7 +46,7 @@ print(json.dumps([time.perf_counter() - start, cores() - used, imports, peak()])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(description=first_line(__doc__))
     parser.add_argument("--preset", default="vit_giant_patch14_dinov2")
     parser.add_argument("--to", default="hf")
     parser.add_argument("--folder", type=Path, default=None)

@@ -19,10 +19,11 @@ from pathlib import Path
 
 from evidence import ROOT
 from parity.cli.dispatch import COMMANDS
+from vit_config.errors import first_line
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(description=first_line(__doc__))
     parser.add_argument("--beside", type=Path, default=None)
     parser.add_argument("--repeat", type=int, default=5)
     arguments = parser.parse_args()

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import os
 
+from vit_config.errors import first_line
+
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 
@@ -187,7 +189,7 @@ def compile_only(topology: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(description=first_line(__doc__))
     parser.add_argument("--topology", help="a slice to compile for, such as v5e:2x4; nothing is run")
     options = parser.parse_args()
     if options.topology:

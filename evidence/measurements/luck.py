@@ -18,13 +18,14 @@ from parity.twins.run_jax import JaxTwin
 from parity.twins.run_torch import TorchTwin
 from parity.twins.task import nudged_runs, rounded
 from vit_config import preset
+from vit_config.errors import first_line
 
 DTYPE = "float32"
 
 
 def main() -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(description=first_line(__doc__))
     parser.add_argument("preset", nargs="?", default="mnist_exercise")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=300)

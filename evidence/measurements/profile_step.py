@@ -22,6 +22,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from vit_config.errors import first_line
+
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 import jax
@@ -122,7 +124,7 @@ def kinds(text: str) -> dict[str, Kind]:
 
 def main() -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=first_line(__doc__))
     parser.add_argument("--preset", default="vit_tiny_patch16_224")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--steps", type=int, default=8)

@@ -28,10 +28,11 @@ import numpy as np
 
 import parity
 from vit_config import ViTConfig, preset
+from vit_config.errors import first_line
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=first_line(__doc__))
     parser.add_argument("--preset", default="vit_tiny_patch16_224")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--keep", type=int, default=None)

@@ -18,6 +18,8 @@ from contextlib import nullcontext
 from importlib.util import find_spec
 from typing import Any
 
+from vit_config.errors import first_line
+
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 import jax
@@ -68,7 +70,7 @@ def on_cuda(cfg: ViTConfig) -> dict[str, int]:
 
 def main() -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=first_line(__doc__))
     parser.add_argument("--depth", type=int, default=3)
     options = parser.parse_args()
     platforms = {"CUDA, lowered": on_cuda}

@@ -203,10 +203,10 @@ def clean_results(quick: bool, names: Collection[str]) -> Iterator[Clean]:
     for dtype in () if STEPS not in names else types[:1] if quick else types:
         recipe = fault_steps.RECIPE.replace(dtype=dtype)
         difference = compare_sides(trained("torch", recipe), trained("jax", recipe))
-        yield Clean(STEPS, dtype, _said(difference))
+        yield Clean(STEPS, dtype, _first_difference(difference))
 
 
-def _said(difference: Difference) -> str | None:
+def _first_difference(difference: Difference) -> str | None:
     return None if difference.first is None else f"{difference.first.stage}: {difference.first}"
 
 

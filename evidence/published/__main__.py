@@ -34,6 +34,7 @@ from parity.porting.verification.runs import Runs
 from parity.porting.verification.verify import sample
 from tests.support.share import due, parse
 from vit_config import ConfigError, WeightsError
+from vit_config.errors import first_line
 
 MINUTE = 87e6 * 260
 """What is run there and back in a minute of one core: parameters by patches."""
@@ -109,7 +110,7 @@ def _whose_turn_it_is() -> list[str]:
 
 def main() -> int:
     """Make the table; the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=first_line(__doc__))
     parser.add_argument("--only", default="", help="those with this in their names")
     parser.add_argument("--share", type=parse, default="all", help="K/N or rotating/N")
     parser.add_argument("--one", action="store_true", help="run one alone, the one that is due")

@@ -57,7 +57,7 @@ def compared(source: Checkpoint, target: str, folder: Path) -> Way:
         _reread(back, folder / f"{target}-back", unrun)
     except (ConfigError, WeightsError) as error:
         return Way(target, symbol, said, "!", reason(error, folder))
-    if lost := _lost(source, {name: each.shape for name, each in back.tensors.items()}):
+    if lost := _differing(source, {name: each.shape for name, each in back.tensors.items()}):
         return Way(target, symbol, said, "~", f"other tensors: {lost}", unrun=(*unrun,))
     rewritten = "; ".join(back.state.said)
     return Way(target, symbol, said, "~" if rewritten else "=", rewritten, unrun=(*unrun,))
@@ -84,7 +84,7 @@ def ran(source: Checkpoint, target: str, folder: Path, runs: Runs) -> Way:
         return Way(target, symbol, said, "!", problem, max(error, worse))
     written = read_checkpoint(back.path)
     rewritten = "; ".join(back.converted.target.state.said)
-    if lost := _lost(source, {name: each.shape for name, each in written.tensors.items()}):
+    if lost := _differing(source, {name: each.shape for name, each in written.tensors.items()}):
         back_symbol, rewritten = "~", f"other tensors: {lost}"
     elif not said + rewritten and (other := _other_bits(source, written)):
         back_symbol, rewritten = "!", f"other values in {other}"
@@ -136,7 +136,7 @@ def judged(done: Verified) -> tuple[str, float, tuple[str, ...], str]:
     return "!" if problem else symbol, max(errors, default=0.0), unrun, problem
 
 
-def _lost(source: Checkpoint, shapes: dict[str, tuple[int, ...]]) -> str:
+def _differing(source: Checkpoint, shapes: dict[str, tuple[int, ...]]) -> str:
     """Return the tensors in which the way back differs from the source, three at most."""
     body = source.dialect.body
     own = {name.removeprefix(body): each.shape for name, each in source.tensors.items()}

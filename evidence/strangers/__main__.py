@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence import ROOT
+from vit_config.errors import first_line
 
 PAIRS = ROOT / "evidence" / "strangers" / "pairs"
 NEAR = 3
@@ -99,7 +100,7 @@ def compared(pair: dict[str, Any], limit: int) -> Outcome:
     except SlowError:
         return Outcome(pair, f"not ended in {limit} s")
     except Exception as error:
-        said = str(error).replace(f"{PAIRS}/", "").replace(f"{pair['a']}: ", "").splitlines()[0]
+        said = first_line(error).replace(f"{PAIRS}/", "").replace(f"{pair['a']}: ", "")
         return Outcome(pair, f"{type(error).__name__}: {said[:100]}")
     finally:
         signal.alarm(0)

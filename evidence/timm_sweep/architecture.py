@@ -21,6 +21,7 @@ from parity.measure.site import output_site
 from parity.measure.tolerance import FLOAT64
 from parity.twins.judge import Runs, compare
 from vit_config import PRESETS, InputError, ViTConfig
+from vit_config.errors import first_line
 
 if TYPE_CHECKING:
     import torch
@@ -140,7 +141,7 @@ def check_architecture(
         small = cfg if full_size else shrunk_schema(cfg, model)
         to_timm, levels, where = _compare_function(small, model, seed, full_size)
     except Exception as error:  # whatever goes wrong is this architecture's verdict, not the walk's end
-        said = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+        said = f"{type(error).__name__}: {first_line(error)}"
         return ArchitectureResult(name, module, parameters, tensors, problems=(said,))
     for twin, errors in to_timm.items():
         problems += [

@@ -73,7 +73,7 @@ def main(argv: list[str], prog: str = "parity check") -> int:
     from parity.twins.check_report import print_report, write_svg
     from vit_jax.host_memory import keep_freed_memory
 
-    arguments.refuse(seed=arguments.seed, batch_size=arguments.batch_size, others=(arguments.svg,))
+    arguments.refuse(seed=arguments.seed, batch_size=arguments.batch_size)
     if not math.isfinite(arguments.token_offset):
         raise ConfigError(f"--token-offset {arguments.token_offset}: must be a finite number")
     if arguments.fault and arguments.wrong:
@@ -144,7 +144,7 @@ def _check_against(arguments: Check) -> int:
     return 1 if reasons else 0
 
 
-def _asked(arguments: Check, subject: str) -> dict[str, Any]:
+def _options(arguments: Check, subject: str) -> dict[str, Any]:
     """Return the arguments of the check of one subject."""
     options: dict[str, Any] = {
         "dtypes": arguments.dtype,
@@ -164,7 +164,7 @@ def _sealed(arguments: Check, report: Report) -> dict[str, Any]:
     from parity.twins.against import sealed
 
     (subject,) = arguments.subjects
-    return sealed(report, _asked(arguments, subject), subject if _is_file(subject) else None)
+    return sealed(report, _options(arguments, subject), subject if _is_file(subject) else None)
 
 
 def _check(arguments: Check, subject: str) -> Report:
@@ -172,7 +172,7 @@ def _check(arguments: Check, subject: str) -> Report:
     from vit_config import preset
     from vit_config.waiting import Waiting
 
-    options = _asked(arguments, subject)
+    options = _options(arguments, subject)
     if not _is_file(subject):
         cfg = preset(subject).replace(**parse_fields(arguments.fields))
         with Waiting("drawing weights", pace=1.0) as waiting:

@@ -61,7 +61,7 @@ def main(argv: list[str], prog: str = "parity check-steps") -> int:
     if len(arguments.preset) != 1:
         raise ConfigError(f"expected one preset, got {len(arguments.preset)}; {prog} --help explains")
     (subject,) = arguments.preset
-    arguments.refuse(seed=arguments.seed, batch_size=arguments.batch_size, others=(arguments.plot,))
+    arguments.refuse(seed=arguments.seed, batch_size=arguments.batch_size)
     if subject not in PRESETS and is_path(subject):
         raise ConfigError(
             f"{subject} is a checkpoint, but {prog} trains a preset from its initial values; give a"

@@ -38,14 +38,11 @@ def main(argv: list[str], prog: str = "parity compare-runs") -> int:
     arguments = parse(CompareRuns, argv, prog=prog)
 
     from parity.measure.shown import write_json
-    from vit_config.files.atomic import check_writable
     from vit_config.screen import screen
 
     limit = arguments.limit
     if limit is not None and not 0 <= limit < float("inf"):
         raise ConfigError(f"--limit {limit}: give a distance, 0 or more")
-    if arguments.json is not None:
-        check_writable(arguments.json)
     from parity.runs.compare import compare_runs, print_comparison, to_dict
     from vit_config.waiting import Waiting
 

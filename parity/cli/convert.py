@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from parity.cli.support.command_line import parse
+from parity.cli.support.kept import spare
 from parity.cli.support.reading import Reading, shown_as
 from parity.cli.support.run_weights import weights_of
 from parity.cli.support.sizes import parse_size
@@ -90,7 +91,6 @@ def main(argv: list[str], prog: str = "parity convert") -> int:
     """Run the command, which the user calls `prog`."""
     arguments = parse(ConvertFiles, argv, prog=prog)
 
-    from vit_config.files.atomic import check_spares
     from vit_config.screen import screen
 
     console = screen(120, highlight=False)
@@ -107,7 +107,7 @@ def main(argv: list[str], prog: str = "parity convert") -> int:
             f"expected SRC and DST, got {len(arguments.paths)} paths; {prog} --help explains"
         )
     source, out = arguments.paths
-    check_spares(out, arguments.reading.files())
+    spare(out, arguments, source)
     if arguments.lora:
         return _write_lora(arguments, source, out, console)
     return _convert_one(arguments, source, out, console)
@@ -175,7 +175,7 @@ def _put_into_host(arguments: ConvertFiles, source: Path, out: Path, console: Co
     )
     for note in done.notes:
         console.print(f"  {escape(note)}")
-    console.print(f"[bold]{escape(str(done.path))}[/]  {escape(done.said)}", soft_wrap=True)
+    console.print(f"[bold]{escape(str(done.path))}[/]  {escape(done.summary)}", soft_wrap=True)
     for name, change in done.changed.items():
         console.print(f"  {escape(name)}  {change:.1e}", soft_wrap=True)
     return 0

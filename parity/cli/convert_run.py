@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from parity.cli.support.command_line import parse
+from parity.cli.support.kept import spare
 from parity.cli.support.reading import Reading, shown_as
 from parity.cli.support.run_url import runs_here
 from vit_config import ConfigError
@@ -70,7 +71,6 @@ def main(argv: list[str], prog: str = "parity convert-run") -> int:
     arguments = parse(ConvertRun, runs_here(argv), prog=prog)
 
     from parity.runs.folder import NAMES, check_out, framework_of, read_manifest, write_run
-    from vit_config.files.atomic import check_spares
     from vit_config.waiting import Waiting
 
     source, out = arguments.source, arguments.out
@@ -82,8 +82,7 @@ def main(argv: list[str], prog: str = "parity convert-run") -> int:
         _refuse(arguments, ("like_file",), f"goes with --to timm, hf or lightning, not {arguments.to}")
     elif out.exists() and not arguments.force:
         raise ConfigError(f"{out}: already exists; give another path, or --force")
-    else:
-        check_spares(out, [source])
+    spare(out, arguments, source)
     with Waiting(f"reading {source}", 1, 2) as waiting:  # what is written is read again
         run = _read_own(arguments) if own else _read_foreign(arguments)
         notes = [*run.notes]
@@ -110,9 +109,9 @@ def main(argv: list[str], prog: str = "parity convert-run") -> int:
 def _read_own(arguments: ConvertRun) -> Run:
     from parity.runs.folder import read_run
 
-    source = f"the run in {arguments.source} says that itself"
-    _refuse(arguments, ("recipe", "data", "steps_per_epoch"), source)
-    _refuse(arguments.reading, tuple(each.name for each in fields(Reading)), source)
+    why = f"the run in {arguments.source} says that itself"
+    _refuse(arguments, ("recipe", "data", "steps_per_epoch"), why)
+    _refuse(arguments.reading, tuple(each.name for each in fields(Reading)), why)
     return read_run(arguments.source, arguments.step, cold=arguments.cold)
 
 

@@ -11,7 +11,6 @@ import tyro
 from parity.cli.eval import installed
 from parity.cli.predict import answer
 from parity.cli.support.command_line import parse
-from parity.cli.support.kept import refuse_lost
 from parity.cli.support.reading import parse_fields, shown_as
 from parity.cli.support.run_url import runs_here
 from parity.cli.support.run_weights import weights_of
@@ -49,15 +48,14 @@ def main(argv: list[str], prog: str = "parity embed") -> int:
     Returns:
         0; 1 if some images could not be used, 2 if none could.
     """
-    arguments = parse(Embed, runs_here(argv), prog=prog)
-    refuse_lost(arguments, ("out",))
+    arguments = parse(Embed, runs_here(argv), prog=prog, written=("out", "names"))
 
     from parity.porting.files import load
 
     given = parse_fields(arguments.fields)
     with weights_of(arguments.source, arguments.step) as weights:
         loaded = load(weights, framework=arguments.framework or installed(), given=given)
-    files = {"as_json": None, "as_csv": arguments.names, "features": arguments.out}
+    files = {"json": None, "csv": arguments.names, "features": arguments.out}
     return answer(
         loaded,
         arguments.images,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from dataclasses import dataclass
@@ -61,8 +60,8 @@ def main(argv: list[str], prog: str = "parity eval") -> int:
     """Run the command, which the user calls `prog`; return 0."""
     arguments = parse(Eval, runs_here(argv), prog=prog)
 
+    from parity.measure.shown import write_json
     from parity.porting.files import load
-    from vit_config.files.atomic import write_atomically
 
     if arguments.batch_size < 1:
         raise ConfigError(f"--batch-size {arguments.batch_size}: give 1 or more")
@@ -92,7 +91,7 @@ def main(argv: list[str], prog: str = "parity eval") -> int:
         _print(result, names, damaged)
     if arguments.json:
         content = {"source": arguments.source, "data": data, "classes": names, **result.to_dict()}
-        write_atomically(arguments.json, json.dumps(content, indent=1).encode())
+        write_json(arguments.json, content)
     if arguments.plot and not isinstance(result, SeveralEvaluation):
         from vit_train.plots import confusion, save_png
 

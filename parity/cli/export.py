@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 from parity.cli.support.command_line import parse
+from parity.cli.support.kept import spare
 from parity.cli.support.reading import Reading, shown_as
 from parity.cli.support.run_url import runs_here
 from parity.cli.support.run_weights import weights_of
@@ -58,10 +59,12 @@ def main(argv: list[str], prog: str = "parity export") -> int:
     arguments = parse(Export, runs_here(argv), prog=prog)
 
     from parity.cli.predict import labels_of
-    from parity.exporting.export import DifferentError, export
+    from parity.exporting.export import DifferentError, beside, export
     from parity.verifier.exported import explain
     from vit_config.waiting import Waiting
 
+    for path in (arguments.out, beside(arguments.out)):
+        spare(path, arguments, arguments.source)
     what, different, done = f"reading {arguments.source}", None, None
     with weights_of(arguments.source, arguments.step) as weights, Waiting(what, pace=1.0) as waiting:
         try:

@@ -57,13 +57,10 @@ def main(argv: list[str], prog: str = "parity inspect") -> int:
     from parity.measure.shown import write_json
     from parity.measure.tables import show_table
     from parity.twins.anatomy import anatomy
-    from vit_config.files.weights_file import check_writable
     from vit_config.screen import screen
 
     if not arguments.subject:
         raise ConfigError(f"give a preset or a checkpoint; {prog} --help explains")
-    if arguments.json:
-        check_writable(arguments.json)
     if arguments.depth < 0:
         raise ConfigError(f"--depth {arguments.depth}: must not be negative")
     if not 1 <= arguments.batch_size <= MAX_BATCH:

@@ -65,10 +65,7 @@ def main(argv: list[str], prog: str = "parity list") -> int:
     arguments = parse(ListModels, argv, prog=prog)
 
     from parity.measure.shown import write_json
-    from vit_config.files.weights_file import check_writable
 
-    if arguments.json:
-        check_writable(arguments.json)
     lists = [name for name in ("dialects", "causes", "faults") if getattr(arguments, name)]
     if lists:
         most = 1 if lists == ["causes"] else 0

@@ -41,7 +41,7 @@ def main(argv: list[str], prog: str = "parity match") -> int:
     from parity.verifier.match.leaves import read_leaves
     from parity.verifier.match.match_report import print_links, print_rest, to_dict
     from parity.verifier.match.table_text import table_text
-    from vit_config.files.atomic import check_writable, write_atomically
+    from vit_config.files.atomic import write_atomically
     from vit_config.screen import screen
     from vit_config.waiting import Waiting
 
@@ -49,9 +49,6 @@ def main(argv: list[str], prog: str = "parity match") -> int:
         raise ConfigError(
             f"expected two files, A and B, got {len(arguments.files)}; {prog} --help explains"
         )
-    for path in (arguments.json, arguments.table):
-        if path is not None:
-            check_writable(path)
     with Waiting("opening both files") as waiting:
         matched = match(*map(read_leaves, arguments.files), on_stage=waiting.now)
     table = table_text(matched, arguments.files[1].name) if arguments.table else ""

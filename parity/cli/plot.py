@@ -192,11 +192,14 @@ def draw_photos(weights: str, photos: list[str], framework: Framework) -> list[P
             or two images would be drawn as one file.
     """
     from parity.porting.files import load
+    from vit_config.files.atomic import check_spares
     from vit_config.images.pixels import prepare
     from vit_config.waiting import Waiting
     from vit_train import plots
 
     paths = [Path(f"attention_{Path(photo).stem}.png") for photo in photos]
+    for path in paths:
+        check_spares(path, map(Path, (weights, *photos)))
     if twice := {path for path in paths if paths.count(path) > 1}:
         raise ConfigError(f"{min(twice)}: two images would be drawn as this file; give them one by one")
     with _wide(framework), Waiting("reading the model") as waiting:

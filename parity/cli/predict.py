@@ -88,7 +88,7 @@ def main(argv: list[str], prog: str = "parity predict") -> int:
         loaded.check_predicts(k)
     else:
         k = 0
-    files = {"as_json": arguments.json, "as_csv": arguments.csv, "features": arguments.features}
+    files = {"json": arguments.json, "csv": arguments.csv, "features": arguments.features}
     return answer(loaded, arguments.images, prog=prog, k=k, classes=classes, files=files)
 
 
@@ -115,7 +115,7 @@ def answer(
         0; 1 if some images could not be used, 2 if none could.
 
     Raises:
-        ConfigError: no image is given.
+        ConfigError: no image is given, also on standard input; no file is written then.
     """
     if not given:
         raise ConfigError("no image; give files, folders of them, or - for names from standard input")
@@ -123,7 +123,7 @@ def answer(
     from parity.porting.loaded import BATCH
 
     stated_preprocess(loaded)
-    coming, total = images_of(names_of(given, sys.stdin)), None
+    coming, total = images_of(names_of(given, sys.stdin or ())), None
     if "-" not in given:
         listed = list(coming)
         coming, total = iter(listed), len(listed)
@@ -148,6 +148,8 @@ def answer(
                 answered += len(ready)
             done += len(some)
             answers.tell(done, total)
+        if not done:
+            raise ConfigError("no image: standard input is empty; give names of files there, one a line")
     if refused and answered:
         what = "1 image was" if refused == 1 else f"{refused} images were"
         complain(f"{prog}: {what} passed over, {answered} answered")
@@ -174,16 +176,15 @@ def labels_of(text: str | None, template: str) -> list[str]:
 
 def images_of(names: Iterable[str]) -> Iterator[tuple[str, MissingFileError | None]]:
     """Yield the files that are meant, in order, of a folder all images below it; each with its error."""
-    from vit_train.sources.folder import NO_IMAGES, SUFFIXES
+    from vit_train.sources.folder import PICTURES
     from vit_train.sources.place import files_below
 
-    pictures = (*SUFFIXES, *NO_IMAGES)
     for name in names:
         if not (folder := Path(name)).is_dir():
             yield name, None
             continue
-        paths = [str(folder / inside / file) for inside, file in files_below(folder, pictures)]
+        paths = [str(folder / inside / file) for inside, file in files_below(folder, PICTURES)]
         yield from ((path, None) for path in paths)
         if not paths:
-            endings = ", ".join(pictures)
+            endings = ", ".join(PICTURES)
             yield name, MissingFileError(f"{name}: no image in this folder; they end in {endings}")

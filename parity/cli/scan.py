@@ -46,17 +46,16 @@ class ScanFolder:
 
 def main(argv: list[str], prog: str = "parity scan") -> int:
     """Run the command, which the user calls `prog`."""
-    arguments = parse(ScanFolder, argv, prog=prog)
+    arguments = parse(ScanFolder, argv, prog=prog, written=("out",))
 
     from parity.porting.fleet import scan
-    from vit_config.files.atomic import check_writable, write_atomically
+    from vit_config.files.atomic import write_atomically
     from vit_config.screen import screen
     from vit_config.waiting import Waiting
 
     if len(arguments.folder) != 1:
         raise ConfigError(f"expected one folder, got {len(arguments.folder)}; {prog} --help explains")
     if arguments.out is not None:
-        check_writable(arguments.out)
         _refuse_other(arguments.out)
     console = screen(120, highlight=False)
     with Waiting("looking for checkpoints") as waiting:

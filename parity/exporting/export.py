@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,9 +17,11 @@ from parity.exporting.formats import FORMATS, Format, quantised
 from parity.exporting.programs import example
 from parity.exporting.replay import replay
 from parity.exporting.subject import DType, Input, Subject, subject_of
+from parity.measure.shown import json_text
+from parity.porting.formats.weights_folder import read_json
 from parity.porting.provenance import versions
 from vit_config import ConfigError, TextConfig, WeightsError
-from vit_config.files.atomic import atomic_file, check_writable
+from vit_config.files.atomic import atomic_file, check_spares, check_writable
 from vit_config.pretrained import Reading
 from vit_config.waiting import Plan, Stage, nobody
 
@@ -81,9 +84,10 @@ def export(
     if to not in FORMATS:
         raise ConfigError(f"to = {to!r}: expected one of {', '.join(FORMATS)}")
     form, out = FORMATS[to], Path(out)
-    beside = out.with_name(f"{out.name}.json")
-    check_writable(out)
+    _check_out(out, force)
     subject = subject_of(source, input=input, dtype=dtype, labels=labels, template=template, **reading)
+    for path in (out, beside(out)):
+        check_spares(path, subject.files)
     if subject.int8 and to != "onnx":
         raise ConfigError("dtype = int8 (--dtype int8) is ONNX Runtime's; give to = onnx (--to onnx)")
     about = describe(subject, form, platforms)
@@ -99,12 +103,15 @@ def export(
             plan.begin("looking for where it differs")
             raise DifferentError(_refusal(out, compared), compared, explain(subject, form, path))
 
-    with TemporaryDirectory(prefix="parity-") as folder, atomic_file(beside, force=force) as description:
+    with (
+        TemporaryDirectory(prefix="parity-") as folder,
+        atomic_file(beside(out), force=force) as description,
+    ):
 
         def check(path: Path) -> None:
             measured(path, subject)
             about["compared"] = [each.to_dict() for each in compared]
-            description.write(json.dumps(about, indent=1).encode())
+            description.write(f"{json_text(about)}\n".encode())
 
         plan.begin(TRACING)
         program = form.write(subject, dict(about), platforms)
@@ -115,7 +122,36 @@ def export(
             program = quantised(exact)
         with atomic_file(out, force=force, check=check) as file:
             file.write(program)
-    return Exported(out, beside, about, compared)
+    return Exported(out, beside(out), about, compared)
+
+
+def beside(out: Path) -> Path:
+    """Return the path of the JSON file that describes a program."""
+    return out.with_name(f"{out.name}.json")
+
+
+def _check_out(out: Path, force: bool) -> None:
+    """Refuse a program's path, or that of its description, which cannot be written or would be lost.
+
+    Raises:
+        ConfigError: it is a folder, or exists and `force` is not set; or the file in the description's
+            place describes no program.
+        MissingFileError: its folder does not exist.
+    """
+    for path in (out, beside(out)):
+        check_writable(path)
+        if os.path.lexists(path) and not force:
+            raise ConfigError(f"{path}: already exists; give another path, or --force to replace it")
+    if beside(out).is_file() and not _describes_a_program(beside(out)):
+        raise ConfigError(f"{beside(out)}: already exists and describes no program; give another OUT")
+
+
+def _describes_a_program(path: Path) -> bool:
+    try:
+        about = read_json(path)
+    except WeightsError:
+        return False
+    return isinstance(about, dict) and "format" in about
 
 
 def compared_with_twins(

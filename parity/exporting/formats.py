@@ -15,6 +15,7 @@ from typing import Any
 
 from parity.exporting.programs import example, jax_program, torch_program
 from parity.exporting.subject import Subject
+from parity.porting.formats.suffixes import PROGRAMS
 from vit_config import ConfigError
 
 AXES = ("batch", "height", "width")
@@ -166,7 +167,7 @@ FORMATS = {
     for each in (
         Format(
             name="stablehlo",
-            suffix=".stablehlo",
+            suffix=PROGRAMS["stablehlo"],
             layout="NHWC",
             write=stablehlo,
             reader="""
@@ -179,7 +180,7 @@ run = lambda images: program.call(images)
         ),
         Format(
             name="onnx",
-            suffix=".onnx",
+            suffix=PROGRAMS["onnx"],
             layout="NCHW",
             write=onnx,
             reader="""
@@ -192,7 +193,7 @@ run = lambda images: dict(zip(names, session.run(names, {"images": images})))
         ),
         Format(
             name="torch-export",
-            suffix=".pt2",
+            suffix=PROGRAMS["torch-export"],
             layout="NCHW",
             write=torch_export,
             reader="""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -71,6 +72,8 @@ class Subject:
     """How the tokenizer beside a text tower brings texts to one length, where there is one."""
     int8: bool = False
     """Whether ONNX Runtime quantises the products of the float32 program."""
+    files: tuple[Path, ...] = ()
+    """The files that were read; none of a model in memory."""
 
     @property
     def inside(self) -> Preprocess | None:
@@ -187,7 +190,7 @@ def subject_of(
     loaded = {name: each.load() for name, each in state.arrays.items()}
     return Subject(
         read.config, loaded, weights_type, read.metadata, hops, input, read.labels, read.tokens,
-        int8=dtype == "int8",
+        int8=dtype == "int8", files=read.files,
     )  # fmt: skip
 
 
@@ -199,6 +202,7 @@ class _Read(NamedTuple):
     provenance: list[Any]
     labels: Labels | None = None
     tokens: Tokens | None = None
+    files: tuple[Path, ...] = ()
 
 
 def _read(
@@ -218,6 +222,7 @@ def _read(
         return _Read(type(source).__qualname__, source.cfg, stored, metadata, provenance)
     checkpoint = read_checkpoint(source, **reading)
     where, metadata = checkpoint.path, checkpoint.metadata
+    files = checkpoint.files if checkpoint.container.files else ()
     hops = [*checkpoint.hops, checkpoint.hop(digest_of_source(checkpoint.container))]
     provenance = json.loads(to_json(hops))
     if input == "tokens":
@@ -227,9 +232,11 @@ def _read(
         tokens = None
         with suppress(InputError):  # no tokenizer beside it: ids are what the caller has
             tokens = read_tokens(checkpoint.path, text.config)
-        return _Read(where, text.config, text.arrays, metadata, provenance, tokens=tokens)
+        return _Read(where, text.config, text.arrays, metadata, provenance, tokens=tokens, files=files)
     compared = _labels(checkpoint, labels, template) if labels else None
-    return _Read(where, checkpoint.config, checkpoint.arrays, metadata, provenance, compared)
+    return _Read(
+        where, checkpoint.config, checkpoint.arrays, metadata, provenance, compared, files=files
+    )
 
 
 def _labels(checkpoint: Checkpoint, names: Sequence[str], template: str) -> Labels:

@@ -17,9 +17,9 @@ def digest(arrays: Mapping[str, np.ndarray]) -> str:
 
 def digest_each(names: Iterable[str], load: Callable[[str], np.ndarray]) -> str:
     """Return the `digest` of arrays loaded one by one, for models too large to be held twice."""
-    total = hashlib.sha256()
+    sha = hashlib.sha256()
     for name in sorted(names):
         value = load(name)
-        total.update(f"{name} {value.dtype} {value.shape}\n".encode())
-        total.update(array_bytes(value))
-    return total.hexdigest()
+        sha.update(f"{name} {value.dtype} {value.shape}\n".encode())
+        sha.update(array_bytes(value))
+    return sha.hexdigest()

@@ -98,5 +98,5 @@ def _room() -> int:
         text = Path("/proc/meminfo").read_text()
     except OSError:  # not Linux
         return _LEAST
-    available = re.search(r"^MemAvailable: *(\d+) kB$", text, re.MULTILINE)
-    return min(max(int(available[1]) * 2**10 // 5, _LEAST), _MOST) if available else _LEAST
+    match = re.search(r"^MemAvailable: *(\d+) kB$", text, re.MULTILINE)
+    return min(max(int(match[1]) * 2**10 // 5, _LEAST), _MOST) if match else _LEAST

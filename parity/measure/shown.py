@@ -28,9 +28,17 @@ def first_few(numbers: Sequence[Any], most: int) -> str:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write plain data as JSON, whole or not at all; infinities, which JSON does not have, as text."""
-    text = json.dumps(finite(content), indent=2, allow_nan=False)
-    write_atomically(path, (text + "\n").encode())
+    """Write plain data as JSON, see `json_text`, whole or not at all."""
+    write_atomically(path, (json_text(content) + "\n").encode())
+
+
+def json_text(content: Any, *, indent: int | None = 2) -> str:
+    """Return plain data as JSON; NaN and infinities, which JSON does not have, as text.
+
+    Args:
+        indent: None puts all on one line.
+    """
+    return json.dumps(finite(content), indent=indent, allow_nan=False)
 
 
 def finite(value: Any) -> Any:

@@ -35,6 +35,11 @@ PATTERN = re.compile(r"[\w.-]+")
 """Keys of patterns that name a layer, and are no regular expressions."""
 
 
+def files_of(folder: Path) -> tuple[Path, ...]:
+    """Return the files of an adapter's folder."""
+    return tuple(folder / name for name in (ADAPTER, *ADAPTER_WEIGHTS) if (folder / name).is_file())
+
+
 def with_adapter(base: Container, adapter: str | Path | None) -> tuple[Container, tuple[str, ...]]:
     """Merge an adapter into the tensors of a checkpoint, and return a note on it.
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from parity.porting.adapters import with_adapter
+from parity.porting.adapters import files_of, with_adapter
 from parity.porting.dialects.axes import channels_first, one_frame
 from parity.porting.dialects.buffers import compare_buffers
 from parity.porting.dialects.dialect import Dialect
@@ -78,6 +78,8 @@ class Checkpoint:
     """Fields of the text tower beside it that the user stated, see `parity.porting.text.read`."""
     text_override: Mapping[str, Any] = field(default_factory=dict)
     """Fields of that tower in which the user overrules the file."""
+    adapter: Path | None = None
+    """Folder of the LoRA that is merged into the tensors."""
 
     @property
     def path(self) -> Path:
@@ -93,6 +95,11 @@ class Checkpoint:
     def container(self) -> Container:
         """The whole content of the file."""
         return self.opened.container
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The path that was opened, and every file that is read, the adapter's included."""
+        return (*self.opened.files, *(() if self.adapter is None else files_of(self.adapter)))
 
     @property
     def hops(self) -> tuple[Hop, ...]:
@@ -246,6 +253,7 @@ def read_checkpoint(
         ),
         text_given=text_given,
         text_override=text_override,
+        adapter=None if adapter is None else Path(adapter),
     )
     if opened.live is not None:
         from parity.porting.live_check import refuse_another_function

@@ -24,6 +24,7 @@ from parity.porting.formats import (
 )
 from parity.porting.formats.base import Progress
 from parity.porting.formats.flatten import nested
+from parity.porting.formats.suffixes import PROGRAMS
 from parity.porting.opened import BRANCH
 from parity.porting.provenance import Hop, digest_of_source, to_json
 from parity.porting.reopened import reopen
@@ -43,8 +44,6 @@ SUFFIXES = {
     ".bin": "torch",
 }
 """File format by suffix."""
-PROGRAMS = (".onnx", ".stablehlo", ".pt2")
-"""Suffixes of what `parity export` writes."""
 
 UNKNOWN = "0" * 64
 """Placeholder for a digest that is still being computed."""
@@ -284,9 +283,11 @@ def check_out(source: Checkpoint, out: Path, force: bool) -> None:
     """
     if out.exists() and not force:
         raise ConfigError(f"{out}: already exists; give another path, or --force to replace it")
-    check_spares(out, (source.path, *source.container.files))
-    if out.suffix in PROGRAMS:
-        raise ConfigError(f"{out}: a program, not weights; parity export writes {', '.join(PROGRAMS)}")
+    check_spares(out, source.files, [each for each in source.container.files if each.is_dir()])
+    if out.suffix in PROGRAMS.values():
+        raise ConfigError(
+            f"{out}: a program, not weights; parity export writes {', '.join(PROGRAMS.values())}"
+        )
     if out.suffix not in SUFFIXES and out.suffix.lstrip(".").isalpha() and not out.is_dir():
         raise ConfigError(f"{out}: expected a folder, or a file that ends in {', '.join(SUFFIXES)}")
 

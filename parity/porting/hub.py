@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from parity.porting.formats.suffixes import NAMED
 from parity.porting.formats.weights_folder import SIDECARS, TOKENIZER, WEIGHTS
 from vit_config import ConfigError, MissingFileError, preset_tags
 from vit_config.errors import first_line
@@ -46,9 +47,8 @@ def is_name(source: str | Path) -> bool:
 
 def is_path(subject: str) -> bool:
     """Return whether `subject` means a file, a folder or a name on the Hub, rather than a preset."""
-    endings = (".safetensors", ".npz", ".pth", ".pt", ".bin", ".ckpt", ".tar", ".msgpack")
     known = Path(subject).exists() or is_name(subject)
-    return known or "/" in subject or subject.endswith(endings)
+    return known or "/" in subject or subject.endswith(NAMED)
 
 
 def parse(name: str | Path) -> Repository:

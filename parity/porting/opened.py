@@ -12,6 +12,7 @@ from parity.porting import hub
 from parity.porting.dialects import dialects
 from parity.porting.dialects.sidecars import Sidecars
 from parity.porting.formats import Container, open_container
+from parity.porting.formats.weights_folder import SIDECARS, TOKENIZER
 from parity.porting.metadata import PREPROCESS, Metadata
 from parity.porting.provenance import Hop, from_header
 from vit_config import TextConfig, ViTConfig
@@ -92,6 +93,13 @@ class Opened:
     def path(self) -> Path:
         """The file or folder."""
         return self.container.path
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The path that was opened, and every file that is read; of a model in memory its name alone."""
+        folder = self.path if self.path.is_dir() else self.path.parent
+        beside = [folder / name for name in (*SIDECARS, *TOKENIZER)] if self.container.files else []
+        return (self.path, *self.container.files, *(each for each in beside if each.is_file()))
 
     @cached_property
     def header(self) -> Header:

@@ -136,7 +136,7 @@ def print_comparison(compared: RunComparison, limit: float | None, console: Cons
 
 
 def to_dict(compared: RunComparison, limit: float | None) -> dict[str, Any]:
-    """Return the comparison as JSON values; a distance that is not a finite number is null."""
+    """Return the comparison as plain data; infinities stay."""
     sides = zip(compared.folders, compared.frameworks, strict=True)
     return {
         "version": JSON_VERSION,
@@ -144,15 +144,15 @@ def to_dict(compared: RunComparison, limit: float | None) -> dict[str, Any]:
         "step": compared.step,
         "parts": {
             name: {
-                "distance": _finite(part.distance),
+                "distance": part.distance,
                 "tensors": part.tensors,
                 "worst": part.worst,
-                "worst_distance": _finite(part.worst_distance),
+                "worst_distance": part.worst_distance,
             }
             for name, part in compared.parts.items()
         },
         "unseen": compared.unseen,
-        "unseen_difference": _finite(compared.unseen_difference),
+        "unseen_difference": compared.unseen_difference,
         "limit": limit,
         "passed": None if limit is None else not compared.beyond(limit),
     }
@@ -212,7 +212,3 @@ def _both(function: Callable[[Path], T], a: Path, b: Path) -> tuple[T, T]:
 
 def _listed(steps: list[int]) -> str:
     return ", ".join(map(str, steps)) or "none"
-
-
-def _finite(value: float) -> float | None:
-    return value if value < float("inf") else None

@@ -76,7 +76,7 @@ def write_run_weights(folder: Path, out: Path, step: int | None = None) -> Taken
         if best is not None and best.step is not None:
             step, why = best.step, f"the best so far, validation {best.by} {best.value:.4f}"
     run = read_run(folder, step, cold=True)
-    held = run.state.params if run.state.ema is None else run.state.ema
-    params = exported(held, run.lora, transposed=False)
+    trained = run.state.params if run.state.ema is None else run.state.ema
+    params = exported(trained, run.lora, transposed=False)
     write_weights(out, run.config, params, about.preprocess, about.provenance)
     return Taken(run.state.step, why, run.notes)

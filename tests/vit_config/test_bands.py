@@ -102,13 +102,13 @@ def test_what_no_image_has(encoded, word):
 @pytest.mark.parametrize("kind", ["uint8", "uint16", "float32"])
 def test_resizing_is_that_of_each_band(kind):
     values = (VALUES % 256).astype(kind)
-    preprocess = fit(values, (5, 4), Preprocess(interpolation="bilinear", crop_mode="squash"))
-    assert preprocess.dtype == kind
+    fitted = fit(values, (5, 4), Preprocess(interpolation="bilinear", crop_mode="squash"))
+    assert fitted.dtype == kind
     for band in (0, 12):
         plane = Image.fromarray(values[..., band].astype(np.uint8 if kind == "uint8" else np.float32))
         expected = np.asarray(plane.resize((4, 5), Image.Resampling.BILINEAR))
         np.testing.assert_array_equal(
-            preprocess[..., band], np.rint(expected) if kind == "uint16" else expected
+            fitted[..., band], np.rint(expected) if kind == "uint16" else expected
         )
 
 

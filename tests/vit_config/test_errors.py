@@ -28,6 +28,8 @@ def test_names_in_a_file_cannot_break_the_line():
 def test_a_message_of_nothing_is_the_kind_of_the_error():
     assert first_line(EOFError()) == first_line(EOFError("\n")) == "EOFError"
     assert first_line(ValueError("\nnot JSON\nat line 3")) == "not JSON"
+    assert first_line("\n  What it is.\n\nMore.") == "What it is."
+    assert first_line(None) == first_line("") == ""
 
 
 def test_an_error_keeps_its_kind_and_what_it_asks_for():

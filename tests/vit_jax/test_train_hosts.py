@@ -128,10 +128,10 @@ def test_where_sums_have_two_terms_every_bit_is_the_same(mesh, tmp_path):
             stop_after=18,
             console=Console(quiet=True),
         )
-    run, expected = (named(read_run(folder).state) for folder in (run_dir, alone_dir))
-    assert run.keys() == expected.keys()
+    actual, expected = (named(read_run(folder).state) for folder in (run_dir, alone_dir))
+    assert actual.keys() == expected.keys()
     for name, ref in expected.items():
-        np.testing.assert_array_equal(run[name], ref, err_msg=name)
+        np.testing.assert_array_equal(actual[name], ref, err_msg=name)
 
 
 @pytest.mark.slow

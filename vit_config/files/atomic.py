@@ -138,14 +138,31 @@ def _refuse_existing(path: Path, force: bool) -> None:
         raise ConfigError(f"{path}: already exists; give another path, or allow it to be replaced")
 
 
-def check_spares(path: Path, read: Iterable[Path]) -> None:
-    """Refuse to replace a file or folder that is, or holds, what is read. Raises ConfigError."""
-    place = path.resolve()
+def check_spares(path: Path, read: Iterable[Path], whole: Iterable[Path] = ()) -> None:
+    """Refuse to replace a file or folder that is, or holds, what is read.
+
+    Args:
+        path: the path to write.
+        read: files and folders that are read; other files may be in these folders, and may be replaced.
+        whole: folders of which every file is read.
+
+    Raises:
+        ConfigError: with the path that is read.
+    """
+    place = resolved(path)
     for each in read:
-        if each.resolve() == place:
-            raise ConfigError(f"{path}: is the source itself; give another path")
-        if each.resolve().is_relative_to(place):
+        if resolved(each) == place:
+            raise ConfigError(f"{path}: is what is read; give another path")
+        if resolved(each).is_relative_to(place):
             raise ConfigError(f"{path}: holds {each}, which is read; give another path")
+    for each in whole:
+        if place.is_relative_to(resolved(each)):
+            raise ConfigError(f"{path}: is in {each}, which is read; give another path")
+
+
+def resolved(path: str | Path) -> Path:
+    """Return where a path leads; a link that leads to itself is its own place."""
+    return Path(os.path.realpath(path))  # Path.resolve raises RuntimeError at such a link
 
 
 def check_parent(path: Path) -> None:

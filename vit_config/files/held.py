@@ -19,7 +19,7 @@ def most_of(nbytes: int) -> int:
     return FLOOR + MULTIPLE * nbytes
 
 
-def held(path: Path) -> int:
+def stored_bytes(path: Path) -> int:
     """Return the bytes of a file that are not holes."""
     about = path.stat()
     blocks = getattr(about, "st_blocks", None)  # of 512 bytes; not on Windows

@@ -14,7 +14,7 @@ import numpy as np
 
 from vit_config.errors import WeightsError
 from vit_config.files.foreign import parse_json, without_repeats
-from vit_config.files.held import held, most_of
+from vit_config.files.held import most_of, stored_bytes
 from vit_config.files.stored import Extent, Stored, checked_shape, counts, guarded
 
 LONGEST_HEADER = 100_000_000
@@ -61,7 +61,7 @@ def read_file_header(path: Path) -> FileHeader:
             contradicts itself.
     """
     with guarded(path, "safetensors file"):
-        size, there = path.stat().st_size, held(path)
+        size, there = path.stat().st_size, stored_bytes(path)
         if size > most_of(there):
             raise WeightsError(
                 f"{path}: only {there} of its {size} bytes are on the disk, the others are holes; let"

@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from vit_config.errors import InputError, MissingFileError
+from vit_config.errors import InputError, MissingFileError, first_line
 from vit_config.images.bands import TIFF, BandsError, is_stored, read_bands
 from vit_config.images.jpeg import decode_jpeg, scale_for
 from vit_config.images.patches import size_within
@@ -172,7 +172,7 @@ def _read(source: IO[bytes], nbytes: int, channels: int, least: int | None = Non
     except InputError:
         raise
     except Exception as error:  # each of PIL's readers has errors of its own for damage
-        reason = _BUFFER.sub("", str(error).partition("\n")[0])
+        reason = _BUFFER.sub("", first_line(error))
         if head.startswith(TIFF) and not find_spec("tifffile"):
             reason += '; TIFF files of many bands are read by pip install "vit-parity[bands]"'
         raise DamagedImageError(reason or type(error).__name__) from None

@@ -90,7 +90,7 @@ class Checkpoints(CheckpointStore[Any]):
         try:
             yield
         except Exception as error:  # any error of the writing thread of Orbax or TensorStore
-            raise unwritten(self.folder, _first_line(error)) from None
+            raise unwritten(self.folder, _short_reason(error)) from None
 
     @property
     def writing(self) -> bool:
@@ -137,7 +137,7 @@ class Checkpoints(CheckpointStore[Any]):
         try:
             meta = description.Handler().restore(folder / "meta")
         except Exception as error:  # a damaged file can fail anywhere in Orbax or TensorStore
-            raise DamagedError(f"no readable description ({_first_line(error)})") from None
+            raise DamagedError(f"no readable description ({_short_reason(error)})") from None
         self._check_run(step, meta["run_id"])
         tensors = meta["tensors"]
         stored = {name: described[:2] for name, described in tensors.items()}
@@ -151,7 +151,7 @@ class Checkpoints(CheckpointStore[Any]):
             with closing(ocp.StandardCheckpointHandler()) as handler:
                 named = handler.restore(folder / "state", args=ocp.args.StandardRestore(target))
         except Exception as error:
-            raise DamagedError(f"not readable ({_first_line(error)})") from None
+            raise DamagedError(f"not readable ({_short_reason(error)})") from None
         if wrong := [part for name in tensors for part in differing(name, named, tensors)]:
             raise DamagedError(f"the bytes of {', '.join(wrong)} do not match their digest")
         return from_named(abstract, named)
@@ -190,7 +190,7 @@ def from_named(like: Any, named: dict[str, Any]) -> Any:
     return jax.tree.unflatten(jax.tree.structure(like), [named[name] for name in to_named(like)])
 
 
-def _first_line(error: Exception) -> str:
+def _short_reason(error: Exception) -> str:
     """Return the first line of a message; of a long one the end, where TensorStore says why."""
     text = first_line(error)
     return text if len(text) <= 120 else "..." + text[-120:]

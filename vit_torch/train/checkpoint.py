@@ -110,7 +110,7 @@ def save_checkpoint(folder: Path, content: Mapping[str, Any]) -> Path:
         with atomic_file(path) as file:
             torch.save(whole, file)
     except (OSError, RuntimeError) as error:  # torch's zip writer turns the former into the latter
-        raise unwritten(folder, _first_line(error)) from None
+        raise unwritten(folder, _short_reason(error)) from None
     return path
 
 
@@ -124,7 +124,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file can fail anywhere in torch's reader
-        raise DamagedError(f"not readable ({_first_line(error)})") from None
+        raise DamagedError(f"not readable ({_short_reason(error)})") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise DamagedError(f"it is not a {FORMAT}")
     if content.get("version") != VERSION:
@@ -185,6 +185,6 @@ def _seal(content: Mapping[str, Any]) -> str:
     return json_digest(about)
 
 
-def _first_line(error: Exception) -> str:
+def _short_reason(error: Exception) -> str:
     text = first_line(error)
     return text if len(text) <= 120 else text[:120] + "..."

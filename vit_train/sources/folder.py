@@ -22,6 +22,8 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".
 NO_IMAGES = (".gif", ".jfif", ".heic", ".heif", ".avif", ".jp2", ".jxl", ".tga", ".svg")
 """Endings of pictures that torchvision's list lacks: training counts them in a note, and `parity
 predict` tries to read them."""
+PICTURES = (*SUFFIXES, *NO_IMAGES)
+"""Endings of pictures, in any case."""
 TEST_FOLDERS = ("val", "validation", "test")
 """Folders for testing: the first that exists; beside "test" the first other is for validation."""
 HELD_OUT = 10
@@ -139,7 +141,7 @@ def _images(root: Any, folder: Any, odd: Counter[str]) -> Iterator[str]:
     """Yield the images below a folder by their paths from `root`, in torchvision's order; count other
     pictures in `odd`, by their endings."""
     start = PurePosixPath(folder.relative_to(root))
-    for inside, name in files_below(folder, (*SUFFIXES, *NO_IMAGES)):
+    for inside, name in files_below(folder, PICTURES):
         if name.lower().endswith(SUFFIXES):
             yield (start / inside / name).as_posix()
         else:

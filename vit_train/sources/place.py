@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from vit_config.errors import DataError
 from vit_config.files.foreign import LONGEST_JSON, check_ordinary, parse_json
-from vit_config.files.held import held
+from vit_config.files.held import stored_bytes
 
 SCHEME = "://"
 MOST_FOLDERS = 10_000
@@ -277,7 +277,7 @@ def size_of(file: Place) -> int:
 
 def on_disk(file: Place) -> int:
     """Return the bytes on the disk: a file with holes has fewer than its size."""
-    return size_of(file) if isinstance(file, Remote) or not file.exists() else held(file)
+    return size_of(file) if isinstance(file, Remote) or not file.exists() else stored_bytes(file)
 
 
 def changed_at(file: Place) -> float:

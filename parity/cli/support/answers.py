@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import io
-import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from csv import writer
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from parity.measure.shown import json_text
 from vit_config.files.atomic import atomic_file
 from vit_config.terminal import complain, say
 
@@ -30,12 +30,10 @@ _HEADER = 128
 class Answers:
     """A writer of answers, one by one; files get their names when all are written."""
 
-    def __init__(
-        self, prog: str, *, as_json: Path | None, as_csv: Path | None, features: Path | None, k: int
-    ):
+    def __init__(self, prog: str, *, json: Path | None, csv: Path | None, features: Path | None, k: int):
         self._prog, self._rows, self._width = prog, 0, 0
         self._open, self._k = ExitStack(), k
-        self._paths = as_json, as_csv, features
+        self._paths = json, csv, features
         self._began = self._last = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -65,7 +63,7 @@ class Answers:
             say(f"{path}  {named}", flush=True)
         if self._json is not None:
             entries = [{"label": each.label, "probability": each.probability} for each in classes]
-            self._json.write(f"{json.dumps({'image': path, 'classes': entries})}\n".encode())
+            self._json.write(f"{json_text({'image': path, 'classes': entries}, indent=None)}\n".encode())
         if self._csv is not None:
             entries = [part for each in classes for part in (each.label, f"{each.probability:.6g}")]
             self._csv.write(_line([path, *entries]))
@@ -90,7 +88,7 @@ class Answers:
 def _line(values: Sequence[object]) -> bytes:
     """Return one line of a CSV file."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(values)
+    writer(text, lineterminator="\n").writerow(values)
     return text.getvalue().encode()
 
 
@@ -103,7 +101,7 @@ def _header(rows: int, width: int) -> bytes:
     return file.getvalue()
 
 
-def names_of(given: Sequence[str], stdin: IO[str]) -> Iterator[str]:
+def names_of(given: Sequence[str], stdin: Iterable[str]) -> Iterator[str]:
     """Yield the names on the command line; for ``-`` the lines of standard input, as they come."""
     yield from (name for name in given if name != "-")
     if "-" in given:

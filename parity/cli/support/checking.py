@@ -14,7 +14,6 @@ from parity.measure.device import DEVICES, Device
 from parity.measure.precision import PRECISIONS, Precision
 from parity.measure.tolerance import DEFAULT_DTYPES, DType
 from vit_config import ConfigError
-from vit_config.files.atomic import check_writable
 
 
 @dataclass(frozen=True)
@@ -40,14 +39,11 @@ class Checking:
     json: Annotated[Path | None, shown_as("FILE")] = None
     """Also write the result as JSON to this file."""
 
-    def refuse(self, *, seed: int, batch_size: int | None, others: tuple[Path | None, ...] = ()) -> None:
-        """Refuse values and files that cannot be used, before anything is computed.
-
-        Args:
-            others: further files to be written.
+    def refuse(self, *, seed: int, batch_size: int | None) -> None:
+        """Refuse values that cannot be used, before anything is computed.
 
         Raises:
-            ConfigError, MissingFileError: a value out of range, or a file that cannot be written.
+            ConfigError: a value is out of range.
         """
         if seed < 0:
             raise ConfigError(f"--seed {seed}: must not be negative")
@@ -55,9 +51,6 @@ class Checking:
             raise ConfigError(f"--batch-size {batch_size}: must be at least 1")
         if self.dtype == ():
             raise ConfigError("--dtype: name at least one of float64, float32, bfloat16")
-        for path in (self.json, *others):
-            if path is not None:
-                check_writable(path)
 
 
 def data_folder(given: Path | None) -> Path:

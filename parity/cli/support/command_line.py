@@ -23,7 +23,7 @@ from tyro.constructors import ConstructorRegistry
 
 from parity.cli.support import flag_rules
 from parity.cli.support.advice import offer
-from parity.cli.support.kept import refuse_lost
+from parity.cli.support.kept import WRITTEN, refuse_lost
 from vit_config import ConfigError
 
 
@@ -33,16 +33,20 @@ def parse(
     *,
     prog: str,
     registry: ConstructorRegistry = flag_rules.registry,
+    written: tuple[str, ...] = WRITTEN,
     **options: Any,
 ) -> Any:
     """Read `argv` into the dataclass `kind`.
 
     Args:
         registry: how fields become flags; `schema_flags.registry` where there are schemas among them.
+        written: fields that are reports, see `refuse_lost`.
         options: as `tyro.cli` takes.
 
     Raises:
-        ConfigError: an unknown flag, a value that is not valid, or a report in place of what is read.
+        ConfigError: an unknown flag, a value that is not valid, or a report that would replace what is
+            read, or a model's or a run's file.
+        MissingFileError: the folder to write a report in does not exist.
         SystemExit: after printing help.
     """
 
@@ -62,7 +66,7 @@ def parse(
             registry=registry,
             **options,
         )
-    refuse_lost(made)
+    refuse_lost(made, written)
     return made
 
 

@@ -46,10 +46,6 @@ class Reading:
     license: Annotated[str | None, shown_as("NAME")] = None
     """Licence of the weights, if the file does not state it."""
 
-    def files(self) -> list[Path]:
-        """Return the files and folders that are read beside the checkpoint."""
-        return [each for each in (self.adapter, self.preprocess) if each]
-
     def options(self) -> dict[str, Any]:
         """Return the arguments of `parity.porting.checkpoint.read_checkpoint`.
 

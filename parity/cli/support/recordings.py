@@ -58,7 +58,6 @@ class Recordings(Reporting):
         Raises:
             ConfigError, MissingFileError: says which flag or file.
         """
-        super().check()
         if self.batch_size < 1:
             raise ConfigError(f"--batch-size {self.batch_size}: must be at least 1")
         if self.seed < 0:
@@ -75,10 +74,6 @@ class Recordings(Reporting):
             from parity.verifier.recordings.steps.names import check_causes
 
             check_causes(self.accepted)
-        if self.picture is not None:
-            from vit_config.files.atomic import check_writable
-
-            check_writable(self.picture)
 
     @property
     def accepted(self) -> list[str]:

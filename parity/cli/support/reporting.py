@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from parity.cli.support.reading import shown_as
-from vit_config import ConfigError
-from vit_config.files.atomic import check_writable, write_atomically
+from vit_config.files.atomic import write_atomically
 
 if TYPE_CHECKING:
     from parity.verifier.report import Report
@@ -26,23 +24,6 @@ class Reporting:
     html: Annotated[Path | None, shown_as("FILE")] = None
     """Also write the report as one HTML page, which loads nothing else."""
 
-    def check(self) -> None:
-        """Refuse files that cannot be written, before anything is compared.
-
-        Raises:
-            ConfigError: two flags name one file, or one of them a folder.
-            MissingFileError: a folder does not exist.
-        """
-        flags = {"--json": self.json, "--sarif": self.sarif, "--html": self.html}
-        seen: dict[Path, str] = {}
-        for flag, path in flags.items():
-            if path is None:
-                continue
-            check_writable(path)
-            other = seen.setdefault(path.resolve(), flag)
-            if other != flag:
-                raise ConfigError(f"{other} and {flag} are both to be written to {path}")
-
     def write(self, report: Report) -> None:
         """Write the files that were asked for."""
         from parity.measure.shown import write_json
@@ -52,6 +33,6 @@ class Reporting:
         if self.json is not None:
             write_json(self.json, report.to_dict())
         if self.sarif is not None:
-            write_atomically(self.sarif, (json.dumps(to_sarif(report), indent=2) + "\n").encode())
+            write_json(self.sarif, to_sarif(report))
         if self.html is not None:
             write_atomically(self.html, to_html(report).encode())

@@ -13,6 +13,7 @@ from parity.cli.support import schema_flags
 from parity.cli.support.base_recipe import given_flags, giving_way
 from parity.cli.support.command_line import parse as read
 from parity.cli.support.job_file import base_job, tunes
+from parity.cli.support.kept import spare_start
 from parity.cli.support.run_names import first_name, run_name
 from parity.cli.support.train_data import about_images, data_folder
 from parity.cli.support.train_flags import Options, Source, lora_flags, read_lora
@@ -211,10 +212,12 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
     name += "" if options.framework == "jax" else f"-{options.framework}"
     mirror = _mirror(options)
     run_dir = mirror.folder if mirror else options.run_dir or Path("runs") / run_name(name, base, job)
+    folder = Path(run_dir).expanduser().absolute()
+    spare_start(folder, job)
     return Request(
         job,
         data_folder(options.data_dir),
-        Path(run_dir).expanduser().absolute(),
+        folder,
         options.parallel,
         options.sharding,
         options.mesh,

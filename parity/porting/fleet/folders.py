@@ -12,17 +12,12 @@ from typing import NamedTuple
 
 from parity.porting.fleet.ledger import LEDGER
 from parity.porting.formats.orbax import find_checkpoint
+from parity.porting.formats.suffixes import INDEX, NAMED
 from parity.porting.formats.tensorstore import is_tensorstore
-from parity.porting.formats.weights_folder import SIDECARS, WEIGHTS
+from parity.porting.formats.weights_folder import SIDECARS, TASK, WEIGHTS
 from vit_config import MissingFileError
 from vit_config.files.foreign import parse_json, read_text
 
-SUFFIXES = (
-    ".safetensors", ".npz", ".msgpack", ".pth", ".pth.tar", ".pt", ".bin", ".ckpt", ".th", ".pkl",
-)  # fmt: skip
-"""Suffixes of checkpoint files."""
-INDICES = (".safetensors.index.json", ".bin.index.json")
-"""Suffixes of indices of shards."""
 COMPANIONS = (
     "optimizer*",
     "scheduler*",
@@ -110,18 +105,19 @@ def _sort(folder: Path, names: Sequence[str], root: Path, result: Walk) -> None:
             CheckpointPath(path, f"{out[0]} is a link out of the folder" if out else None)
         )
 
-    shards = {name: _shards(folder, name, names) for name in names if name.endswith(INDICES)}
+    shards = {name: _shards(folder, name, names) for name in names if INDEX.fullmatch(name)}
     if left.keys() & set(WEIGHTS) and left.keys() & set(SIDECARS):
         around = [name for name in names if any(fnmatchcase(name, each) for each in COMPANIONS)]
         take(
-            folder, [*WEIGHTS, *SIDECARS, *around, *(name for each in shards.values() for name in each)]
+            folder,
+            [*WEIGHTS, TASK, *SIDECARS, *around, *(name for each in shards.values() for name in each)],
         )
     for index, files in shards.items():
         if index in left:
             take(folder / index, [index, *files])
     for name in left:
         path = folder / name
-        if not name.endswith(SUFFIXES):
+        if not name.endswith(NAMED):
             result.others += 1
         elif path.is_symlink() and (not _inside(path, root) or _is_walked(path, root)):
             result.links += 1
@@ -136,13 +132,15 @@ def _inside(path: Path, root: Path) -> bool:
 def _is_walked(link: Path, root: Path) -> bool:
     """Return whether the target of a link is found under its own name."""
     parts = link.resolve().relative_to(root).parts
-    return parts[-1].endswith(SUFFIXES) and not any(part.startswith(".") for part in parts)
+    return parts[-1].endswith(NAMED) and not any(part.startswith(".") for part in parts)
 
 
 def _shards(folder: Path, index: str, names: Sequence[str]) -> list[str]:
     """Return the files that an index lists, and those named like its shards, for a damaged index."""
-    whole, suffix = index.removesuffix(".index.json").rsplit(".", 1)
-    pattern = re.compile(rf"{re.escape(whole)}-\d+-of-\d+\.{suffix}")
+    parts = INDEX.fullmatch(index)
+    assert parts is not None
+    whole = re.escape(f"{parts['stem']}{parts['variant'] or ''}")
+    pattern = re.compile(rf"{whole}-\d+-of-\d+{re.escape(parts['suffix'])}")
     by_name = [name for name in names if pattern.fullmatch(name)]
     try:
         content = parse_json(read_text(folder / index))

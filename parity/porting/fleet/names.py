@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from parity.porting.dialects import called
-from parity.porting.fleet.folders import INDICES, SUFFIXES
+from parity.porting.formats.suffixes import INDEX, NAMED
 
 LONGEST = 100
 """Maximum bytes of a name, without digest and suffix."""
@@ -47,7 +47,9 @@ def output_names(paths: Iterable[str], root: Path, suffix: str) -> dict[str, str
 def _flat(path: str, root: Path, *, dots: bool) -> str:
     parts = PurePosixPath(path).parts or (root.resolve().name,)
     *folders, last = parts
-    for ending in sorted((*INDICES, *SUFFIXES), key=len, reverse=True):
+    if index := INDEX.fullmatch(last):
+        last = f"{index['stem']}{index['variant'] or ''}{index['suffix']}"
+    for ending in sorted(NAMED, key=len, reverse=True):
         if last.endswith(ending) and last != ending:
             last = last.removesuffix(ending)
             break

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from parity.porting.fleet.screen import Screen, print_summary
 from parity.porting.fleet.shard import Shard, shard_ledgers
 from parity.porting.fleet.work import STARTED, Conversion, Outcome, Result, convert_one
 from vit_config import ConfigError, MissingFileError
+from vit_config.files.atomic import resolved
 from vit_config.screen import screen
 
 INTERRUPTED = 130
@@ -66,9 +67,11 @@ def run_manifest(
     root = manifest.root(path)
     if jobs < 1:
         raise ConfigError(f"jobs = {jobs}: must be at least 1")
-    _make_folder(out)
     target = _target(to)
     names = output_names([job.path for job in manifest.checkpoints], root, suffix_of(to))
+    if force:
+        _refuse_sources(out, names, root)
+    _make_folder(out)
     start = time.monotonic()
     jobs_here = manifest.checkpoints if shard is None else shard.jobs(manifest)
     names = {job.path: names[job.path] for job in jobs_here}
@@ -116,6 +119,25 @@ def _target(to: str) -> str:
     """Return the canonical name of a dialect that has aliases, or of a family."""
     dialects = called(to)
     return dialects[0].name if len(dialects) == 1 else dialects[0].family
+
+
+def _refuse_sources(out: Path, names: Mapping[str, str], root: Path) -> None:
+    """Refuse a folder in which an output would replace a checkpoint of the manifest.
+
+    Raises:
+        ConfigError: with the first such checkpoint.
+    """
+    places = {path: resolved(root / path) for path in names}
+    kept = {place: path for path, place in places.items()}
+    for path, place in places.items():
+        kept |= {folder: path for folder in place.parents if folder not in kept}
+    folder = resolved(out)
+    for path, name in names.items():
+        if (other := kept.get(folder / name)) is not None:
+            raise ConfigError(
+                f"{out}: the output of {path} would be {name}, which is or holds the checkpoint {other};"
+                " give another folder"
+            )
 
 
 def _make_folder(out: Path) -> None:

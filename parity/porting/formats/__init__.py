@@ -18,6 +18,7 @@ from parity.porting.formats.msgpack_writer import write_msgpack
 from parity.porting.formats.npz import write_npz
 from parity.porting.formats.safetensors import write_safetensors
 from parity.porting.formats.sniff import read_file
+from parity.porting.formats.suffixes import INDEX
 from parity.porting.formats.tensorstore import find_last, is_tensorstore, read_tensorstore
 from parity.porting.formats.torch_writer import write_torch
 from parity.porting.formats.weights_folder import (
@@ -64,7 +65,7 @@ def open_container(path: str | Path) -> Container:
             return replace(opened, path=path, sidecars={**read_sidecars(path), **opened.sidecars})
         if not path.is_file():
             raise MissingFileError(f"{path}: no such file or folder; give the path of a checkpoint")
-        if index := path if path.name.endswith(".index.json") else index_of(path):
+        if index := path if INDEX.fullmatch(path.name) else index_of(path):
             container = read_shards(index, read_file)
         else:
             container = read_file(path)

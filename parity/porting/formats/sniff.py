@@ -77,7 +77,7 @@ def read_file(path: Path, budget: Budget | None = None) -> Container:
         return read_gguf(path, budget)
     if head.startswith(LZ4):
         return read_equimo(path, budget)
-    if head.startswith(b"{") and b"\n" + _ARRAY in _first_line(path):
+    if head.startswith(b"{") and b"\n" + _ARRAY in _first_bytes(path):
         raise WeightsError(f"{path}: {NAMELESS}")
     if head[:1] == _ONNX[:1] and head[2:3] in (_ONNX[1:], b"\x3a"):  # then a name, or the graph itself
         raise WeightsError(f"{path}: is an ONNX graph; give the checkpoint it was exported from")
@@ -104,7 +104,7 @@ def _is_one_array(path: Path) -> bool:
         return path.stat().st_size <= file.tell() + math.prod(shape) * dtype.itemsize
 
 
-def _first_line(path: Path) -> bytes:
+def _first_bytes(path: Path) -> bytes:
     """Read the first 64 KiB of a file, which hold its first line and the start of what follows."""
     with path.open("rb") as file:
         return file.read(_LONGEST_LINE)

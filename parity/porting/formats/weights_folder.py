@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from parity.measure.shown import first_few
+from parity.porting.formats import suffixes
 from parity.porting.formats.base import Container
 from parity.porting.formats.budget import Budget, budget_of
 from vit_config.errors import MissingFileError, WeightsError
@@ -26,15 +28,11 @@ WEIGHTS = (
     "model.weights.h5",
     "weights.eqx",
 )
-"""Names of weights files in a folder, the preferred first."""
+"""Names of weights files in a folder, the preferred first. They are looked for in this order, in a
+folder and on the Hub; then, in a folder, the weights that a run ended with; then the only file or index
+that can be weights, such as those of a variant (fp16). Several of these are refused, and named."""
 
-ENDINGS = (
-    ".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".npz", ".msgpack", ".h5", ".keras", ".eqx",
-    ".tar.lz4", ".gguf",
-)  # fmt: skip
-"""Suffixes of weights files by other names, of which a folder must have only one."""
-
-OTHERS = (".onnx", ".npy")
+OTHERS = (suffixes.PROGRAMS["onnx"], ".npy")
 """Suffixes of files that cannot be read; one is opened, for its precise error, if there is no other."""
 
 PROGRAM = "saved_model.pb"
@@ -99,9 +97,9 @@ def find_weights(folder: Path) -> Path:
         return exported
     if any(folder.glob(f"*{SHARD}")):
         raise WeightsError(in_shards(folder))
-    alone = [each for each in folder.iterdir() if each.name.endswith(ENDINGS) and each.is_file()]
-    if len(alone) == 1:
-        return alone[0]
+    alone = _models_in(folder)
+    if len(alone) == 1 or (alone and all(suffixes.SHARD.fullmatch(each.name) for each in alone)):
+        return alone[0]  # of files of a model without their index, one, for its precise error
     others = sorted(each for each in folder.iterdir() if each.suffix in OTHERS and each.is_file())
     if others and not alone and not manifest.is_file():
         return others[0]
@@ -113,6 +111,11 @@ def find_weights(folder: Path) -> Path:
     if (folder / PROGRAM).is_file():
         raise WeightsError(
             f"{folder}: is a SavedModel of TensorFlow, a program; give the weights that it was made of"
+        )
+    if len(alone) > 1:
+        raise MissingFileError(
+            f"{folder}: none of {', '.join(WEIGHTS)}, and {len(alone)} files can be the weights:"
+            f" {first_few([each.name for each in alone], 5)}; give the path of the file itself"
         )
     inside = _folders_with_weights(folder)
     hint = (
@@ -145,16 +148,43 @@ def index_of(path: Path) -> Path | None:
     Raises:
         MissingFileError: there is no index beside it.
     """
-    named = re.fullmatch(r"(.+)-(\d{5})-of-(\d{5})(\.\w+)", path.name)
+    named = suffixes.SHARD.fullmatch(path.name)
     if named is None or int(named[3]) < 2:
         return None
     index = path.with_name(f"{named[1]}{named[4]}.index.json")
-    if not index.is_file():
-        raise MissingFileError(
-            f"{path}: is {int(named[2])} of {int(named[3])} files of a model, and no {index.name} is"
-            " beside it, to say what is in which; give the folder with all of them"
-        )
-    return index
+    if index.is_file():
+        return index
+    beside = [each for each in _indices(path.parent) if path.name in _shards_of(each)]
+    if len(beside) == 1:
+        return beside[0]
+    if beside:
+        names = ", ".join(each.name for each in beside)
+        raise WeightsError(f"{path}: is a file of several models; give the index of one: {names}")
+    raise MissingFileError(
+        f"{path}: is {int(named[2])} of {int(named[3])} files of a model, and no {index.name} is beside"
+        " it, to say what is in which; give the folder with all of them"
+    )
+
+
+def _indices(folder: Path) -> list[Path]:
+    return sorted(each for each in folder.glob("*.index*.json") if suffixes.INDEX.fullmatch(each.name))
+
+
+def _shards_of(index: Path) -> set[Any]:
+    """Return the files that an index names; none if it is damaged, which `read_shards` tells."""
+    try:
+        content = read_json(index)
+        return set(content["weight_map"].values())
+    except (WeightsError, TypeError, KeyError, AttributeError):
+        return set()
+
+
+def _models_in(folder: Path) -> list[Path]:
+    """Return the files and indices in a folder that can be weights, each model once, in order."""
+    indices = _indices(folder)
+    pieces = {name for each in indices for name in _shards_of(each)}
+    files = (each for each in sorted(folder.iterdir()) if each.name.endswith(suffixes.WEIGHTS))
+    return [*indices, *(each for each in files if each.name not in pieces and each.is_file())]
 
 
 def with_task(folder: Path, backbone: Container, read: Callable[[Path, Budget], Container]) -> Container:

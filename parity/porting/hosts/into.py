@@ -12,6 +12,7 @@ from typing import Unpack
 
 import numpy as np
 
+from parity.measure.shown import write_json
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.conversion import check_license
 from parity.porting.dialects.known import word
@@ -47,7 +48,7 @@ class Put:
     """Changes to the tower, a sentence each."""
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         """Summary of the changes to the host, in words."""
         where = f" in {', '.join(self.files)}" if self.changed else ""
         return (
@@ -87,7 +88,7 @@ def put_into(
     opened, out = open_checkpoint(host), Path(out)
     check_kind(opened.container)
     within, notes = _read(opened, tower, host_part)
-    _check_out(opened.path, tower, out, force)
+    _check_out(opened, tower, out, force)
     fitted = fit(tower, within, num_classes=num_classes)
     changed = {name: change for name, change in _changes(within, fitted) if change}
     files = [str(each) for each in touched(opened.container, [*changed])]
@@ -105,7 +106,7 @@ def put_into(
         rewrite(opened.container, copy, {name: fitted.tensors[name] for name in changed})
         _check(copy, out, opened, fitted)
         beside = copy / REPORT if copy.is_dir() else copy.with_name(f"{out.name}.{REPORT}")
-        beside.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        write_json(beside, report)
 
     if opened.path.is_dir():
         with atomic_folder(out, force=force) as folder:
@@ -136,12 +137,13 @@ def _read(opened: Opened, tower: Checkpoint, part: str | None) -> tuple[Checkpoi
     return read_checkpoint(opened, part=part, given=given), (note,)
 
 
-def _check_out(host: Path, tower: Checkpoint, out: Path, force: bool) -> None:
+def _check_out(host: Opened, tower: Checkpoint, out: Path, force: bool) -> None:
     if out.exists() and not force:
         raise ConfigError(f"{out}: already exists; give another path, or --force to replace it")
-    check_spares(out, (host, tower.path, *tower.container.files))
-    if host.is_file() and out.suffix != host.suffix:
-        raise ConfigError(f"{out}: expected a file that ends in {host.suffix}, as the host {host} does")
+    check_spares(out, (*host.files, *tower.files))
+    suffix = host.path.suffix
+    if host.path.is_file() and out.suffix != suffix:
+        raise ConfigError(f"{out}: expected a file that ends in {suffix}, as the host {host.path} does")
 
 
 def _changes(host: Checkpoint, fitted: Fitted) -> Iterator[tuple[str, float]]:

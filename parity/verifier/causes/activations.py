@@ -84,7 +84,7 @@ _KINDS = (
 
 def judge(gap: Gap, _: Index) -> Explanation | None:
     """Recognise another activation of the same value."""
-    own, wanted = _held(gap.b), _held(gap.a)
+    own, wanted = _numbers_of(gap.b), _numbers_of(gap.a)
     for x in inputs_of(gap.b, gap):
         for kinds in _KINDS:
             with np.errstate(all="ignore"):
@@ -98,7 +98,7 @@ def judge(gap: Gap, _: Index) -> Explanation | None:
     return None
 
 
-def _held(region: Region) -> list[Numbers]:
+def _numbers_of(region: Region) -> list[Numbers]:
     """Return how a region may hold its numbers: in full, in the smaller types that its
     operations ask for, or as the shortest decimals of float32, as a program of JAX is read."""
     asked = {region.program.operations[i].epsilon for i in region.operations} & TYPES.keys()

@@ -45,7 +45,7 @@ def other_value(gap: Gap, index: Index) -> Explanation | None:
         return None
     if a.kind == "parameter" or b.kind == "parameter" or (b.size == 1 and is_weak(b)):
         return None
-    held = _held(gap.b, a, index)
+    held = _met_outside(gap.b, a, index)
     if held is None or held.kind == "constant" or (b.kind == "constant" and b.number is not None):
         return None
     if where(b) == where(held) and ratio_of(gap) is not None:
@@ -77,7 +77,7 @@ def _instead(reader: str, own: Operation, wanted: Operation) -> str:
     )  # fmt: skip
 
 
-def _held(region: Region, wanted: Operation, index: Index) -> Operation | None:
+def _met_outside(region: Region, wanted: Operation, index: Index) -> Operation | None:
     """Return the value of B that is one of A's, is no copy of a patched one, and does not depend on a
     region."""
     program = region.program
@@ -99,7 +99,7 @@ def operand(gap: Gap, index: Index) -> Explanation | None:
     region = gap.b
     if not region.operations or len(region.operations) > LARGEST:
         return None
-    wanted = _wanted(gap, index)
+    wanted = _values_read(gap, index)
     fixed = constants_of(region.program)  # one for another is another number, not another value
     tried = 0
     for op in computing(region):
@@ -140,18 +140,20 @@ def operand_of_a(gap: Gap, index: Index) -> Explanation | None:
                 tried += 1
                 result = rerun(region, given={i: arrangement}) if tried < MOST_TRIALS else None
                 if closer_moved(gap.value_b, result, gap.error):
-                    return "other value read", _instead("", own, _held(gap.b, wanted, index) or wanted)
+                    return "other value read", _instead(
+                        "", own, _met_outside(gap.b, wanted, index) or wanted
+                    )
     return None
 
 
-def _wanted(gap: Gap, index: Index) -> list[tuple[Operation, Any]]:
+def _values_read(gap: Gap, index: Index) -> list[tuple[Operation, Any]]:
     """Return the values that A's region reads, each with B's operation that has it too."""
     values = []
     for i in outside(gap.a):
         op = gap.a.program.operations[i]
         if op.mark is None or op.dtype[:3] not in ("flo", "com"):
             continue
-        held = _held(gap.b, op, index)
+        held = _met_outside(gap.b, op, index)
         if held is not None:
             values.append((held, gap.a.program.values([i])[i]))
     return values[:8]

@@ -54,7 +54,7 @@ def families(matched: Matched) -> list[Family]:
     for name in matched.a:
         links = matched.of(name)
         if links:
-            forms = tuple(_said(link, matched) for link in links)
+            forms = tuple(_shared_facts(link, matched) for link in links)
             groups.setdefault((skeleton(name), matched.a[name], forms), []).append(name)
     return [family for names in groups.values() for family in _joined(names, matched)]
 
@@ -83,10 +83,10 @@ def _joined(names: Sequence[str], matched: Matched) -> list[Family]:
     numbers = [block(name) for name in names]
     if len(names) < 2 or None in numbers:
         return alone
-    known = [number for number in numbers if number is not None]
-    ours = template(names, known)
-    theirs = [template([own[k].b for own in links], known) for k in range(len(links[0]))]
-    slices = [(own[k].part_b, i) for own, i in zip(links, known, strict=True) for k in range(len(own))]
+    blocks = [number for number in numbers if number is not None]
+    ours = template(names, blocks)
+    theirs = [template([own[k].b for own in links], blocks) for k in range(len(links[0]))]
+    slices = [(own[k].part_b, i) for own, i in zip(links, blocks, strict=True) for k in range(len(own))]
     if any(_one(link) for link in links[0]) and any(
         part is None or part.start != i for part, i in slices
     ):
@@ -94,10 +94,10 @@ def _joined(names: Sequence[str], matched: Matched) -> list[Family]:
     if ours is None or None in theirs:
         return alone
     names_b = tuple(each for each in theirs if each is not None)
-    return [Family(ours, names_b, tuple(names), links[0], tuple(known))]
+    return [Family(ours, names_b, tuple(names), links[0], tuple(blocks))]
 
 
-def _said(link: Link, matched: Matched) -> tuple[object, ...]:
+def _shared_facts(link: Link, matched: Matched) -> tuple[object, ...]:
     """Return the facts that all links of one family share."""
     part = link.part_b._replace(start=0, stop=1) if link.part_b and _one(link) else link.part_b
     orders = tuple((order.axis, order.words) for order in link.arrangement.orders)

@@ -47,9 +47,9 @@ def match(
     ours.read(theirs.types.values(), lambda name: plan.begin(f"reading {name} of A"))
     theirs.read(ours.types.values(), lambda name: plan.begin(f"reading {name} of B"))
     plan.begin(COMPARING)
-    known = search(ours, theirs)
-    placed = place(ours, theirs, known)
-    graded: list[tuple[Equal, Grade, str]] = [(each, "by value", "") for each in known]
+    equals = search(ours, theirs)
+    placed = place(ours, theirs, equals)
+    graded: list[tuple[Equal, Grade, str]] = [(each, "by value", "") for each in equals]
     for each, why in placed.partners:
         graded.append((each, "by place", why))
     # links to one leaf of B stay together, so that it is read once

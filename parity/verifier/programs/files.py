@@ -12,16 +12,13 @@ import numpy as np
 
 from parity.exporting.formats import ABOUT
 from parity.measure.redraw import random_images
+from parity.porting.formats.suffixes import PROGRAMS
 from vit_config import InputError, MissingFileError, ViTConfig, WeightsError
-
-ENDINGS = (".onnx", ".pt2", ".stablehlo")
-"""Endings of the files of such programs."""
-STABLEHLO = ENDINGS[-1]
 
 
 def is_program(name: Any) -> bool:
     """Return whether a name is that of a file that holds a program."""
-    return isinstance(name, str | Path) and str(name).endswith(ENDINGS)
+    return isinstance(name, str | Path) and str(name).endswith(tuple(PROGRAMS.values()))
 
 
 def read_program(path: str | Path) -> Any:
@@ -60,7 +57,7 @@ def program_with_images(path: str | Path, batch_size: int, seed: int) -> tuple[A
             f"{path}: its input is no batch of prepared images of one size, such as export writes with"
             " input = float32; from Python, give its inputs beside it, as (FILE, inputs)"
         )
-    if path.suffix == STABLEHLO:
+    if path.suffix == PROGRAMS["stablehlo"]:
         return _with_own_outputs(module, about), random_images((batch_size, *shape[1:]), seed)
     _, channels, height, width = shape
     images = random_images((batch_size, height, width, channels), seed)
@@ -71,11 +68,11 @@ def _read(path: Path) -> tuple[Any, list[int], dict[str, Any]]:
     """Return a program, the shape of its one input with 0 for each free length, and its description."""
     if not path.is_file():
         raise MissingFileError(f"{path}: no such file")
-    if path.suffix == STABLEHLO:
+    if path.suffix == PROGRAMS["stablehlo"]:
         from parity.exporting.stablehlo_graph import graph_of
 
         return *graph_of(path), _beside(path.with_name(f"{path.name}.json"))
-    if path.suffix == ".onnx":
+    if path.suffix == PROGRAMS["onnx"]:
         from parity.exporting.onnx_graph import graph_module
 
         module = graph_module(path)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from parity.measure.shown import finite, first_three
+from parity.measure.shown import first_three, json_text
 from parity.measure.verdict import Verdict
 from parity.verifier.report.modules import Module
 from parity.verifier.search.region import Gap, Kind
@@ -134,7 +133,7 @@ class Comparison:
 
     def to_json(self) -> str:
         """Return the comparison as JSON, with `schema` first."""
-        return json.dumps(finite(self.to_dict()), indent=2, allow_nan=False)
+        return json_text(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain data, with `schema` first; infinities stay."""

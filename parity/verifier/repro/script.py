@@ -60,12 +60,24 @@ def check_repro(path: Path) -> None:
     """Refuse a file that no program can be written to.
 
     Raises:
-        ConfigError: its name does not end in .py, or it is a folder.
+        ConfigError: its name does not end in .py, it is a folder, or the .npz beside it is not of such a
+            program.
         MissingFileError: its folder does not exist.
     """
     if path.suffix != ".py":
         raise ConfigError(f"{path}: a Python program is written; give a name that ends in .py")
     check_writable(path)
+    arrays = path.with_suffix(".npz")
+    before = path.read_bytes().decode("utf-8", "replace") if path.is_file() else ""
+    if arrays.exists() and _loaded(arrays.name) not in before:
+        raise ConfigError(
+            f"{arrays}: already exists, and arrays of {path.name} might replace it; give another name"
+        )
+
+
+def _loaded(name: str) -> str:
+    """Return the line of a written program that loads the arrays of that file."""
+    return f'with np.load(Path(__file__).with_name("{name}")) as file:'
 
 
 def script(
@@ -92,7 +104,7 @@ def script(
     code = "\n".join([*of_a.lines, *of_b.lines])
     lines = [f'"""{_title(place, gap, a, b)}"""', "", *_imports(frameworks, code, bool(big)), ""]
     if big:
-        lines.append(f'with np.load(Path(__file__).with_name("{arrays_name}")) as file:')
+        lines.append(_loaded(arrays_name))
         lines.append("    arrays = dict(file)")
     for name, value in arrays.held.items():
         lines.append(f"{name} = {_array(name, value, name in big)}  # {arrays.about[name]}")

@@ -39,7 +39,12 @@ def test_a_picture_goes_through_stablehlo(weights, tmp_path, capsys):
     from jax import export
 
     out = tmp_path / "own.stablehlo"
-    assert main(["export", str(weights), str(out), "--to", "stablehlo", "--platforms", "cpu,tpu"]) == 0
+    out.write_text("an older one")
+    out.with_name("own.stablehlo.json").write_text('{"format": "stablehlo"}')
+    words = ["export", str(weights), str(out), "--to", "stablehlo", "--platforms", "cpu,tpu"]
+    assert main(words) == 2
+    assert f"{out}: already exists; give another path, or --force" in capsys.readouterr().err
+    assert main([*words, "--force"]) == 0
     assert "logits (B, 11)" in capsys.readouterr().out
     assert sorted(each.name for each in tmp_path.iterdir()) == ["own.stablehlo", "own.stablehlo.json"]
     program = export.deserialize(bytearray(out.read_bytes()))
@@ -200,6 +205,14 @@ def test_files_are_replaced_only_when_told(weights, tmp_path):
         parity.export(weights, tmp_path / "out", to="stablehlo")
     with pytest.raises(MissingFileError):
         parity.export(weights, tmp_path / "no" / "out", to="stablehlo")
+    for force in (False, True):
+        (tmp_path / "config.json").write_text("{}")
+        with pytest.raises(ConfigError, match=r"config.json: already exists"):
+            parity.export(weights, tmp_path / "config", to="stablehlo", force=force)
+    with pytest.raises(ConfigError, match="is a folder"):
+        parity.export(weights, weights.parent, to="stablehlo", force=True)
+    with pytest.raises(ConfigError, match="is what is read"):
+        parity.export(weights, weights, to="stablehlo", force=True)
     assert (tmp_path / "out").read_text() == "mine"
 
 

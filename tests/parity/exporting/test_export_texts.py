@@ -40,9 +40,9 @@ def folders(tmp_path_factory):
 def test_a_text_tower_answers_as_the_twins_do(folders, tmp_path, kind, to):
     done = parity.export(folders[kind], tmp_path / f"texts{FORMATS[to].suffix}", to=to, input="tokens")
     loaded = parity.load(folders[kind], framework="jax").texts
-    about = done.about["input"]
-    assert about["shape"] == ["B", loaded.tokens.length]
-    assert about["fill"] == {"id": loaded.tokens.pad, "left": loaded.tokens.left}
+    described = done.about["input"]
+    assert described["shape"] == ["B", loaded.tokens.length]
+    assert described["fill"] == {"id": loaded.tokens.pad, "left": loaded.tokens.left}
     ids = loaded.tokens.ids(TEXTS).astype(np.int32)
     output = replay(FORMATS[to], done.path, [ids])[0]
     np.testing.assert_allclose(output["embeddings"], loaded.embed(TEXTS), rtol=1e-5, atol=1e-5)

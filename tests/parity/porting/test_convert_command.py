@@ -260,7 +260,7 @@ def test_where_it_may_not_write(own, tmp_path, capsys):
     before = sorted(tmp_path.iterdir())
     for out, expected in [
         (taken, "already exists"),
-        (own, "already exists"),
+        (own, "is what is read"),
         (tmp_path / "none/x.safetensors", "no such folder"),
         (tmp_path / "x.docx", "expected a folder, or a file that ends in"),
         (tmp_path / "x.pt2", "a program, not weights; parity export writes .onnx, .stablehlo, .pt2"),
@@ -269,9 +269,13 @@ def test_where_it_may_not_write(own, tmp_path, capsys):
         assert status == 2
         assert expected in err
     status, _, err = run(capsys, "convert", own, own, "--to", "parity", "--force")
-    assert (status, "is the source itself" in err) == (2, True)
+    assert (status, "is what is read" in err) == (2, True)
     assert sorted(tmp_path.iterdir()) == before
     assert taken.read_text() == "mine"
+    link = tmp_path / "itself.safetensors"
+    link.symlink_to(link.name)
+    assert run(capsys, "convert", own, link, "--to", "parity")[0] == 2
+    assert run(capsys, "convert", own, link, "--to", "parity", "--force")[0] == 0
     assert run(capsys, "convert", own, taken, "--to", "parity", "--force")[0] == 0
     assert read_weights(taken).config == SQUARE
 

@@ -219,6 +219,13 @@ def test_many_images_are_answered_in_files(tmp_path, file, capsys, monkeypatch):
     for number, picture in enumerate(pictures(3)):
         picture.save(folder / f"{number}.png")
     (folder / "bad.png").write_text("no image")
+    for empty in (io.StringIO("\n"), None):
+        monkeypatch.setattr("sys.stdin", empty)
+        for command, flag in (("predict", "--json"), ("embed", "--out")):
+            argv = [command, str(file), "-", flag, str(tmp_path / "none"), "--framework", "torch"]
+            assert main(argv) == 2
+            assert capsys.readouterr().err.count("standard input is empty") == 1
+    assert not (tmp_path / "none").exists()
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{folder}/2.png\n\n{folder}/0.png\n"))
     argv = ["predict", str(file), "-", str(folder / "bad.png"), str(folder / "1.png"), "--k", "2"]
     for flag in ("json", "csv", "features"):
@@ -275,7 +282,7 @@ def test_a_model_without_a_head_gives_features_alone(tmp_path, capsys):
 def test_how_far_it_is_is_told(capsys, monkeypatch):
     now = iter([0.0, 4.0, 20.0, 90.0])
     monkeypatch.setattr("parity.cli.support.answers.time.monotonic", lambda: next(now))
-    answers = Answers("parity predict", as_json=None, as_csv=None, features=None, k=1)
+    answers = Answers("parity predict", json=None, csv=None, features=None, k=1)
     answers.tell(1, 8)
     answers.tell(2, 8)
     answers.tell(8, 8)

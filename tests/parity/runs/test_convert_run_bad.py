@@ -345,7 +345,7 @@ def test_force_replaces_runs_only(refused, moved, tmp_path):
     (mine / "thesis.tex").write_text("all of it")
     refused(folder, "mine: is not a run, and --force", out=mine, flags=["--force"])
     for out in (folder, folder / "checkpoints" / ".."):
-        refused(folder, "is the source itself", out=out, flags=["--force"])
+        refused(folder, "is what is read", out=out, flags=["--force"])
     for to in ("torch", "hf"):
         refused(folder, "run, which is read", out=folder.parent, to=to, flags=["--force"])
     refused(folder, "is a file", out=mine / "thesis.tex", flags=["--force"])

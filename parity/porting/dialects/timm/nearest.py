@@ -78,8 +78,8 @@ def constructor(cfg: ViTConfig, modules: tuple[str, ...]) -> Constructor:
         return Constructor(best.name, best.arguments)
     if not set(best.obstacles) <= {"norm", "norm_eps", "patch_norm"}:
         raise ConfigError(
-            f"no constructor of timm can express {_said(cfg, best.name, best.obstacles)}; write a file"
-            " instead of a folder, such as out.safetensors or out.pth, for a model made in Python"
+            f"no constructor of timm can express {_obstacles(cfg, best.name, best.obstacles)}; write a"
+            " file instead of a folder, such as out.safetensors or out.pth, for a model made in Python"
         )
     base = _stated(best.name)
     given = {key: value for key, value in best.arguments.items() if value != base.get(key)}
@@ -126,7 +126,7 @@ def _candidates(cfg: ViTConfig, modules: tuple[str, ...]) -> Iterator[_Candidate
 def refusal(cfg: ViTConfig, call: Constructor) -> str:
     """Say why timm's config.json cannot express a model, and what can."""
     return (
-        f"timm's config.json cannot express {_said(cfg, call.name, call.obstacles)}; write a file"
+        f"timm's config.json cannot express {_obstacles(cfg, call.name, call.obstacles)}; write a file"
         f" instead of a folder, such as out.safetensors or out.pth, for {call.text}"
     )
 
@@ -170,7 +170,7 @@ def create_model(**options):
 '''
 
 
-def _said(cfg: ViTConfig, name: str, obstacles: tuple[str, ...]) -> str:
+def _obstacles(cfg: ViTConfig, name: str, obstacles: tuple[str, ...]) -> str:
     """Name a model's fields and arguments with their values, and those of an architecture."""
     base, module = PRESETS[name], from_timm.architectures()[name]["module"]
     ours, theirs = ({**each.model_dump(), **arguments_of(each, module)} for each in (cfg, base))

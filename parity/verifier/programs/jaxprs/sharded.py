@@ -107,19 +107,19 @@ def collective(recorder: Any, eqn: Any, operands: list[Any], line: Source | None
         return [recorder.add(op, run([]))]
     if name in UNCHANGED:
         return operands
-    known = name.removesuffix("_invariant")
+    plain = name.removesuffix("_invariant")
     over = params.get("axes", params.get("axis_name"))
-    if known not in COLLECTIVES:
+    if plain not in COLLECTIVES:
         return None
     axes = tuple(each for each in _named(over) if isinstance(each, str))
     if params.get("axis_index_groups") is not None:
         raise InputError(f"{line or name}: {name} over groups of devices cannot be recorded")
-    run = Collective(known, dict(params), devices, axes)
+    run = Collective(plain, dict(params), devices, axes)
     results = []
     for each in operands:
         if not hasattr(each, "index"):
             each = replicated(recorder, each)
-        op = Operation(-1, known, (each,), run, "operation", f"over {', '.join(axes)}", line, module,
+        op = Operation(-1, plain, (each,), run, "operation", f"over {', '.join(axes)}", line, module,
                        scope, extra={"axes": axes})  # fmt: skip
         results.append(recorder.add(op, run([_value(each)])))
     return results

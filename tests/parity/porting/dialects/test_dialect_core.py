@@ -339,10 +339,10 @@ def test_any_table_is_its_own_way_back(case):
 
 def test_blocks_are_numbered_without_gaps():
     shapes = {name: each.shape for name, each in parameters(TINY).items()}
-    gap = {name: shape for name, shape in shapes.items() if not name.startswith("blocks.1.")}
+    incomplete = {name: shape for name, shape in shapes.items() if not name.startswith("blocks.1.")}
 
     with pytest.raises(WeightsError, match="block 1 is missing: the last is 2"):
-        fields_of(gap)
+        fields_of(incomplete)
     with pytest.raises(WeightsError, match="block 3 is missing: the last is 999999"):
         fields_of({**shapes, "blocks.999999.norm1.weight": (30,)})
 

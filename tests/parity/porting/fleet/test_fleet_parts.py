@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from parity.porting.conversion import SUFFIXES
 from parity.porting.fleet.folders import walk
 from parity.porting.fleet.ledger import LEDGER, Entry, open_ledger
 from parity.porting.fleet.lines import line_of, printable
 from parity.porting.fleet.manifest import Job, Manifest
 from parity.porting.fleet.names import output_names, suffix_of, sweep
 from parity.porting.fleet.pool import Ended, Message, run_tasks
+from parity.porting.formats.suffixes import NAMED, WEIGHTS
 from vit_config import ConfigError, MissingFileError
 from vit_config.files.atomic import atomic_file, atomic_folder
 
@@ -80,6 +82,13 @@ def test_every_checkpoint_is_found_once(tmp_path):
         "sharded/other.safetensors",
     ]
     assert walk(tmp_path).others == 2
+
+
+def test_every_kind_of_weights_file_is_found(tmp_path):
+    names = [f"{number:02}{suffix}" for number, suffix in enumerate(NAMED)]
+    make(tmp_path, *names, "keras/config.json", "keras/model.weights.h5", "keras/task.weights.h5")
+    assert places(tmp_path) == [*names, "keras"]
+    assert set(SUFFIXES) <= set(WEIGHTS)
 
 
 def test_a_folder_may_be_a_checkpoint_itself(tmp_path):

@@ -1,10 +1,12 @@
 """Any checkpoint is opened by what is in it; folders, shards and the files beside the weights."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ import torch
 from safetensors.numpy import save_file
 
 from parity.porting.formats import open_container, write_npz, write_safetensors, write_torch
-from parity.porting.formats.weights_folder import find_weights
+from parity.porting.formats.weights_folder import WEIGHTS, find_weights
 from tests.support.container_files import (
     arrays,
     assert_same_bits,
@@ -256,6 +258,52 @@ def test_one_of_several_shards_is_no_model(tmp_path):
     alone = tmp_path / "other-00001-of-00001.safetensors"
     save_file(linear(("c",)), alone)
     assert open_container(alone).tensors.keys() == {"c"}
+
+
+INDICES = [
+    "model.fp16.safetensors.index.json",
+    "model.safetensors.index.fp16.json",
+    "diffusion_pytorch_model.safetensors.index.json",
+    "diffusion_pytorch_model.safetensors.index.fp16.json",
+]
+
+
+@pytest.mark.parametrize("index", INDICES)
+@pytest.mark.parametrize("shard", ["{}.fp16-0000{}-of-00002.{}", "{}-0000{}-of-00002.fp16.{}"])
+def test_shards_of_a_variant(tmp_path, index, shard):
+    names = [shard.format(index.partition(".")[0], number, "safetensors") for number in (1, 2)]
+    for name, path in zip("ab", names, strict=True):
+        save_file(linear((name,)), tmp_path / path)
+    refused(tmp_path, "is 1 of 2 files of a model", error=MissingFileError)
+    places = json.dumps({"weight_map": dict(zip("ab", names, strict=True))})
+    (tmp_path / index).write_text(places)
+    for path in (tmp_path, tmp_path / index, *(tmp_path / name for name in names)):
+        assert open_container(path).tensors.keys() == {"a", "b"}
+    other = "other.safetensors.index.json"
+    (tmp_path / other).write_text(places)
+    refused(tmp_path, "2 files can be the weights", index, other, error=MissingFileError)
+
+
+def test_a_shard_of_several_models_names_their_indices(tmp_path):
+    save_file(linear(("a",)), tmp_path / "x-00001-of-00002.safetensors")
+    for name in ("y", "z"):
+        content = {"weight_map": {"a": "x-00001-of-00002.safetensors"}}
+        (tmp_path / f"{name}.safetensors.index.json").write_text(json.dumps(content))
+    refused(
+        tmp_path / "x-00001-of-00002.safetensors",
+        "is a file of several models; give the index of one: y.safetensors.index.json, z.safetensors",
+    )
+
+
+def test_the_order_in_a_folder_is_that_of_the_page(tmp_path):
+    page = (Path(__file__).parents[4] / "docs" / "porting.md").read_text(encoding="utf-8")
+    stated = page.partition("the first of these is read:")[2].partition("Without them")[0]
+    assert re.findall(r"`(.+?)`", stated) == [each for each in WEIGHTS if not each.endswith(".json")]
+    for name in WEIGHTS:
+        (tmp_path / name).write_bytes(b"")
+    for name in WEIGHTS:
+        assert find_weights(tmp_path).name == name
+        (tmp_path / name).unlink()
 
 
 def test_a_missing_shard_is_named(sharded):

@@ -53,10 +53,10 @@ def test_random_damage(kind, tmp_path):
         path.write_bytes(damage(rng, content))
         start = time.monotonic()
         try:
-            container = {
+            actual = {
                 name: array.tobytes() for name, array in loaded(open_container(path).tensors).items()
             }
-            assert container == expected or kind in UNCHECKED
+            assert actual == expected or kind in UNCHECKED
         except WeightsError as error:
             assert "\n" not in str(error)
             assert str(path) in str(error)

@@ -184,6 +184,6 @@ def test_the_whole_of_a_piece_is_counted_though_a_small_part_is_a_tensor(tmp_pat
                 small.writestr(name, members.read(name))
         (tmp_path / "whole").unlink()
         torch.save({"optimizer_state_dict": states}, tmp_path / NAMES[1].format(rank))
-    container = open_container(tmp_path).tensors["f"]
+    tensor = open_container(tmp_path).tensors["f"]
     with pytest.raises(WeightsError, match=r"would make more than \d+ of tensors"):
-        container.load()
+        tensor.load()

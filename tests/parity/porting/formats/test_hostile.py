@@ -11,7 +11,7 @@ from parity.porting.formats.budget import Budget, folder_budget
 from tests.support import hostile
 from tests.support.share import rarely
 from vit_config.errors import WeightsError
-from vit_config.files.held import FLOOR, MULTIPLE, held
+from vit_config.files.held import FLOOR, MULTIPLE, stored_bytes
 
 MOST = 400
 """MiB; before there was a budget, twelve of them took more, and would have taken any number."""
@@ -70,12 +70,12 @@ def test_folders_within_a_folder_are_not_held(tmp_path):
 def test_holes_are_not_held(tmp_path):
     path = tmp_path / "a"
     path.write_bytes(b"x" * 5000)
-    assert held(path) == 5000
+    assert stored_bytes(path) == 5000
     with path.open("r+b") as file:
         file.truncate(2**24)
         file.seek(2**23)
         file.write(b"y")
-    assert 5001 <= held(path) <= 2**16
+    assert 5001 <= stored_bytes(path) <= 2**16
 
 
 def test_honest_files_of_repeated_values_are_read(tmp_path):
