@@ -1,8 +1,9 @@
 """Write tests/support/repeats.json, the cases that repeat what others test: ``make repeats``.
 
-A case of a parametrised test repeats others if each line and each branch that it runs is run by two more
-cases. A quarter of the cases of every test stays, at least one; the costliest are left out first. A test
-that has marked some of its cases as exhaustive was thinned by hand, and stays as it is.
+A case of a parametrised test repeats others if each line and each branch that it runs is run by another
+case that stays. A quarter of the cases of every test stays, at least one; the costliest are left out
+first. The tests of the twins stay as they are: there, the same lines compute many functions. So does a
+test that has marked some of its cases as exhaustive: it was thinned by hand.
 
     python tools/repeats.py .coverage durations.xml   # of a run with --cov-context=test
 """
@@ -24,8 +25,8 @@ sys.path.insert(0, str(ROOT))
 
 from tests.support.share import REPEATS, split  # noqa: E402
 
-OTHERS = 2
-"""Cases that still run each line of a case that is left out."""
+TWINS = ("tests/twins/", "tests/vit_jax/", "tests/vit_torch/", "tests/parity/twins/")
+"""Folders of tests that stay as they are."""
 LEAST = 0.1
 """Seconds of a case that is worth leaving out."""
 STAYS = 0.25
@@ -81,9 +82,11 @@ def repeats(
     out = []
     for case in sorted(times, key=lambda case: -times[case]):
         test, values = split(case)
-        if not values or test in thinned or times[case] < LEAST or cases[test] <= stays[test]:
+        if not values or test in thinned or test.startswith(TWINS):
             continue
-        if all(runs[line] > OTHERS for line in lines[case]):
+        if times[case] < LEAST or cases[test] <= stays[test]:
+            continue
+        if all(runs[line] > 1 for line in lines[case]):
             runs.subtract(lines[case])
             cases[test] -= 1
             out.append(case)

@@ -1,8 +1,8 @@
 """The exhaustive cases, and the share of them that a run includes.
 
 A case marked `exhaustive` is one of a table whose every row costs a compilation, or a whole page; and
-`repeats.json` lists cases of parametrised tests that run no line that two others do not run. None of
-these runs by default, all with ``--share all``, every n-th with ``--share K/N``, and with ``--share
+`repeats.json` lists cases of parametrised tests that run no line that others do not run. None of these
+runs by default, all with ``--share all``, every n-th with ``--share K/N``, and with ``--share
 rotating/N`` the one that is due: the next one each day and each commit.
 """
 
