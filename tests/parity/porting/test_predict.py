@@ -255,6 +255,17 @@ def test_many_images_are_answered_in_files(tmp_path, file, capsys, monkeypatch):
     np.testing.assert_allclose(np.load(tmp_path / "f.npy"), features[[2, 0, 1]], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("command", [["predict", "--csv"], ["embed", "--out"]])
+def test_without_a_usable_image_no_file_is_replaced(tmp_path, file, capsys, command):
+    (tmp_path / "bad.png").write_text("no image")
+    (tmp_path / "old").write_text("the answers of yesterday")
+    name, flag = command
+    argv = [name, str(file), str(tmp_path / "bad.png"), flag, str(tmp_path / "old")]
+    status = main([*argv, "--framework", "torch"])
+    assert (status, (tmp_path / "old").read_text()) == (2, "the answers of yesterday")
+    assert "no image of 1 could be used, see above; no file is written" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", [["predict"], ["embed", "--out", "x.npy"]])
 def test_no_image_is_a_mistake(tmp_path, file, capsys, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
