@@ -313,3 +313,31 @@ def test_convert_is_a_function_of_the_package(tmp_path, file):
     converted = parity.convert(file, to="parity", out=tmp_path / "half.safetensors", dtype="float16")
     assert converted.path == tmp_path / "half.safetensors"
     assert parity.read_checkpoint(converted.path).preprocess == PREPROCESS
+
+
+def another_head(model):
+    model.head = torch.nn.Linear(model.head.in_features, 7)
+
+
+CHANGES = {
+    "another head": (another_head, {}, r"head.weight: shape \(7, .* in the model.*reset_classifier"),
+    "one half module": (lambda model: model.head.half(), {}, "head.bias: type float16, the others are"),
+    "too few names": (
+        lambda model: None,
+        {"class_names": ("x",)},
+        "1 class names, but num_classes = 11",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_load_would_refuse_is_not_saved(tmp_path, file, name):
+    change, fields, said = CHANGES[name]
+    model = parity.load(file, framework="torch").model
+    change(model)
+    before = file.read_bytes()
+    with pytest.raises(WeightsError, match=said):
+        parity.save(file, model, preprocess=PREPROCESS.replace(**fields))
+    assert file.read_bytes() == before
+    with pytest.raises(ConfigError, match="preprocess is a dict"):
+        parity.save(file, model, preprocess={"mean": [0]})
