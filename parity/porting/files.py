@@ -73,7 +73,6 @@ def load(
     hops = (*checkpoint.hops, checkpoint.hop(digest.result(), state.said))
     model.about = About(checkpoint.preprocess, to_json(hops))
     return Loaded(
-        config=checkpoint.config,
         metadata=checkpoint.metadata,
         origins=checkpoint.origins,
         notes=(*checkpoint.notes, *state.said),

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 import torch
+from flax import nnx
 from PIL import Image
 
 import parity
@@ -341,3 +342,22 @@ def test_what_load_would_refuse_is_not_saved(tmp_path, file, name):
     assert file.read_bytes() == before
     with pytest.raises(ConfigError, match="preprocess is a dict"):
         parity.save(file, model, preprocess={"mean": [0]})
+
+
+@pytest.mark.parametrize("classes", [3, 11, 13])
+@pytest.mark.parametrize("twin", TWINS)
+def test_names_go_with_the_head_they_belong_to(file, twin, classes):
+    loaded = parity.load(file, framework=twin)
+    loaded.predict(pictures(1))
+    options = {"rngs": nnx.Rngs(0)} if twin == "jax" else {}
+    loaded.model.reset_classifier(classes, "avg", **options)
+    assert (loaded.config, loaded.preprocess) == (loaded.model.cfg, PREPROCESS.replace(class_names=None))
+    (answer,) = loaded.predict(pictures(1), k=classes)
+    assert sorted(each.label for each in answer) == list(range(classes))
+    images = loaded.prepare(pictures(1))
+    logits, pooled = loaded.seen_in_batch(images)
+    again = parity.to_torch(loaded.model) if twin == "jax" else loaded.model.eval()
+    with torch.no_grad():
+        output = again(torch.from_numpy(images.transpose(0, 3, 1, 2).copy()))
+    assert error(logits, output.logits.numpy()) < 1e-5
+    assert error(pooled, output.pooled.numpy()) < 1e-5
