@@ -3,6 +3,7 @@
 import io
 import itertools
 import json
+import os
 from pathlib import Path
 
 import jax
@@ -254,6 +255,18 @@ def test_many_images_are_answered_in_files(tmp_path, file, capsys, monkeypatch):
     names = (tmp_path / "names.csv").read_text().splitlines()[1:]
     assert [Path(each).name for each in names] == ["0.png", "1.png", "2.png"]
     np.testing.assert_allclose(np.load(tmp_path / "f.npy"), features[[2, 0, 1]], rtol=1e-5, atol=1e-6)
+
+
+def test_names_that_are_not_utf8_are_spelled_out(tmp_path, file, capsys, monkeypatch):
+    odd = tmp_path / os.fsdecode(b"\xff.png")
+    pictures(1)[0].save(odd, format="PNG")
+    typed = io.TextIOWrapper(io.BytesIO(os.fsencode(odd) + b"\n"), encoding="utf-8")
+    monkeypatch.setattr("sys.stdin", typed)
+    argv = ["predict", str(file), "-", "--framework", "torch", "--csv", str(tmp_path / "out.csv")]
+    assert main([*argv, "--json", str(tmp_path / "out.json")]) == 0
+    assert "\\udcff.png,class" in (tmp_path / "out.csv").read_text()
+    assert json.loads((tmp_path / "out.json").read_text())["image"] == str(odd)
+    assert "\\udcff.png  class" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", [["predict", "--csv"], ["embed", "--out"]])
