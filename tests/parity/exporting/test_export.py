@@ -94,6 +94,19 @@ def test_an_archive_is_the_checkpoint_operation_by_operation(weights, tmp_path):
     assert "concatenate" not in str(torch.export.load(out).graph)  # which Core ML does not know
 
 
+@pytest.mark.parametrize("pixel_type", ["uint16", "float32"])
+def test_pixels_of_more_than_eight_bits_are_left_to_the_caller(tmp_path, pixel_type):
+    cfg = CFG.replace(in_channels=5)
+    told = Preprocess(mean=(0.5,) * 5, std=(0.25,) * 5, pixel_type=pixel_type)
+    write_weights(tmp_path / "bands.safetensors", cfg, arrays_of(cfg), told)
+    with pytest.raises(InputError, match="--input float32"):
+        parity.export(tmp_path / "bands.safetensors", tmp_path / "bands.pt2", to="torch-export")
+    done = parity.export(
+        tmp_path / "bands.safetensors", tmp_path / "bands.pt2", to="torch-export", input="float32"
+    )
+    assert done.path.is_file()
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_stablehlo_is_the_checkpoint_operation_by_operation(weights, tmp_path, dtype):
