@@ -13,7 +13,7 @@ from parity.porting.checkpoint import read_checkpoint
 from parity.porting.dialects.rewrites import State
 from parity.porting.loaded import Loaded
 from parity.porting.metadata import Metadata
-from parity.porting.on_mesh import spread
+from parity.porting.on_mesh import check_mesh, spread
 from parity.porting.opened import Opened
 from parity.porting.provenance import digest_of_source, to_json
 from parity.porting.text.read import has_text
@@ -61,6 +61,8 @@ def load(
         raise ConfigError(
             f'framework = {framework!r} takes no mesh; give framework = "jax", or leave it'
         )
+    if mesh is not None:
+        check_mesh(mesh)
     checkpoint = read_checkpoint(source, **reading)
     with naming(checkpoint.path), ThreadPoolExecutor(1) as beside:
         digest = beside.submit(digest_of_source, checkpoint.container)  # reads the whole file meanwhile

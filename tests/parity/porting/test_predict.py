@@ -355,6 +355,8 @@ def test_what_load_would_refuse_is_not_saved(tmp_path, file, name):
     assert file.read_bytes() == before
     with pytest.raises(ConfigError, match="preprocess is a dict"):
         parity.save(file, model, preprocess={"mean": [0]})
+    with pytest.raises(ConfigError, match=r"mesh is a int; give a jax\.sharding\.Mesh"):
+        parity.load(file, framework="jax", mesh=3)
 
 
 @pytest.mark.parametrize("classes", [3, 11, 13])

@@ -17,11 +17,11 @@ from vit_train.manifest import make_manifest
 
 
 def write(
-    folder, framework, change=lambda state: None, step=7, recipe=RECIPE, cfg=CFG, data="1", name=JOB.data
+    folder, framework, change=lambda state: None, step=7, recipe=RECIPE, cfg=CFG, data=(JOB.data, "1")
 ):
     run = random_run(recipe, step, cfg)
     change(run.state)
-    write_run(run, folder, framework, make_manifest(Job(cfg, recipe, name), data))
+    write_run(run, folder, framework, make_manifest(Job(cfg, recipe, data[0]), data[1]))
     return folder
 
 
