@@ -63,7 +63,7 @@ def pictures(subject: Subject) -> list[np.ndarray]:
     random = np.random.default_rng(0)
     pixels, channels = subject.metadata.pixels or Preprocess(), cfg.in_channels
     if pixels.pixel_type == "float32":  # of any range: what counts as dark and bright, mean and std say
-        spread, middle = np.float32(pixels.std), np.float32(pixels.mean)
+        spread, middle = np.asarray(pixels.std, np.float32), np.asarray(pixels.mean, np.float32)
         drawn = (random.standard_normal((*each, channels), np.float32) for each in sizes)
         return [each * spread + middle for each in drawn]
     most = WHITE[pixels.pixel_type]
