@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from numbers import Integral
 from typing import Any
 
 from vit_config.errors import InputError
@@ -19,21 +20,23 @@ def taken_blocks(depth: int, indices: int | Sequence[int] | None) -> frozenset[i
         indices: None for all; a number for the last so many; or numbers, from the end where negative.
 
     Raises:
-        InputError: there are no indices, or one that the model does not have.
+        InputError: there are no indices, or one that is no whole number or that the model does not have.
     """
     if indices is None:
         return frozenset(range(depth))
-    if isinstance(indices, int):
-        if not 0 < indices <= depth:
+    if isinstance(indices, Integral):
+        if not 0 < int(indices) <= depth:
             raise InputError(f"indices = {indices}: the model has {depth} blocks; expected 1 to {depth}")
-        return frozenset(range(depth - indices, depth))
-    wrong = [index for index in indices if not -depth <= index < depth]
-    if wrong or not indices:
+        return frozenset(range(depth - int(indices), depth))
+    given = list(indices) if isinstance(indices, Iterable) else []
+    numbers = [int(each) for each in given if isinstance(each, Integral)]
+    taken = [number % depth for number in numbers if -depth <= number < depth]
+    if not given or len(taken) != len(given):
         raise InputError(
-            f"indices = {list(indices)}: the model has {depth} blocks; expected at least one number from"
-            f" {-depth} to {depth - 1}"
+            f"indices = {given or indices!r}: the model has {depth} blocks; expected at least one whole"
+            f" number from {-depth} to {depth - 1}"
         )
-    return frozenset(index % depth for index in indices)
+    return frozenset(taken)
 
 
 def check_format(output_fmt: str, formats: tuple[str, str]) -> bool:

@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from vit_config.contradictions import nearest_sizes
 from vit_config.errors import InputError
 from vit_config.schema import ViTConfig
+
+
+def check_batch(images: Any, axes: str) -> None:
+    """Refuse what is no batch of images.
+
+    Args:
+        axes: the axes of one, for the message.
+
+    Raises:
+        InputError: it is no array of four axes, or has no image in it.
+    """
+    if not hasattr(images, "shape"):
+        raise InputError(f"images are a {type(images).__name__}, expected an array ({axes}) or Patches")
+    shape = tuple(images.shape)
+    if len(shape) != 4:
+        raise InputError(f"images have shape {shape}, expected ({axes})")
+    if isinstance(shape[0], int) and not shape[0]:  # a size that is not known yet is of another type
+        raise InputError(f"images have shape {shape}, which is no image; give at least one")
 
 
 def check_image(cfg: ViTConfig, height: int, width: int, channels: int) -> None:

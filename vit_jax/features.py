@@ -174,9 +174,11 @@ class Features:
             rngs: a stream ``params``.
 
         Raises:
-            InputError: a pooling that the model cannot have.
+            InputError: a pooling that the model cannot have, or `rngs` are none.
             ConfigError: the schema contradicts it, as a distillation token does ``avg``.
         """
+        if not isinstance(rngs, nnx.Rngs):
+            raise InputError(f"rngs = {rngs!r}: expected nnx.Rngs(SEED)")
         self.cfg = cfg = with_head(self.cfg, num_classes, global_pool)
         self.about = self.about.with_another_head()
         if cfg.pool != "map":

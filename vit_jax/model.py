@@ -8,7 +8,7 @@ from flax import nnx
 
 from vit_config import InputError, ViTConfig, ViTOutput
 from vit_config.images.patches import Patches
-from vit_config.inputs import check_image, check_patches
+from vit_config.inputs import check_batch, check_image, check_patches
 from vit_config.numerics.tables import fixed_position_table
 from vit_config.pretrained import Pretrained
 from vit_jax.block import make_block
@@ -154,9 +154,8 @@ class ViT(Features, Pretrained, nnx.Module):
         """
         if isinstance(images, Patches):
             check_patches(self.cfg, *(part.shape for part in images))
-        elif images.ndim != 4:
-            raise InputError(f"images have shape {images.shape}, expected (B, H, W, C)")
         else:
+            check_batch(images, "B, H, W, C")
             check_image(self.cfg, *images.shape[1:])
         x, rotations, valid = self.embed(images, rngs=rngs)
         padding = {} if valid is None else {"valid": valid}

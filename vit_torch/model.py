@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from vit_config import InputError, ViTConfig, ViTOutput
 from vit_config.images.patches import Patches
-from vit_config.inputs import check_image, check_patches
+from vit_config.inputs import check_batch, check_image, check_patches
 from vit_config.numerics.tables import fixed_position_table
 from vit_config.pretrained import Pretrained
 from vit_torch.block import make_block
@@ -143,9 +143,8 @@ class ViT(Features, Pretrained, nn.Module):
         """
         if isinstance(images, Patches):
             check_patches(self.cfg, *(tuple(part.shape) for part in images))
-        elif images.ndim != 4:
-            raise InputError(f"images have shape {tuple(images.shape)}, expected (B, C, H, W)")
         else:
+            check_batch(images, "B, C, H, W")
             _, C, H, W = images.shape
             check_image(self.cfg, H, W, C)
         x, rotations, valid = self.embed(images)

@@ -23,7 +23,7 @@ from vit_train.frameworks import NAMES, Framework
 from vit_train.hosts import Hosts
 from vit_train.log import UNLOGGED, NoLog, RunLog, read_log, taken_again, unlogged
 from vit_train.loop import Hooks, Verdict, evaluate, run_steps
-from vit_train.manifest import claim, locked, make_manifest
+from vit_train.manifest import as_begun, claim, locked, make_manifest
 from vit_train.profiling import FOLDER, Profile
 from vit_train.progress import TrainingBar
 from vit_train.saving import Due
@@ -82,9 +82,8 @@ def conduct(
     job, program, hosts = task.job, trainer.program, trainer.hosts
     console = console if hosts.leads else screen(quiet=True)
     with ExitStack() as stack:
-        manifest = make_manifest(
-            job, task.dataset.fingerprint, trainer.framework, task.start, task.teacher
-        )
+        made = make_manifest(job, task.dataset.fingerprint, trainer.framework, task.start, task.teacher)
+        manifest, renamed = as_begun(run_dir, made)
         changes: list[str] = []
         if hosts.leads:
             stack.enter_context(locked(run_dir))
@@ -94,7 +93,7 @@ def conduct(
         if home is not None:
             console.print(f"run folder {home}", highlight=False, soft_wrap=True, markup=False)
         task.note_resizing(console)
-        for line in (*task.notes, *trainer.notes):
+        for line in (*renamed, *task.notes, *trainer.notes):
             console.print(line, highlight=False, soft_wrap=True, markup=False)
         for change in changes:
             console.print(f"{change}: no longer bit for bit", markup=False)

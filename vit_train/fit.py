@@ -37,7 +37,7 @@ def fitted(cfg: ViTConfig, dataset: ImageDataset, *, trained: bool = False) -> I
         facts = " and ".join(f"{has} {what if has != 1 else one}" for what, one, has, _, _ in wrong)
         fields = " and ".join(f"{field} = {value}" for *_, field, value in wrong)
         flags = " ".join(f"--model.{field.replace('_', '-')} {has}" for _, _, has, field, _ in wrong)
-        todo = "evaluate it on data like what it was trained on" if trained else f"add {flags}"
+        todo = "give data like what it was trained on" if trained else f"add {flags}"
         raise DataError(f"{dataset.name} has {facts}, but the model has {fields}; {todo}")
     return dataset
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,13 @@ OPEN = {"eval_crop": 1.0}
 """Values in runs from before a field of the recipe could be left open, as it then is now."""
 ENVIRONMENT = "environment"
 LOCK = ".lock"
+LENGTH = 16
+"""Characters that are shown of a long value."""
 SHOWN = 3
 """Number of differing fields that are named."""
+DIGESTS = {"data": "fingerprint", "init": "digest", "teacher": "digest"}
+"""Facts that have a name, which only says where the user has the thing, and a digest of the thing
+itself."""
 
 
 class Manifest(dict[str, Any]):
@@ -90,6 +96,42 @@ def _fixed(manifest: dict[str, Any]) -> dict[str, Any]:
     if FORMAT in fixed and isinstance(recipe := fixed.get("recipe"), dict):
         fixed["recipe"] = {**OPEN, **recipe}
     return fixed
+
+
+def as_begun(run_dir: Path, manifest: Manifest) -> tuple[Manifest, list[str]]:
+    """Return the manifest with the names that the run in a folder began with, where the digest says that
+    the thing is the same: under another spelling of its path, or moved.
+
+    Returns:
+        The manifest, and a sentence for each such name. Unchanged where the folder holds no run that can
+        be read, which `claim` judges.
+    """
+    try:
+        there = _read(run_dir / FILE)
+    except (CheckpointError, OSError):
+        return manifest, []
+    renamed = {
+        part: {**manifest[part], "name": there[part]["name"]}
+        for part in names_alone_differ(there, manifest)
+    }
+    said = [
+        f"{manifest[part]['name']}: is {each['name']}, with which this run began, by its contents"
+        for part, each in renamed.items()
+    ]
+    return Manifest({**manifest, **renamed}), said
+
+
+def names_alone_differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Return the parts of two manifests that have the same digest and another name."""
+    return [
+        part
+        for part, digest in DIGESTS.items()
+        if isinstance(ours := one.get(part), dict)
+        and isinstance(theirs := other.get(part), dict)
+        and isinstance(ours.get("name"), str)
+        and ours["name"] != theirs.get("name")
+        and ours.get(digest) == theirs.get(digest) is not None
+    ]
 
 
 def claim(run_dir: Path, manifest: Manifest) -> list[str]:
@@ -144,15 +186,28 @@ def differences(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
     """Return one phrase for each value that differs, named by its dotted path."""
     old, new = flatten(there), flatten(here)
     return [
-        f"{name} = {_show(old.get(name))} there, {_show(new.get(name))} here"
+        "{} = {} there, {} here".format(name, *_shown(old.get(name), new.get(name)))
         for name in {**old, **new}
         if old.get(name) != new.get(name)
     ]
 
 
-def _show(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 20 else text[:16] + '..."'
+def _shown(old: Any, new: Any) -> tuple[str, str]:
+    """Return two values that differ as short texts that differ: where they begin alike, from a little
+    before the difference on."""
+    texts = json.dumps(old), json.dumps(new)
+    longest = zip_longest(*texts)
+    same = next(place for place, (one, other) in enumerate(longest) if one != other)
+    start = 0 if same < LENGTH - 3 else same - LENGTH // 2
+    one, other = (_cut(text, start) for text in texts)
+    return one, other
+
+
+def _cut(text: str, start: int) -> str:
+    if len(text) <= LENGTH + 4:
+        return text
+    head, tail = ('"...' if start else ""), ('..."' if len(text) > start + LENGTH else "")
+    return f"{head}{text[start : start + LENGTH]}{tail}"
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from vit_config.terminal import say
 if TYPE_CHECKING:
     from parity.runs.run import Run
     from vit_train.manifest import Manifest
+    from vit_train.task import Task
 
 
 @dataclass(frozen=True)
@@ -168,14 +169,12 @@ def _refuse_part(source: Path) -> None:
 
 def _settle(arguments: ConvertRun, run: Run) -> tuple[Run, Manifest]:
     """Return another library's run on a data set here, and the manifest of the run it becomes."""
-    from vit_config.job import Job
     from vit_train.manifest import make_manifest
-    from vit_train.task import make_task
 
     name = arguments.data or run.data
     if name is None:
         raise UnstatedError(f"{arguments.source}: {NO_DATA}")
-    task = make_task(Job(run.config, run.recipe, name), _data_dir(arguments))
+    task = _task(arguments, run, name)
     if run.steps_per_epoch not in (None, task.steps_per_epoch):
         raise ConfigError(
             f"{arguments.source} has {run.steps_per_epoch} updates in an epoch, {name} in batches of"
@@ -193,13 +192,19 @@ def _settle(arguments: ConvertRun, run: Run) -> tuple[Run, Manifest]:
 
 
 def _steps_per_epoch(arguments: ConvertRun, run: Run) -> int | None:
-    from vit_config.job import Job
+    return None if run.data is None else _task(arguments, run, run.data).steps_per_epoch
 
-    if run.data is None:
-        return None
+
+def _task(arguments: ConvertRun, run: Run, name: str) -> Task:
+    """Open the data set of a run. DataError: the model, which cannot be another one, is not for it."""
+    from vit_config.job import Job
+    from vit_train.data import open_dataset
+    from vit_train.fit import fitted
     from vit_train.task import make_task
 
-    return make_task(Job(run.config, run.recipe, run.data), _data_dir(arguments)).steps_per_epoch
+    folder = _data_dir(arguments)
+    fitted(run.config, open_dataset(name, folder), trained=True)
+    return make_task(Job(run.config, run.recipe, name), folder)
 
 
 def _data_dir(arguments: ConvertRun) -> Path:

@@ -46,7 +46,7 @@ def main(argv: list[str], prog: str = "parity embed") -> int:
     """Run the command, which the user calls `prog`.
 
     Returns:
-        0; 1 if some images could not be used, 2 if none could.
+        0; 1 if some images could not be used.
     """
     arguments = parse(Embed, runs_here(argv), prog=prog, written=("out", "names"))
 

@@ -15,7 +15,7 @@ from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
 from parity.cli.support.run_url import runs_here
 from parity.cli.support.run_weights import is_run, weights_of
-from vit_config import ConfigError, InputError
+from vit_config import ConfigError, InputError, MissingFileError
 from vit_train.frameworks import Framework
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def main(argv: list[str], prog: str = "parity eval") -> int:
 
     from parity.measure.shown import write_json
     from parity.porting.files import load
+    from parity.porting.hub import is_name
 
     if arguments.batch_size < 1:
         raise ConfigError(f"--batch-size {arguments.batch_size}: give 1 or more")
@@ -71,6 +72,10 @@ def main(argv: list[str], prog: str = "parity eval") -> int:
 
     data = arguments.data or trained_on(arguments.source)
     if data is None:
+        if not is_name(arguments.source) and not Path(arguments.source).exists():
+            raise MissingFileError(
+                f"{arguments.source}: no such file or folder; give a training run or a checkpoint"
+            )
         raise ConfigError(f"{arguments.source} does not say what it was trained on; give --data")
     with weights_of(arguments.source, arguments.step) as weights:
         loaded = load(weights, framework=arguments.framework or installed())

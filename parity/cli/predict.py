@@ -64,7 +64,7 @@ def main(argv: list[str], prog: str = "parity predict") -> int:
     """Run the command, which the user calls `prog`.
 
     Returns:
-        0; 1 if some images could not be used, 2 if none could.
+        0; 1 if some images could not be used.
     """
     arguments = parse(Predict, runs_here(argv), prog=prog)
 
@@ -112,10 +112,11 @@ def answer(
         embedded: whether features are the outputs, to be compared with texts, not what the head sees.
 
     Returns:
-        0; 1 if some images could not be used, 2 if none could.
+        0; 1 if some images could not be used.
 
     Raises:
         ConfigError: no image is given, also on standard input; no file is written then.
+        InputError: no image could be used; no file is written or replaced then.
     """
     if not given:
         raise ConfigError("no image; give files, folders of them, or - for names from standard input")
@@ -150,10 +151,13 @@ def answer(
             answers.tell(done, total)
         if not done:
             raise ConfigError("no image: standard input is empty; give names of files there, one a line")
-    if refused and answered:
+        if not answered:
+            unwritten = "; no file is written" if any(files.values()) else ""
+            raise InputError(f"no image of {refused} could be used, see above{unwritten}")
+    if refused:
         what = "1 image was" if refused == 1 else f"{refused} images were"
         complain(f"{prog}: {what} passed over, {answered} answered")
-    return (1 if answered else 2) if refused else 0
+    return 1 if refused else 0
 
 
 def labels_of(text: str | None, template: str) -> list[str]:

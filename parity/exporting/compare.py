@@ -14,8 +14,9 @@ from parity.measure.error import relative_error
 from parity.measure.policies import own_float64
 from parity.measure.tolerance import LIMITS, epsilon
 from parity.porting.files import twin_of
-from vit_config import TextConfig
+from vit_config import Preprocess, TextConfig
 from vit_config.images.pixels import prepare
+from vit_config.images.preprocess import WHITE
 
 TWINS = ("jax", "torch")
 EXACT, RUN = "running the twin in float64", "running the {} twin"
@@ -47,8 +48,9 @@ class OutputComparison:
 
 
 def pictures(subject: Subject) -> list[np.ndarray]:
-    """Draw batches of two pictures and of one, of other sizes and proportions: (B, h, w, C) uint8; of a
-    text tower, texts (B, N) int32, each with the token that ends it somewhere."""
+    """Draw batches of two pictures and of one, of other sizes and proportions: (B, h, w, C) of the type
+    of the model's pixels, uint8 if unknown; of a text tower, texts (B, N) int32, each with the token
+    that ends it somewhere."""
     if isinstance(cfg := subject.config, TextConfig):
         random, length = np.random.default_rng(0), subject.length
         ids = random.integers(0, cfg.vocab_size, (3, length), dtype=np.int32)
@@ -59,8 +61,13 @@ def pictures(subject: Subject) -> list[np.ndarray]:
     height, width = subject.image_size
     sizes = ((2, height * 4 // 3 + 1, width * 2 + 3), (1, height + 7, max(width * 2 // 3, 1)))
     random = np.random.default_rng(0)
-    channels = cfg.in_channels
-    return [random.integers(0, 256, (*each, channels), dtype=np.uint8) for each in sizes]
+    pixels, channels = subject.metadata.pixels or Preprocess(), cfg.in_channels
+    if pixels.pixel_type == "float32":  # of any range: what counts as dark and bright, mean and std say
+        spread, middle = np.asarray(pixels.std, np.float32), np.asarray(pixels.mean, np.float32)
+        drawn = (random.standard_normal((*each, channels), np.float32) for each in sizes)
+        return [each * spread + middle for each in drawn]
+    most = WHITE[pixels.pixel_type]
+    return [random.integers(0, most + 1, (*each, channels), dtype=pixels.pixel_type) for each in sizes]
 
 
 def prepared(subject: Subject, batch: np.ndarray) -> np.ndarray:

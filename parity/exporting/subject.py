@@ -209,14 +209,17 @@ def _read(
     source: Any, input: Input, labels: Sequence[str], template: str, reading: dict[str, Any]
 ) -> _Read:
     """Read a checkpoint, its text tower, or a twin's model."""
-    framework = type(source).__module__.partition(".")[0].removeprefix("vit_")
-    if framework in ("jax", "torch"):
+    package = type(source).__module__.partition(".")[0]
+    if package in ("vit_jax", "vit_torch") and isinstance(getattr(source, "cfg", None), ViTConfig):
         if reading or labels or input == "tokens":
             raise ConfigError(
                 f"{type(source).__qualname__}: a twin's model is exported as it is; give its checkpoint"
                 " for texts, or with what is said of files"
             )
-        stored = {n: Stored.of(each) for n, each in twin_of(framework).to_arrays(source).items()}
+        stored = {
+            n: Stored.of(each)
+            for n, each in twin_of(package.removeprefix("vit_")).to_arrays(source).items()
+        }
         provenance = json.loads(source.about.provenance)
         metadata = Metadata.of(source.about.preprocess)
         return _Read(type(source).__qualname__, source.cfg, stored, metadata, provenance)

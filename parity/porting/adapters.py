@@ -86,9 +86,7 @@ def read_folder(folder: Path) -> tuple[Mapping[str, Any], Mapping[str, Stored]]:
         MissingFileError: a file of it is missing.
     """
     if not (folder / ADAPTER).is_file():
-        raise MissingFileError(
-            f"--adapter {folder}: no {ADAPTER} there; give the folder that PEFT wrote"
-        )
+        raise MissingFileError(f"{folder}: no {ADAPTER} there; give the folder that PEFT wrote")
     config = read_json(folder / ADAPTER)
     if not isinstance(config, dict) or config.get("peft_type") != "LORA":
         kind = config.get("peft_type") if isinstance(config, dict) else None

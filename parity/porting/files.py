@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any, Unpack
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.dialects.rewrites import State
 from parity.porting.loaded import Loaded
-from parity.porting.on_mesh import spread
+from parity.porting.metadata import Metadata
+from parity.porting.on_mesh import check_mesh, spread
 from parity.porting.opened import Opened
 from parity.porting.provenance import digest_of_source, to_json
 from parity.porting.text.read import has_text
 from parity.porting.text.texts import load_texts
 from parity.porting.transform import as_type
-from vit_config import ConfigError, Preprocess, write_weights
+from vit_config import ConfigError, Preprocess, ViTConfig, WeightsError, write_weights
 from vit_config.errors import naming
+from vit_config.files.matching import mismatches
+from vit_config.parameters import parameters
 from vit_config.pretrained import About, DType, Reading
 from vit_train.frameworks import Framework
 
@@ -58,6 +61,8 @@ def load(
         raise ConfigError(
             f'framework = {framework!r} takes no mesh; give framework = "jax", or leave it'
         )
+    if mesh is not None:
+        check_mesh(mesh)
     checkpoint = read_checkpoint(source, **reading)
     with naming(checkpoint.path), ThreadPoolExecutor(1) as beside:
         digest = beside.submit(digest_of_source, checkpoint.container)  # reads the whole file meanwhile
@@ -70,7 +75,6 @@ def load(
     hops = (*checkpoint.hops, checkpoint.hop(digest.result(), state.said))
     model.about = About(checkpoint.preprocess, to_json(hops))
     return Loaded(
-        config=checkpoint.config,
         metadata=checkpoint.metadata,
         origins=checkpoint.origins,
         notes=(*checkpoint.notes, *state.said),
@@ -96,18 +100,32 @@ def save(
 
     Raises:
         MissingFileError: the folder to write in does not exist.
-        ConfigError: the path is a folder, or the model is not one of the twins'.
+        ConfigError: the path is a folder, or the model is not one of the twins', or `preprocess` is no
+            `Preprocess`.
+        WeightsError: `load` would refuse the file: the parameters are not those of the model's
+            configuration, as after ``model.head = ...``, or not of one type, or the class names are not
+            as many as the classes. Nothing is written.
     """
     framework = type(model).__module__.partition(".")[0].removeprefix("vit_")
-    if not hasattr(model, "cfg"):
+    cfg = getattr(model, "cfg", None)
+    if not isinstance(cfg, ViTConfig):
         raise ConfigError(f"{type(model).__qualname__} is not a model of vit_jax or vit_torch")
-    write_weights(
-        path,
-        model.cfg,
-        twin_of(framework).to_arrays(model),
-        preprocess or model.about.preprocess,
-        json.loads(model.about.provenance) if provenance is None else provenance,
-    )
+    if not isinstance(preprocess, Preprocess | None):
+        raise ConfigError(
+            f"preprocess is a {type(preprocess).__name__}; give vit_config.Preprocess(mean=..., std=...)"
+        )
+    preprocess = preprocess or model.about.preprocess
+    arrays = twin_of(framework).to_arrays(model)
+    expected = {name: each.shape for name, each in parameters(cfg).items()}
+    if problems := mismatches(expected, arrays, of="the model", by="its configuration"):
+        raise WeightsError(
+            f"{path}: is not written, as nothing could load it: {'; '.join(problems)}; replace a head by"
+            " model.reset_classifier(N), and give all parameters one type"
+        )
+    advice = "nothing is written; give preprocess=Preprocess(class_names=...) with one name a class"
+    Metadata.of(preprocess).check_classes(cfg.num_classes, advice)
+    hops = json.loads(model.about.provenance) if provenance is None else provenance
+    write_weights(path, cfg, arrays, preprocess, hops)
 
 
 def twin_of(framework: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 NO_IMAGES = "no images given; give at least one"
 BATCH = 32
 """Images in one batch."""
+Run = Callable[[np.ndarray | Patches], tuple[np.ndarray, np.ndarray]]
+"""Function from images (B, H, W, C) float32, or patches, to logits and pooled features."""
 
 
 class Prediction(NamedTuple):
@@ -38,11 +40,10 @@ class Prediction(NamedTuple):
 class Loaded:
     """A model read from a file, ready for images."""
 
-    config: ViTConfig
     metadata: Metadata
-    """Preprocessing, class names and licence."""
+    """Preprocessing, class names and licence, as the file has them."""
     origins: dict[str, str]
-    """Source of each field of `config`, in words."""
+    """Source of each field of the file's schema, in words."""
     notes: tuple[str, ...]
     """Everything that reading stripped, left out or widened, a sentence each."""
     framework: Framework
@@ -52,17 +53,34 @@ class Loaded:
     """Reads the text tower beside the model."""
     has_texts: bool = False
     """Whether there is one, of a known dialect."""
+    _head: Any = field(init=False, repr=False)
+    """The head that the file's class names belong to."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_head", self.model.head)
+
+    @property
+    def config(self) -> ViTConfig:
+        """The model's schema."""
+        return self.model.cfg
 
     @property
     def preprocess(self) -> Preprocess | None:
         """The metadata as one `Preprocess`; None if preprocessing is unknown, and only `model` can be
         used."""
-        return self.metadata.preprocess
+        preprocess = self.metadata.preprocess
+        return preprocess and preprocess.replace(class_names=self.class_names)
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """Name of each class, in the order of the logits; None if unknown."""
-        return self.metadata.class_names
+        """Name of each class, in the order of the logits; None if unknown, as for a head that replaced
+        the file's."""
+        return None if self._has_new_head else self.metadata.class_names
+
+    @property
+    def _has_new_head(self) -> bool:
+        """Whether the head is another than the file's, as after `reset_classifier`."""
+        return self.model.head is not self._head
 
     def predict(self, images: Picture | Iterable[Picture], *, k: int = 5) -> list[list[Prediction]]:
         """Return the `k` most probable classes of each image, the most probable first.
@@ -117,7 +135,8 @@ class Loaded:
     @property
     def has_classes(self) -> bool:
         """Whether the head's outputs are classes, and not an embedding to be compared with texts."""
-        return bool(self.config.num_classes) and not (self.has_texts and self.class_names is None)
+        embeds = self.has_texts and self.metadata.class_names is None and not self._has_new_head
+        return bool(self.config.num_classes) and not embeds
 
     def check_predicts(self, k: int = 1) -> None:
         """Refuse a model that cannot predict classes, or a `k` below 1.
@@ -237,12 +256,13 @@ class Loaded:
 
     def seen_in_batch(self, images: np.ndarray | Patches) -> tuple[np.ndarray, np.ndarray]:
         """Compute the logits, as `of_batch` does, and the features (B, D) that the head sees."""
-        return self._run(images)
+        return self._run_of(self.config)(images)
 
     @cached_property
-    def _run(self) -> Callable[[np.ndarray | Patches], tuple[np.ndarray, np.ndarray]]:
-        """The function from images (B, H, W, C) float32, or patches, to logits and pooled features."""
-        return {"jax": _run_jax, "torch": _run_torch}[self.framework](self.model)
+    def _run_of(self) -> Callable[[ViTConfig], Run]:
+        """The function that returns a schema's `Run`, made once as long as the schema stays the same."""
+        make = {"jax": _run_jax, "torch": _run_torch}[self.framework]
+        return lru_cache(1)(lambda cfg: make(self.model))
 
 
 def ranked(probabilities: np.ndarray, names: Sequence[str] | None, k: int) -> list[list[Prediction]]:
@@ -268,7 +288,7 @@ def _each(images: Picture | Iterable[Picture]) -> Iterator[Picture]:
             ) from None
 
 
-def _run_jax(model: Any) -> Callable[[np.ndarray | Patches], tuple[np.ndarray, np.ndarray]]:
+def _run_jax(model: Any) -> Run:
     import jax
 
     from vit_jax.functional import get_params, make_apply
@@ -292,7 +312,7 @@ def _run_jax(model: Any) -> Callable[[np.ndarray | Patches], tuple[np.ndarray, n
     return run
 
 
-def _run_torch(model: Any) -> Callable[[np.ndarray | Patches], tuple[np.ndarray, np.ndarray]]:
+def _run_torch(model: Any) -> Run:
     import torch
 
     def run(images: np.ndarray | Patches) -> tuple[np.ndarray, np.ndarray]:

@@ -8,7 +8,7 @@ from typing import Self
 
 from pydantic import model_validator
 
-from vit_config import ConfigError, Preprocess, Schema
+from vit_config import ConfigError, Preprocess, Schema, WeightsError
 from vit_config.base import NameTuple
 from vit_config.files.foreign import parse_json
 
@@ -55,6 +55,20 @@ class Metadata(Schema, frozen=True):
         """Return a copy whose unknown fields are taken from `other`."""
         mine = {name: getattr(self, name) for name in self.fields()}
         return other.replace(**{name: value for name, value in mine.items() if value is not None})
+
+    def check_classes(self, num_classes: int, advice: str) -> None:
+        """Refuse class names that are not as many as a head's classes; a model without a head keeps any.
+
+        Args:
+            advice: how the caller is given the right ones.
+
+        Raises:
+            WeightsError: with both numbers.
+        """
+        if self.class_names is not None and num_classes not in (0, len(self.class_names)):
+            raise WeightsError(
+                f"{len(self.class_names)} class names, but num_classes = {num_classes}; {advice}"
+            )
 
     def to_header(self) -> dict[str, str]:
         """Return entries for a file's header. A licence without pixels is in the provenance only."""

@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from vit_config import ConfigError
+
+
+def check_mesh(mesh: Any) -> None:
+    """Refuse what is no `jax.sharding.Mesh`. Raises ConfigError."""
+    from jax.sharding import Mesh
+
+    if not isinstance(mesh, Mesh):
+        raise ConfigError(f"mesh is a {type(mesh).__name__}; give a jax.sharding.Mesh")
+
 
 def spread(model: Any, mesh: Any) -> None:
     """Split each parameter over all devices of a mesh, along its first axis that their number divides;

@@ -110,11 +110,7 @@ def read_metadata(
     elif own.pixels is None:
         more, origin = _assumed(opened, dialect, like, cfg.in_channels)
         metadata = metadata.completed(more)
-    if metadata.class_names is not None and cfg.num_classes not in (0, len(metadata.class_names)):
-        raise WeightsError(
-            f"{len(metadata.class_names)} class names, but num_classes = {cfg.num_classes}; give"
-            " --preprocess FILE with as many class_names"
-        )
+    metadata.check_classes(cfg.num_classes, "give --preprocess FILE with as many class_names")
     return metadata, origin
 
 

@@ -21,7 +21,7 @@ from parity.runs.folder_manifest import read_job
 from vit_config import CheckpointError, MissingFileError
 from vit_config.job import flatten
 from vit_config.waiting import Stage, nobody
-from vit_train.manifest import OPEN
+from vit_train.manifest import OPEN, Manifest, names_alone_differ
 
 T = TypeVar("T")
 JSON_VERSION = 1
@@ -165,18 +165,25 @@ def _check_same(a: Path, b: Path) -> None:
     them when it moves to another framework, and they leave its function as it is.
     """
 
-    def job(folder: Path) -> dict[str, Any]:
+    def manifest_of(folder: Path) -> Manifest:
         _framework(folder)
-        manifest = read_manifest(folder)
+        return read_manifest(folder)
+
+    manifests = _both(manifest_of, a, b)
+    renamed = names_alone_differ(*manifests)
+
+    def job(folder: Path, manifest: Manifest) -> dict[str, Any]:
         what = read_job(folder, manifest)
         parts = {"model": json.loads(what.config.to_json()), "recipe": json.loads(what.recipe.to_json())}
         parts["recipe"] = {**OPEN, **parts["recipe"]}
         for field in ("kernel", "reduce_dtype"):
             del parts["recipe"][field]
         further = {name: manifest[name] for name in ("data", "freeze", "lora") if name in manifest}
+        if "data" in renamed:
+            further["data"] = {**further["data"], "name": ""}
         return flatten({**parts, **further})
 
-    ours, theirs = _both(job, a, b)
+    ours, theirs = (job(*each) for each in zip((a, b), manifests, strict=True))
     wrong = [
         f"{name} = {json.dumps(ours.get(name))} and {json.dumps(theirs.get(name))}"
         for name in {**ours, **theirs}

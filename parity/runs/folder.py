@@ -87,7 +87,8 @@ def read_run(folder: Path, step: int | None = None, *, cold: bool = False) -> Ru
     what = read_job(folder, manifest)
     if not saved_steps(folder):
         raise MissingFileError(
-            f"{folder}: has no checkpoint; train there first, or --stop-after 0 for the initial state"
+            f"{folder}: has no checkpoint; train there first, or `parity train --stop-after 0` for the"
+            " initial state"
         )
     state, notes = _module(framework).read(folder, what, manifest, step, cold)
     data = manifest["data"]

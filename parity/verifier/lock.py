@@ -9,6 +9,7 @@ from pathlib import Path
 
 from parity.measure.shown import write_json
 from vit_config import ConfigError
+from vit_config.files.atomic import check_writable
 from vit_config.files.foreign import parse_json, read_text
 
 ROOM = 4.0
@@ -27,8 +28,10 @@ def check_lock(path: Path, worst: Mapping[str, float]) -> None:
 
     Raises:
         AssertionError: an error is more than `ROOM` times the saved one; the message has both.
-        ConfigError: the file is not a lock file.
+        ConfigError: the file is not a lock file, or is a folder.
+        MissingFileError: there is no folder to write it in.
     """
+    check_writable(path)
     saved = _read(path)
     if os.environ.get(UPDATE) == "1":
         saved = {level: error for level, error in saved.items() if level not in worst}

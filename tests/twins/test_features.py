@@ -166,6 +166,10 @@ BAD = {
     "no such block": (lambda m, x: m.forward_intermediates(x, [0, 3]), r"= \[0, 3\].* from -3 to 2"),
     "too many blocks": (lambda m, x: m.forward_intermediates(x, 4), "indices = 4.* expected 1 to 3"),
     "no blocks": (lambda m, x: m.get_intermediate_layers(x, []), r"indices = \[\].* at least one"),
+    "half a block": (lambda m, x: m.forward_intermediates(x, [0.5]), r"= \[0.5\].* whole number"),
+    "a letter": (lambda m, x: m.forward_intermediates(x, "a"), "whole number from -3 to 2"),
+    "an empty batch": (lambda m, x: m(x[:0]), r"shape \(0, .* which is no image"),
+    "nothing": (lambda m, x: m(None), r"images are a NoneType, expected an array \(B, "),
     "a format": (lambda m, x: m.forward_intermediates(x, output_fmt="NCL"), "= 'NCL'; expected"),
     "images for tokens": (lambda m, x: m.forward_head(x), r"shape .* expected \(B, P \+ N, 30\)"),
     "a pooling": (lambda m, x: reset(m, 3, "max"), "= 'max'; expected 'token', 'avg', 'map'"),
@@ -192,6 +196,13 @@ def test_what_makes_no_sense_is_refused(case):
         with pytest.raises((InputError, ConfigError), match=message):
             call(model, x)
         assert model.cfg == TINY
+
+
+def test_random_numbers_that_are_none_are_refused():
+    model = vit_jax.ViT(TINY, rngs=nnx.Rngs(0))
+    with pytest.raises(InputError, match=r"rngs = 0: expected nnx.Rngs\(SEED\)"):
+        model.reset_classifier(3, rngs=0)
+    assert model.cfg == TINY
 
 
 def test_dropped_patches_make_no_map():

@@ -22,7 +22,7 @@ from vit_jax.train.checkpoint import Checkpoints
 from vit_jax.train.run import train
 from vit_jax.train.sharding import make_program
 from vit_train.log import RunLog, read_log
-from vit_train.manifest import Manifest, claim, locked, make_manifest
+from vit_train.manifest import Manifest, as_begun, claim, differences, locked, make_manifest
 
 CFG = ViTConfig(
     image_size=(21, 15),
@@ -191,6 +191,34 @@ def test_other_data_is_refused(whole, tmp_path):
     write_tiny_set(tmp_path, seed=1)
     with pytest.raises(CheckpointError, match=r"holds another run: data.fingerprint = "):
         train(JOB, data_dir=tmp_path, run_dir=run_dir)
+
+
+def test_the_same_data_under_another_name_goes_on(whole, tmp_path):
+    _trained, run_dir = whole
+    shutil.copytree(run_dir, tmp_path / "run")
+    manifest = json.loads((tmp_path / "run" / "run.json").read_text())
+    elsewhere = Manifest({**manifest, "data": {**manifest["data"], "name": "folder:elsewhere/"}})
+    same, said = as_begun(tmp_path / "run", elsewhere)
+    assert (same, same.run_id) == (manifest, Manifest(manifest).run_id)
+    assert said == [f"folder:elsewhere/: is {JOB.data}, with which this run began, by its contents"]
+    assert claim(tmp_path / "run", same) == []
+    init = {"name": "w.safetensors", "digest": "0", "part": None}
+    (tmp_path / "run.json").write_text(json.dumps({**manifest, "init": init}))
+    moved = Manifest({**manifest, "init": {**init, "name": "x/w.safetensors"}})
+    assert as_begun(tmp_path, moved)[0]["init"] == init
+    other = Manifest({**manifest, "init": {**init, "name": "x/w.safetensors", "digest": "1"}})
+    assert as_begun(tmp_path, other) == (other, [])
+    assert as_begun(tmp_path / "nothing", other) == (other, [])
+
+
+def test_values_that_begin_alike_are_shown_where_they_differ():
+    one, other = "folder:/data/of/somebody/flowers", "folder:/data/of/somebody/flowers/"
+    (said,) = differences({"data": {"name": one}}, {"data": {"name": other}})
+    assert said == 'data.name = ".../flowers" there, ".../flowers/" here'
+    (said,) = differences({"digest": "ab" * 32}, {"digest": "cd" * 32})
+    assert said == 'digest = "abababababababa..." there, "cdcdcdcdcdcdcdc..." here'
+    (said,) = differences({"digest": "ab" * 32}, {"digest": "ab" * 16 + "cd" * 16})
+    assert said.partition(" there, ")[0] != said.partition(" there, ")[2]
 
 
 def test_a_folder_of_unknown_checkpoints_is_refused(tmp_path):

@@ -33,10 +33,26 @@ def match_arrays(expected: Mapping[str, tuple[int, ...]], arrays: Mapping[str, D
     Raises:
         WeightsError: one message with everything missing, unexpected, of another shape or type.
     """
+    if problems := mismatches(expected, arrays):
+        raise WeightsError(f"{len(problems)} mismatches, nothing was loaded: " + "; ".join(problems))
+    return next(iter(arrays.values())).dtype
+
+
+def mismatches(
+    expected: Mapping[str, tuple[int, ...]],
+    arrays: Mapping[str, Described],
+    *,
+    of: str = "the weights",
+    by: str = "the model",
+) -> list[str]:
+    """List everything in which arrays are not the parameters that are expected, a phrase each.
+
+    Args:
+        of: what the arrays are, for the phrases.
+        by: what expects the parameters.
+    """
     problems = [
-        f"{name}: missing, the model has {shape}"
-        for name, shape in expected.items()
-        if name not in arrays
+        f"{name}: missing, {by} has {shape}" for name, shape in expected.items() if name not in arrays
     ]
     problems += [
         f"{name}: unexpected, of shape {tuple(array.shape)}"
@@ -44,7 +60,7 @@ def match_arrays(expected: Mapping[str, tuple[int, ...]], arrays: Mapping[str, D
         if name not in expected
     ]
     problems += [
-        f"{name}: shape {tuple(arrays[name].shape)} in the weights, {tuple(shape)} in the model"
+        f"{name}: shape {tuple(arrays[name].shape)} in {of}, {tuple(shape)} in {by}"
         for name, shape in expected.items()
         if name in arrays and tuple(arrays[name].shape) != tuple(shape)
     ]
@@ -61,6 +77,4 @@ def match_arrays(expected: Mapping[str, tuple[int, ...]], arrays: Mapping[str, D
         ]
     elif types and next(iter(types)).name not in ("float16", "bfloat16", "float32", "float64"):
         problems.append(f"all tensors are {next(iter(types))}, expected a floating-point type")
-    if problems:
-        raise WeightsError(f"{len(problems)} mismatches, nothing was loaded: " + "; ".join(problems))
-    return next(iter(types))
+    return problems

@@ -54,5 +54,6 @@ def open_dataset(spec: str, data_dir: Path) -> ImageDataset:
         from vit_train.sources.tfds_sets import open_tfds
 
         return open_tfds(spec, name, data_dir)
-    hint = f"; {spec} is a folder: folder:{spec}?" if Path(spec).expanduser().is_dir() else ""
+    folder = bool(spec) and Path(spec).expanduser().is_dir()
+    hint = f"; {spec} is a folder: folder:{spec}?" if folder else ""
     raise DataError(f"data set {spec!r} is unknown; expected {KINDS}{hint}")

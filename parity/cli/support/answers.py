@@ -86,10 +86,11 @@ class Answers:
 
 
 def _line(values: Sequence[object]) -> bytes:
-    """Return one line of a CSV file."""
+    """Return one line of a CSV file, in UTF-8; what is not, as a byte in a file's name, is spelled out
+    as at the terminal and in JSON."""
     text = io.StringIO()
     writer(text, lineterminator="\n").writerow(values)
-    return text.getvalue().encode()
+    return text.getvalue().encode(errors="backslashreplace")
 
 
 def _header(rows: int, width: int) -> bytes:
@@ -104,5 +105,7 @@ def _header(rows: int, width: int) -> bytes:
 def names_of(given: Sequence[str], stdin: Iterable[str]) -> Iterator[str]:
     """Yield the names on the command line; for ``-`` the lines of standard input, as they come."""
     yield from (name for name in given if name != "-")
+    if isinstance(stdin, io.TextIOWrapper):
+        stdin.reconfigure(errors="surrogateescape")  # as Python reads the names of files
     if "-" in given:
         yield from filter(None, (line.rstrip("\n") for line in stdin))

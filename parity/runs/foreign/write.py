@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -85,7 +86,7 @@ def _timm(target: Target) -> tuple[dict[str, Any], tuple[str, ...]]:
     content = {
         "epoch": done - 1, "arch": args["model"], "version": 2, "args": Namespace(**args),
         "state_dict": _tensors({**target.params, **target.buffers}),
-        "optimizer": _optimizer(target),
+        "optimizer": _optimizer(target, target.params),
     }  # fmt: skip
     if target.ema is not None:
         content["state_dict_ema"] = _tensors({**target.ema, **target.buffers})
@@ -113,12 +114,13 @@ def _lightning(target: Target) -> tuple[dict[str, Any], tuple[str, ...]]:
             f"accumulate = {run.recipe.accumulate}: Lightning counts batches and updates apart, and only"
             " one batch an update is written"
         )
-    tensors = {f"model.{name}": value for name, value in {**target.params, **target.buffers}.items()}
+    params = {f"model.{name}": value for name, value in target.params.items()}
+    buffers = {f"model.{name}": value for name, value in target.buffers.items()}
     content: dict[str, Any] = {
         "epoch": max(done - (run.state.step % spe == 0), 0), "global_step": run.state.step,
-        lightning.VERSION: lightning.WRITTEN_AS, "state_dict": _tensors(tensors),
+        lightning.VERSION: lightning.WRITTEN_AS, "state_dict": _tensors(params | buffers),
         "loops": lightning.loops(run.state.step, done, spe), "callbacks": {},
-        "optimizer_states": [_optimizer(target)], "lr_schedulers": [_scheduler(target)],
+        "optimizer_states": [_optimizer(target, params)], "lr_schedulers": [_scheduler(target)],
     }  # fmt: skip
     if target.dialect.family == "timm":  # so that a reader knows fields that the tensors leave open
         args = _model_arguments(target)
@@ -140,7 +142,7 @@ def _write_trainer(target: Target, out: Path, force: bool) -> tuple[str, ...]:
         settings["config.json"]["transformers_version"] = target.like.records.version
     files = {name: json.dumps(content, indent=2) for name, content in settings.items()}
     state = _trainer_state(target)
-    optimizer, scheduler = _optimizer(target), _scheduler(target)
+    optimizer, scheduler = _optimizer(target, dialect.with_body(target.params)), _scheduler(target)
     tensors = {name: Stored.of(value) for name, value in {**target.params, **target.buffers}.items()}
     with atomic_folder(out, force=force) as folder:
         write_safetensors(
@@ -189,8 +191,14 @@ def _scheduler(target: Target) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _optimizer(target: Target) -> dict[str, Any]:
-    """Return the state dict of torch's own optimiser with these groups and moments."""
+def _optimizer(target: Target, names: Iterable[str]) -> dict[str, Any]:
+    """Return the state dict of torch's own optimiser with these groups and moments.
+
+    Args:
+        names: names of the parameters beside it in the file, in the target's order. The groups state
+            them, as those of an optimiser of named parameters: numbers alone need not tell a reader
+            which parameter is meant, and loading ignores names.
+    """
     import torch
 
     recipe, tensors = target.run.recipe, _tensors(target.params)
@@ -214,9 +222,10 @@ def _optimizer(target: Target) -> dict[str, Any]:
         if recipe.optimizer != "sgd":
             state["step"] = torch.tensor(float(target.run.state.step))
         optimizer.state[variable] = state
-    content = optimizer.state_dict()
-    for group in content["param_groups"]:
+    content, spelled = optimizer.state_dict(), dict(zip(target.params, names, strict=True))
+    for group, part in zip(content["param_groups"], target.groups, strict=True):
         group["initial_lr"] = recipe.learning_rate
+        group["param_names"] = [spelled[name] for name in part.names]
     return content
 
 

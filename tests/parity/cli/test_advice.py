@@ -144,3 +144,17 @@ def test_training_says_in_its_own_flags_what_a_file_to_start_from_leaves_open():
     assert in_training("but 3 (--set); choose by --part a, or --like PRESET") == (
         "but 3 (--model.FIELD); choose by --init-part a, or --preset PRESET"
     )
+
+
+def test_a_file_that_is_missing_is_what_a_message_speaks_of(tmp_path, capsys):
+    nowhere = str(tmp_path / "nowhere")
+    (tmp_path / "w.safetensors").write_bytes(save({"weight": np.zeros(1, np.float32)}))
+    assert main(["eval", nowhere]) == 2
+    assert capsys.readouterr().err.endswith(
+        f"{nowhere}: no such file or folder; give a training run or a checkpoint\n"
+    )
+    argv = ["inspect", str(tmp_path / "w.safetensors"), "--adapter", nowhere]
+    assert main(argv) == 2
+    assert f"{nowhere}: no adapter_config.json there" in capsys.readouterr().err
+    assert main(["train", "--data", "", "--framework", "torch"]) == 2
+    assert capsys.readouterr().err.endswith('"tar:PATH" or "hf:PATH"\n')

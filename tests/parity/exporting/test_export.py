@@ -15,7 +15,15 @@ from parity.faults import inject
 from tests.support.convert_cases import arrays_of
 from tests.support.peers import import_timm
 from tests.support.tiny import TINY
-from vit_config import ConfigError, InputError, MissingFileError, Preprocess, preset, write_weights
+from vit_config import (
+    ConfigError,
+    InputError,
+    MissingFileError,
+    Preprocess,
+    WeightsError,
+    preset,
+    write_weights,
+)
 
 CFG = TINY.replace(depth=1)
 NAMES = tuple(f"class {number}" for number in range(11))
@@ -92,6 +100,26 @@ def test_an_archive_is_the_checkpoint_operation_by_operation(weights, tmp_path):
     model, images = parity.load(weights, framework="torch").model, torch.randn(2, 3, 21, 15)
     assert parity.diff((model, images), (str(out), images)).verdict == "EQUAL"
     assert "concatenate" not in str(torch.export.load(out).graph)  # which Core ML does not know
+
+
+def test_another_module_is_no_model_of_a_known_dialect(tmp_path):
+    import torch
+
+    with pytest.raises(WeightsError, match="Linear: no Vision Transformer of a known dialect"):
+        parity.export(torch.nn.Linear(2, 2), tmp_path / "x.onnx", to="onnx")
+
+
+@pytest.mark.parametrize("pixel_type", ["uint16", pytest.param("float32", marks=pytest.mark.exhaustive)])
+def test_pixels_of_more_than_eight_bits_are_left_to_the_caller(tmp_path, pixel_type):
+    cfg = CFG.replace(in_channels=5)
+    told = Preprocess(mean=(0.5,) * 5, std=(0.25,) * 5, pixel_type=pixel_type)
+    write_weights(tmp_path / "bands.safetensors", cfg, arrays_of(cfg), told)
+    with pytest.raises(InputError, match="--input float32"):
+        parity.export(tmp_path / "bands.safetensors", tmp_path / "bands.pt2", to="torch-export")
+    done = parity.export(
+        tmp_path / "bands.safetensors", tmp_path / "bands.pt2", to="torch-export", input="float32"
+    )
+    assert done.path.is_file()
 
 
 @pytest.mark.exhaustive

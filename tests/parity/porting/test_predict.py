@@ -3,12 +3,14 @@
 import io
 import itertools
 import json
+import os
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 import torch
+from flax import nnx
 from PIL import Image
 
 import parity
@@ -255,6 +257,29 @@ def test_many_images_are_answered_in_files(tmp_path, file, capsys, monkeypatch):
     np.testing.assert_allclose(np.load(tmp_path / "f.npy"), features[[2, 0, 1]], rtol=1e-5, atol=1e-6)
 
 
+def test_names_that_are_not_utf8_are_spelled_out(tmp_path, file, capsys, monkeypatch):
+    odd = tmp_path / os.fsdecode(b"\xff.png")
+    pictures(1)[0].save(odd, format="PNG")
+    typed = io.TextIOWrapper(io.BytesIO(os.fsencode(odd) + b"\n"), encoding="utf-8")
+    monkeypatch.setattr("sys.stdin", typed)
+    argv = ["predict", str(file), "-", "--framework", "torch", "--csv", str(tmp_path / "out.csv")]
+    assert main([*argv, "--json", str(tmp_path / "out.json")]) == 0
+    assert "\\udcff.png,class" in (tmp_path / "out.csv").read_text()
+    assert json.loads((tmp_path / "out.json").read_text())["image"] == str(odd)
+    assert "\\udcff.png  class" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [["predict", "--csv"], ["embed", "--out"]])
+def test_without_a_usable_image_no_file_is_replaced(tmp_path, file, capsys, command):
+    (tmp_path / "bad.png").write_text("no image")
+    (tmp_path / "old").write_text("the answers of yesterday")
+    name, flag = command
+    argv = [name, str(file), str(tmp_path / "bad.png"), flag, str(tmp_path / "old")]
+    status = main([*argv, "--framework", "torch"])
+    assert (status, (tmp_path / "old").read_text()) == (2, "the answers of yesterday")
+    assert "no image of 1 could be used, see above; no file is written" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", [["predict"], ["embed", "--out", "x.npy"]])
 def test_no_image_is_a_mistake(tmp_path, file, capsys, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
@@ -302,3 +327,52 @@ def test_convert_is_a_function_of_the_package(tmp_path, file):
     converted = parity.convert(file, to="parity", out=tmp_path / "half.safetensors", dtype="float16")
     assert converted.path == tmp_path / "half.safetensors"
     assert parity.read_checkpoint(converted.path).preprocess == PREPROCESS
+
+
+def another_head(model):
+    model.head = torch.nn.Linear(model.head.in_features, 7)
+
+
+CHANGES = {
+    "another head": (another_head, {}, r"head.weight: shape \(7, .* in the model.*reset_classifier"),
+    "one half module": (lambda model: model.head.half(), {}, "head.bias: type float16, the others are"),
+    "too few names": (
+        lambda model: None,
+        {"class_names": ("x",)},
+        "1 class names, but num_classes = 11",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_load_would_refuse_is_not_saved(tmp_path, file, name):
+    change, fields, said = CHANGES[name]
+    model = parity.load(file, framework="torch").model
+    change(model)
+    before = file.read_bytes()
+    with pytest.raises(WeightsError, match=said):
+        parity.save(file, model, preprocess=PREPROCESS.replace(**fields))
+    assert file.read_bytes() == before
+    with pytest.raises(ConfigError, match="preprocess is a dict"):
+        parity.save(file, model, preprocess={"mean": [0]})
+    with pytest.raises(ConfigError, match=r"mesh is a int; give a jax\.sharding\.Mesh"):
+        parity.load(file, framework="jax", mesh=3)
+
+
+@pytest.mark.parametrize("classes", [3, 11, 13])
+@pytest.mark.parametrize("twin", TWINS)
+def test_names_go_with_the_head_they_belong_to(file, twin, classes):
+    loaded = parity.load(file, framework=twin)
+    loaded.predict(pictures(1))
+    options = {"rngs": nnx.Rngs(0)} if twin == "jax" else {}
+    loaded.model.reset_classifier(classes, "avg", **options)
+    assert (loaded.config, loaded.preprocess) == (loaded.model.cfg, PREPROCESS.replace(class_names=None))
+    (answer,) = loaded.predict(pictures(1), k=classes)
+    assert sorted(each.label for each in answer) == list(range(classes))
+    images = loaded.prepare(pictures(1))
+    logits, pooled = loaded.seen_in_batch(images)
+    again = parity.to_torch(loaded.model) if twin == "jax" else loaded.model.eval()
+    with torch.no_grad():
+        output = again(torch.from_numpy(images.transpose(0, 3, 1, 2).copy()))
+    assert error(logits, output.logits.numpy()) < 1e-5
+    assert error(pooled, output.pooled.numpy()) < 1e-5

@@ -16,10 +16,12 @@ from vit_config.job import Job
 from vit_train.manifest import make_manifest
 
 
-def write(folder, framework, change=lambda state: None, step=7, recipe=RECIPE, cfg=CFG, data="1"):
+def write(
+    folder, framework, change=lambda state: None, step=7, recipe=RECIPE, cfg=CFG, data=(JOB.data, "1")
+):
     run = random_run(recipe, step, cfg)
     change(run.state)
-    write_run(run, folder, framework, make_manifest(Job(cfg, recipe, JOB.data), data))
+    write_run(run, folder, framework, make_manifest(Job(cfg, recipe, data[0]), data[1]))
     return folder
 
 
@@ -129,13 +131,18 @@ def test_runs_of_two_jobs(tmp_path, compare):
     other = {
         "recipe.seed = 0 and 1": {"recipe": RECIPE.replace(seed=1)},
         "model.depth = 1 and 2": {"cfg": CFG.replace(depth=2)},
-        'data.fingerprint = "1" and "2"': {"data": "2"},
+        'data.fingerprint = "1" and "2"': {"data": (JOB.data, "2")},
         'recipe.dtype = "float64" and "float32"': {"recipe": RECIPE.replace(dtype="float32")},
     }
     for number, (words, options) in enumerate(other.items()):
         status, said = compare(a, write(tmp_path / str(number), "torch", **options))
         assert status == 2
         assert f"are runs of different jobs: {words}; only" in said
+
+
+def test_the_same_data_may_have_another_name(tmp_path):
+    a, b = write(tmp_path / "a", "torch"), write(tmp_path / "b", "torch", data=("folder:x/", "1"))
+    assert compare_runs(a, b).beyond(0) == []
 
 
 def test_the_kernel_may_be_another(tmp_path):

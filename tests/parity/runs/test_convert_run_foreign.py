@@ -72,7 +72,7 @@ def test_a_run_of_timms_goes_on_here(place, to, tmp_path, capsys):
             ["--set", 'rope={"kind": "axial"}'],
             "open; rope: JSON with kind, theta, axes, pairs; it does not say",
         ),
-        (["--data", "digits"], "digits has 1 channel and 10 classes"),
+        (["--data", "digits"], "give data like what it was trained on"),
         (["--data", DATA, "--step", "3"], "--step 3: goes with a run folder only"),
         (["--data", DATA, "--recipe", "other.json"], "beta2"),
     ],

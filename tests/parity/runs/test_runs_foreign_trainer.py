@@ -6,6 +6,7 @@ both, TrainerState, TrainingArguments - only the loop around them is the test's,
 processes, which accelerate would keep, is put into its place.
 """
 
+from dataclasses import replace
 from types import SimpleNamespace
 from unittest import mock
 
@@ -21,6 +22,7 @@ from transformers.training_args import TrainingArguments
 
 from parity.runs.foreign import read_foreign, recognise, write_foreign
 from parity.runs.foreign.order import hf_orders
+from parity.runs.state import TrainingState
 from tests.support.opens import opens
 from tests.support.runs_foreign import (
     STEPS,
@@ -32,6 +34,7 @@ from tests.support.runs_foreign import (
     timm_file,
 )
 from vit_config import Recipe
+from vit_config.parameters import parameters
 
 EPOCHS = 4
 SIZES = {
@@ -142,6 +145,24 @@ def test_there_and_back_the_trainer_goes_on_as_before(case, tmp_path):
     for each in (live, back):
         update(each)  # one: of keys' biases, whose gradient is rounding alone, the second differs
     assert_near(back.params(), live.params())  # the schedule's formula rounds in another order
+
+
+def test_what_is_written_is_read_where_shapes_tell_no_order(tmp_path):
+    _live, path = timm_file(tmp_path / "timm", weight_decay=0.0, model_ema=False)
+    run = read_foreign(path)
+    square = run.config.replace(mlp_dim=run.config.hidden_size)
+    random = np.random.default_rng(0)
+    parts = {
+        part: {name: random.random(each.shape) for name, each in parameters(square).items()}
+        for part in run.state.parts()
+    }
+    run = replace(run, config=square, state=TrainingState.of_parts(run.state.step, parts))
+    for kind in ("hf", "timm", "lightning"):
+        out = tmp_path / f"written-{kind}"
+        write_foreign(run, out, kind)
+        back = read_foreign(out, recipe=run.recipe, steps_per_epoch=run.steps_per_epoch)
+        for part, expected in parts.items():
+            assert all(np.array_equal(back.state.parts()[part][n], expected[n]) for n in expected), part
 
 
 def test_moments_of_queries_keys_and_values_are_joined(tmp_path):

@@ -110,6 +110,8 @@ def test_the_lock_is_written_and_kept(tmp_path):
     assert json.loads(written) == worst_errors(difference)
     assert_parity(*pair(), level="gradients", lock=lock)
     assert lock.read_text() == written
+    with pytest.raises(ConfigError, match="is a folder; give the path of a file"):
+        assert_parity(*pair(), lock=tmp_path)
 
 
 def test_an_error_that_passes_and_has_grown_breaks_the_lock(tmp_path):
