@@ -20,7 +20,7 @@ from parity.verifier.recordings.judge import (
     compare,
     parameters_apart,
 )
-from parity.verifier.recordings.left_out import left_out
+from parity.verifier.recordings.left_out import lacking_steps, left_out
 from parity.verifier.recordings.pairs import stages_of
 from parity.verifier.recordings.rounding import Traces
 from parity.verifier.recordings.sides import Recorded
@@ -40,8 +40,8 @@ class Difference:
     uncertified: tuple[str, ...]
     """Reasons why equality in float32 proves nothing: a side's products ran at reduced precision."""
     left_out: tuple[str, ...] = ()
-    """Parameters, gradients and moments of A that were not compared, by stage; if there are any, the two
-    are not EQUAL."""
+    """What was not compared, by stage: parameters, gradients and moments of A, and steps that one of the
+    two lacks; if there is anything, the two are not EQUAL."""
     b_alone: tuple[str, ...] = ()
     """What only B has, such as a parameter that it does not use, by stage."""
     notes: tuple[str, ...] = ()
@@ -132,7 +132,7 @@ def compare_sides(
         comparisons=tuple(_comparisons(traces, alignment)),
         traces=traces,
         uncertified=tuple(_uncertified(a.name, trace_a, b.name, trace_b)),
-        left_out=left_out(traces, alignment, "A"),
+        left_out=(*lacking_steps(trace_a, trace_b), *left_out(traces, alignment, "A")),
         b_alone=left_out(traces, alignment, "B"),
         notes=tuple(dict.fromkeys(notes)),
     )
