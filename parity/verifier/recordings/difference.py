@@ -23,6 +23,7 @@ from parity.verifier.recordings.judge import (
 from parity.verifier.recordings.left_out import lacking_steps, left_out
 from parity.verifier.recordings.pairs import stages_of
 from parity.verifier.recordings.rounding import Traces
+from parity.verifier.recordings.shadow import check_shadow
 from parity.verifier.recordings.sides import Recorded
 from parity.verifier.recordings.structure import check_comparable
 
@@ -112,12 +113,16 @@ def compare_sides(
             which the envelope of rounding is measured.
 
     Raises:
-        InputError: the recordings cannot be compared, or both have outputs that are not finite.
+        InputError: the recordings cannot be compared, both have outputs that are not finite, or what is
+            given as the shadow is none.
     """
     trace_a, trace_b = by_updates(a.trace, b.trace)
     check_comparable(a.name, trace_a, b.name, trace_b)
     alignment = align(trace_a, trace_b, how)
-    traces = Traces(trace_a, trace_b, by_updates(shadow.trace, b.trace)[0] if shadow else None)
+    trace_of_shadow = by_updates(shadow.trace, b.trace)[0] if shadow else None
+    if shadow is not None and trace_of_shadow is not None:
+        check_shadow(a.name, trace_a, shadow.name, trace_of_shadow)
+    traces = Traces(trace_a, trace_b, trace_of_shadow)
     alignment = replace(alignment, counterparts=counterparts(traces, alignment))
     notes = [f"{side.name}: {note}" for side in (a, b) for note in _samples(side.trace)]
     for side, trace in ((a, trace_a), (b, trace_b)):
