@@ -123,7 +123,8 @@ class _Cast:
             return self._copy(each)
         if not isinstance(each, torch.Tensor):
             return each
-        made = self._converted(each.detach()) if _is_inexact(each) else each
+        # a copy: the program may write into it
+        made = (self._converted(each.detach()) if _is_inexact(each) else each.detach()).clone()
         self._epsilons[id(made)] = rounding_of(each.dtype)
         return made
 
