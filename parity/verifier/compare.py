@@ -13,13 +13,14 @@ import numpy as np
 from parity.verifier.locate import compare_programs
 from parity.verifier.own_type import in_type
 from parity.verifier.programs.backward import Weights, cotangent
-from parity.verifier.programs.mistakes import message_of
+from parity.verifier.programs.mistakes import message_of, warnings_of_what_works
 from parity.verifier.programs.program import Program
 from parity.verifier.programs.remote import Away, differentiated, recorded
 from parity.verifier.programs.sides import Given, taken_apart
 from parity.verifier.report.compared import Compared
 from parity.verifier.search.pairing import Outputs, pair_outputs
 from parity.verifier.search.weights import pair_gradients
+from vit_config.errors import USER_ERRORS
 from vit_config.waiting import Plan, Stage, nobody
 
 RECORDING, FORWARD = "recording the operations of both", "comparing the forward passes"
@@ -99,9 +100,11 @@ def _in_float64(
     compared = replace(compared, forward=replace(forward, remarks=(*forward.remarks, *cut)))
     del of_a, of_b
     try:
-        first, second = map(differentiated, given, weights, "AB")
+        with warnings_of_what_works():
+            first, second = map(differentiated, given, weights, "AB")
     except Exception as error:  # a program that cannot be differentiated was still compared forward
-        return replace(compared, no_backward=f"{type(error).__name__}: {message_of(error)}"), given
+        name = "" if isinstance(error, USER_ERRORS) else f"{type(error).__name__}: "
+        return replace(compared, no_backward=f"{name}{message_of(error)}"), given
     begin(GRADIENTS)
     then = compare_programs(first, second, pair=pair_gradients)
     if not then.counts.outputs:
