@@ -20,7 +20,7 @@ from parity.verifier.recordings.judge import (
     compare,
     parameters_apart,
 )
-from parity.verifier.recordings.left_out import lacking_steps, left_out
+from parity.verifier.recordings.left_out import all_missing, lacking_steps, left_out
 from parity.verifier.recordings.pairs import stages_of
 from parity.verifier.recordings.rounding import Traces
 from parity.verifier.recordings.shadow import check_shadow
@@ -130,14 +130,19 @@ def compare_sides(
             notes.append(
                 f"{side.name}: its micro-batches are joined, and compared by steps of the optimiser"
             )
+    comparisons = tuple(_comparisons(traces, alignment))
     return Difference(
         name_a=a.name,
         name_b=b.name,
         alignment=alignment,
-        comparisons=tuple(_comparisons(traces, alignment)),
+        comparisons=comparisons,
         traces=traces,
         uncertified=tuple(_uncertified(a.name, trace_a, b.name, trace_b)),
-        left_out=(*lacking_steps(trace_a, trace_b), *left_out(traces, alignment, "A")),
+        left_out=(
+            *lacking_steps(trace_a, trace_b),
+            *left_out(traces, alignment, "A"),
+            *all_missing(trace_a, comparisons),
+        ),
         b_alone=left_out(traces, alignment, "B"),
         notes=tuple(dict.fromkeys(notes)),
     )

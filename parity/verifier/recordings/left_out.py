@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+import numpy as np
+
+from parity.measure.error import wide
 from parity.measure.shown import first_three
 from parity.measure.site import STAGES
 from parity.measure.traces import Event, Site, Stage, Trace
 from parity.verifier.recordings.align import Alignment
+from parity.verifier.recordings.judge import StageComparison
 from parity.verifier.recordings.no_gradient import missing_gradients
 from parity.verifier.recordings.pairs import pairs_of, stages_of
 from parity.verifier.recordings.rounding import Traces
@@ -61,6 +65,22 @@ def lacking_steps(a: Trace, b: Trace) -> tuple[str, ...]:
             if stage in both and any(there) and not all(there) and stage != "parameters":
                 name, step = ("A", step_a) if there[0] else ("B", step_b)
                 lines.append(f"{stage} of step {step}: {name}'s alone")
+    return tuple(lines)
+
+
+def all_missing(a: Trace, comparisons: Sequence[StageComparison]) -> tuple[str, ...]:
+    """Return the tensors that are nothing but NaN on both sides, so that nothing can be said of them."""
+    lines = []
+    for each in comparisons:
+        sites = [one.site for one in each.judged if one.passed and not one.finite]
+        names = [
+            str(site) if site.path or each.stage in ("forward", "backward") else each.stage
+            for site in sites
+            if site in a and a[site].size and np.isnan(wide(a.read(site))).all()
+        ]
+        if names:
+            shown = first_three(names, "more")
+            lines.append(f"{each.stage} of step {each.step}: A's and B's {shown}, which are all NaN")
     return tuple(lines)
 
 
