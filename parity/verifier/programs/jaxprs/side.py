@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -189,9 +189,7 @@ def _partition(value: Any) -> tuple[list[Any] | Any, Callable[[Any], Any]]:
 
 def only_numbers(result: Any) -> Any:
     """Drop from a program's result all that holds no numbers."""
-    import jax
-
-    leaves = jax.tree_util.tree_leaves_with_path(result)
+    leaves = _leaves(result)
     if all(_is_number(leaf) for _, leaf in leaves):
         return result
     return {path_of(path): leaf for path, leaf in leaves if _is_number(leaf)}
@@ -199,10 +197,15 @@ def only_numbers(result: Any) -> Any:
 
 def without_numbers(result: Any) -> list[str]:
     """Describe what `only_numbers` drops."""
+    return [described(path_of(path), leaf) for path, leaf in _leaves(result) if not _is_number(leaf)]
+
+
+def _leaves(result: Any) -> list[tuple[Any, Any]]:
     import jax
 
-    leaves = jax.tree_util.tree_leaves_with_path(result)
-    return [described(path_of(path), leaf) for path, leaf in leaves if not _is_number(leaf)]
+    # generators are no trees, and JAX warns of them unless it is told so
+    generator = lambda each: isinstance(each, Iterator)  # noqa: E731
+    return jax.tree_util.tree_leaves_with_path(result, is_leaf=generator)
 
 
 def _is_number(value: Any) -> bool:

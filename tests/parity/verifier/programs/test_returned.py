@@ -1,10 +1,12 @@
 """What programs return that is no array of their framework: compared if it holds numbers, else named."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
 
 import parity
+from vit_config import InputError
 
 pytestmark = pytest.mark.quick
 
@@ -53,6 +55,23 @@ def test_a_number_of_python_is_compared_with_an_array(factor, reverse):
         assert found.remarks == (
             f"{'AB'[reverse]}: returns loss as no tensor, through which no gradient flows",
         )
+
+
+NOTHING = {
+    "nothing": (lambda x: None, "nothing"),
+    "an empty tuple": (lambda x: (), "nothing"),
+    "a set": (lambda x: {len(x)}, "output, of class set"),
+    "a generator": (lambda x: (each for each in x), "output, of class generator"),
+    "two texts": (lambda x: ("a", "b"), "0, of class str; 1, of class str"),
+}
+
+
+@pytest.mark.parametrize("case", NOTHING)
+@pytest.mark.parametrize("given", [T, jnp.asarray(X)], ids=["torch", "jax"])
+def test_a_program_must_return_something(case, given):
+    function, words = NOTHING[case]
+    with pytest.raises(InputError, match=f"^b: returns {words}, and nothing to compare; return"):
+        parity.diff((lambda x: x * 2, given), (function, given))
 
 
 OPAQUE = [lambda x: {len(x)}, lambda x: Logits(x), lambda x: "a text", lambda x: iter(x)]
