@@ -119,7 +119,8 @@ def compare_programs(
     legend = {letter: _legend(sides) for letter, sides in letters.legend.items()}
     return Comparison(
         verdict, error, counts, tuple(_together(faults)), tuple(_together(notes)), aligned,
-        _types(a, b), remarks(a, b), legend, modules_of(a, b, met, search.b, then, parted),
+        _types(a, b), remarks(a, b, pairs if pair is None else ()), legend,
+        modules_of(a, b, met, search.b, then, parted),
         time.perf_counter() - started,
     )  # fmt: skip
 

@@ -91,3 +91,21 @@ def test_what_holds_no_numbers_is_named(beside, given):
     alone = parity.diff((lambda x: (x * 2.0, 1.5), given), function)
     assert alone.verdict == "EQUAL"
     assert alone.forward.counts.outputs_left_out[0].startswith("B's 1, of class")
+
+
+def test_outputs_of_other_names_are_said():
+    found = parity.diff(
+        (lambda x: {"a": x * 2, "b": x.sum(0)}, T), (lambda x: {"a": x * 2, "c": jnp.sum(x, 0)}, X)
+    )
+    assert found.verdict == "EQUAL"
+    assert found.remarks == ("B: outputs of other names are compared: c with A's b",)
+    of_tuple = parity.diff((lambda x: {"a": x * 2}, T), (lambda x: (jnp.multiply(x, 2),), X))
+    assert (of_tuple.verdict, of_tuple.remarks) == ("EQUAL", ())
+
+
+def test_outputs_of_other_shapes_are_said():
+    found = parity.diff((lambda x: x * 2, T), (lambda x: jnp.ravel(x * 2), X))
+    assert found.verdict == "EQUAL"
+    assert found.remarks == ("B: outputs of other shapes are compared: its output [24] with A's [3, 8]",)
+    kept = parity.diff((lambda x: x * 2, T), (lambda x: jnp.multiply(x, 2)[None], X))
+    assert (kept.verdict, kept.remarks) == ("EQUAL", ())
