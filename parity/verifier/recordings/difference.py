@@ -20,7 +20,12 @@ from parity.verifier.recordings.judge import (
     compare,
     parameters_apart,
 )
-from parity.verifier.recordings.left_out import all_missing, lacking_steps, left_out
+from parity.verifier.recordings.left_out import (
+    all_missing,
+    lacking_stages,
+    lacking_steps,
+    left_out,
+)
 from parity.verifier.recordings.pairs import stages_of
 from parity.verifier.recordings.rounding import Traces
 from parity.verifier.recordings.shadow import check_shadow
@@ -140,10 +145,14 @@ def compare_sides(
         uncertified=tuple(_uncertified(a.name, trace_a, b.name, trace_b)),
         left_out=(
             *lacking_steps(trace_a, trace_b),
+            *lacking_stages(trace_a, trace_b, "A"),
             *left_out(traces, alignment, "A"),
             *all_missing(trace_a, comparisons),
         ),
-        b_alone=left_out(traces, alignment, "B"),
+        b_alone=(
+            *lacking_stages(trace_a, trace_b, "B"),
+            *left_out(traces, alignment, "B"),
+        ),
         notes=tuple(dict.fromkeys(notes)),
     )
 

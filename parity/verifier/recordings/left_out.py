@@ -43,8 +43,7 @@ def left_out(traces: Traces, alignment: Alignment, side: str) -> tuple[str, ...]
 
 
 def lacking_steps(a: Trace, b: Trace) -> tuple[str, ...]:
-    """Return what one of two recordings lacks that is shorter, or was ended by an exception: whole
-    steps, and stages of a step."""
+    """Return the steps that one of two recordings lacks, and the exceptions that ended either."""
     common = min(len(a.steps), len(b.steps))
     parts = []
     for name, other, trace in (("A", "B", a), ("B", "A", b)):
@@ -55,16 +54,22 @@ def lacking_steps(a: Trace, b: Trace) -> tuple[str, ...]:
             reason = " ".join(trace.index.ended_by.split())
             reason = reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]} ..."
             parts.append(f"an exception ended {name}'s recording ({reason})")
-    lines = [f"steps: {'; '.join(parts)}"] if parts else []
+    return (f"steps: {'; '.join(parts)}",) if parts else ()
+
+
+def lacking_stages(a: Trace, b: Trace, side: str) -> tuple[str, ...]:
+    """Return the stages of common steps that one side alone has, of those that both have elsewhere; see
+    `left_out`."""
     of_a, of_b = _stages(a), _stages(b)
     both = set().union(*of_a.values()) & set().union(*of_b.values())
+    lines = []
     for step_a, step_b in zip(a.steps, b.steps, strict=False):
-        for stage in STAGES:
-            there = stage in of_a[step_a], stage in of_b[step_b]
-            # the parameters of a later step are those that the step before left
-            if stage in both and any(there) and not all(there) and stage != "parameters":
-                name, step = ("A", step_a) if there[0] else ("B", step_b)
-                lines.append(f"{stage} of step {step}: {name}'s alone")
+        mine, theirs = of_a[step_a] & both, of_b[step_b] & both
+        alone = mine - theirs if side == "A" else theirs - mine
+        # the parameters of a later step are those that the step before left
+        names = [stage for stage in STAGES if stage in alone and stage != "parameters"]
+        step = step_a if side == "A" else step_b
+        lines += [f"{stage} of step {step}: all of {side}'s" for stage in names]
     return tuple(lines)
 
 

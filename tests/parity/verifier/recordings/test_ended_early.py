@@ -37,12 +37,12 @@ CASES = {
     "crashed": (
         {"steps": 3, "crash": 1},
         [f"steps: {{1}}'s 2, which {{0}} lacks; {ENDED}", *(
-            f"{stage} of step 1: {{1}}'s alone" for stage in ("clipped", "moments", "updated"))],
+            f"{stage} of step 1: all of {{1}}'s" for stage in ("clipped", "moments", "updated"))],
     ),
     "crashed in the last step": (
         {"steps": 3, "crash": 2},
         [f"steps: {ENDED}", *(
-            f"{stage} of step 2: {{1}}'s alone" for stage in ("clipped", "moments", "updated"))],
+            f"{stage} of step 2: all of {{1}}'s" for stage in ("clipped", "moments", "updated"))],
     ),
 }  # fmt: skip
 
@@ -56,9 +56,25 @@ def test_what_a_shorter_recording_lacks_is_named(case, swapped, tmp_path):
     difference = compare_sides(*map(Recorded, sides))
     names = ("A", "B") if swapped else ("B", "A")
     assert difference.verdict == "INCOMPLETE"
-    assert [each for each in difference.left_out if "learning rate" not in each] == [
+    said = (*difference.left_out, *difference.b_alone)
+    assert [each for each in said if "learning rate" not in each] == [
         line.format(*names) for line in lines
     ]
+    assert len(difference.left_out) == 1 or not swapped
+
+
+def test_a_stage_that_b_alone_has_in_a_step_does_not_count(tmp_path):
+    for name, steps in (("a", [0, 2]), ("b", [0, 1, 2])):
+        with parity.record(tmp_path / name) as trace:
+            for step in range(3):
+                with trace.step(x=torch.ones(3)):
+                    if step in steps:
+                        trace.log("loss", 0.5)
+    a, b = (Recorded(tmp_path / name) for name in "ab")
+    difference = compare_sides(a, b)
+    assert (difference.verdict, difference.left_out) == ("EQUAL", ())
+    assert difference.b_alone == ("loss of step 1: all of B's",)
+    assert compare_sides(b, a).left_out == ("loss of step 1: all of A's",)
 
 
 def test_a_difference_before_the_end_is_still_different(tmp_path, capsys):
