@@ -21,8 +21,8 @@ def relative_error(
 ) -> float:
     """Return ||value - reference||_2 / ||reference||_2, computed in float64.
 
-    The error is 0 where the two are equal, zeros included, and infinite where shapes differ or a
-    number is NaN or infinite.
+    The error is 0 where the two are equal, zeros included, and infinite where shapes differ, a number is
+    NaN or infinite, or integers differ by less than float64 can tell.
 
     Args:
         beside: an array whose norm is counted into the reference's.
@@ -42,10 +42,17 @@ def relative_error(
     if beside is not None:
         size = math.hypot(size, _norm(beside))
     if distance == 0.0:
-        return 0.0
+        return 0.0 if _same_integers(value, reference) else math.inf
     size = max(size, at_least)
     error = distance / size if size else math.inf
     return math.inf if math.isnan(error) else error
+
+
+def _same_integers(value: np.ndarray, reference: np.ndarray) -> bool:
+    """Return whether integers are the same that are so in float64, which lacks many beyond 2^53; true of
+    all other numbers."""
+    integers = value.dtype.kind in "iu" and reference.dtype.kind in "iu"
+    return not integers or np.array_equal(value, reference)
 
 
 def joint_error(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:

@@ -13,13 +13,14 @@ import numpy as np
 from parity.verifier.locate import compare_programs
 from parity.verifier.own_type import in_type
 from parity.verifier.programs.backward import Weights, cotangent
-from parity.verifier.programs.mistakes import message_of
+from parity.verifier.programs.mistakes import message_of, warnings_of_what_works
 from parity.verifier.programs.program import Program
 from parity.verifier.programs.remote import Away, differentiated, recorded
 from parity.verifier.programs.sides import Given, taken_apart
 from parity.verifier.report.compared import Compared
 from parity.verifier.search.pairing import Outputs, pair_outputs
 from parity.verifier.search.weights import pair_gradients
+from vit_config.errors import USER_ERRORS
 from vit_config.waiting import Plan, Stage, nobody
 
 RECORDING, FORWARD = "recording the operations of both", "comparing the forward passes"
@@ -95,12 +96,15 @@ def _in_float64(
     if forward.notes:  # the rounding would reach every gradient and hide faults there
         return replace(compared, no_backward=ROUNDED), given
     begin(BACKWARD)
-    weights = _weights(of_a, of_b)
+    weights, cut = _weights(of_a, of_b), _cut_off(of_a, of_b)
+    compared = replace(compared, forward=replace(forward, remarks=(*forward.remarks, *cut)))
     del of_a, of_b
     try:
-        first, second = map(differentiated, given, weights, "AB")
+        with warnings_of_what_works():
+            first, second = map(differentiated, given, weights, "AB")
     except Exception as error:  # a program that cannot be differentiated was still compared forward
-        return replace(compared, no_backward=f"{type(error).__name__}: {message_of(error)}"), given
+        name = "" if isinstance(error, USER_ERRORS) else f"{type(error).__name__}: "
+        return replace(compared, no_backward=f"{name}{message_of(error)}"), given
     begin(GRADIENTS)
     then = compare_programs(first, second, pair=pair_gradients)
     if not then.counts.outputs:
@@ -118,11 +122,24 @@ def _weights(a: Program, b: Program) -> tuple[Weights, Weights]:
     for x, y in pairs:
         of_a, of_b = np.asarray(a.values([x])[x]), np.asarray(b.values([y])[y])
         change = outputs.nearest((x, y), of_a, of_b)
+        if x in a.cut_off or y in b.cut_off:
+            continue
         if of_a.dtype.kind == of_b.dtype.kind == "f" and change is not None and of_a.size:
             drawn = cotangent(of_a.shape)
             weights[0].append((places[0][x], drawn))
             weights[1].append((places[1][y], np.ascontiguousarray(change.of(drawn))))
     return weights
+
+
+def _cut_off(a: Program, b: Program) -> list[str]:
+    """Say which outputs one side alone returns as no tensors, so that they have no gradients."""
+    said = "as no tensor, through which no gradient flows"
+    lines = []
+    for x, y in pair_outputs(a, b)[0]:
+        if (x in a.cut_off) != (y in b.cut_off):
+            side, index = (a, x) if x in a.cut_off else (b, y)
+            lines.append(f"{side.name}: returns {side.path(index) or 'its output'} {said}")
+    return lines
 
 
 def _is_step(program: Program) -> bool:

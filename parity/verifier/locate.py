@@ -65,6 +65,7 @@ def compare_programs(
     measure(a)
     measure(b)
     pairs, left_out = (pair or pair_outputs)(a, b)
+    left_out += _without_numbers(a, b)
     check_inputs(a, b, pairs)
     missing = [pair for pair in pairs if all_missing(a, b, pair)]
     left_out += [f"A's and B's {a.path(x) or 'output'}, which are all NaN" for x, _ in missing]
@@ -118,9 +119,18 @@ def compare_programs(
     legend = {letter: _legend(sides) for letter, sides in letters.legend.items()}
     return Comparison(
         verdict, error, counts, tuple(_together(faults)), tuple(_together(notes)), aligned,
-        _types(a, b), remarks(a, b), legend, modules_of(a, b, met, search.b, then, parted),
+        _types(a, b), remarks(a, b, pairs if pair is None else ()), legend,
+        modules_of(a, b, met, search.b, then, parted),
         time.perf_counter() - started,
     )  # fmt: skip
+
+
+def _without_numbers(a: Program, b: Program) -> list[str]:
+    """Name the outputs that hold no numbers, those that both sides have once."""
+    of_a, of_b = a.without_numbers, b.without_numbers
+    both = [f"A's and B's {each}" for each in of_a if each in of_b]
+    alone = [f"A's {each}" for each in of_a if each not in of_b]
+    return [*both, *alone, *(f"B's {each}" for each in of_b if each not in of_a)]
 
 
 def _types(a: Program, b: Program) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ with parity.record("a.trace", model, optimizer=optimizer) as trace:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -210,10 +210,11 @@ def record(
         force: replace an existing trace.
 
     Raises:
-        ConfigError: a model of no known framework, `keep` is not positive, or there is something at
-            `path` already.
+        ConfigError: a model of no known framework, `keep` is not positive, `steps` are no numbers of
+            steps, or there is something at `path` already.
         MissingFileError: the folder to write in does not exist.
     """
+    recorded = None if steps is None else _checked(steps)
     framework = _framework(model, optimizer)
     writer = Writer(
         path,
@@ -223,7 +224,22 @@ def record(
         keep=keep,
         force=force,
     )
-    return Recorder(writer, framework, None if steps is None else frozenset(steps))
+    return Recorder(writer, framework, recorded)
+
+
+def _checked(steps: Any) -> frozenset[int]:
+    """Return numbers of steps as a set.
+
+    Raises:
+        ConfigError: they are none.
+    """
+    given = None if isinstance(steps, (str, bytes)) or not isinstance(steps, Iterable) else [*steps]
+    if given is None or not all(isinstance(each, (int, np.integer)) and each >= 0 for each in given):
+        raise ConfigError(
+            f"steps = {steps!r}: must be several numbers of steps, counted from 0, such as [0, 100] or"
+            " range(3)"
+        )
+    return frozenset(map(int, given))
 
 
 def _framework(model: Any, optimizer: Any) -> Framework:

@@ -8,6 +8,7 @@ import numpy as np
 
 from parity.verifier.causes.cause import Explanation
 from parity.verifier.causes.numbers import Slot, exchanged, slots
+from parity.verifier.programs.fingerprint import distance
 from parity.verifier.search.exchange import is_a, is_b, rerun, where
 from parity.verifier.search.layouts import layout_changes
 from parity.verifier.search.meeting import Index
@@ -19,6 +20,8 @@ MOST_TRIALS = 12
 LEAST_NUMBERS = 3
 """Fewest elements that one unknown factor must explain."""
 MOST_TERMS = 6
+LINEAR = 1e-9
+"""Error within which a value that a factor multiplies is half way where the factor is."""
 
 
 def judge(gap: Gap, _: Index) -> Explanation | None:
@@ -100,7 +103,7 @@ def _is_one(value: object) -> bool:
 
 
 def _solved(gap: Gap, slot: Slot) -> float | None:
-    """Return how many times too large B's term is: solved from two runs, and checked in a third."""
+    """Return how many times too large B's term is: solved from two runs, and checked in two others."""
     power = -1.0 if slot.operation.name == "div" and slot.position == 1 else 1.0
     one, two = (exchanged(gap.b, [(slot, slot.value * scale**power)]) for scale in (1.0, 2.0))
     if any(v is None or np.shape(v) != gap.value_a.shape for v in (one, two)):
@@ -110,5 +113,9 @@ def _solved(gap: Gap, slot: Slot) -> float | None:
         scale = 1 + np.vdot(slope, gap.value_a - one).real / np.vdot(slope, slope).real
     if not np.isfinite(scale) or abs(scale) < 1e-6 or abs(scale - 1) < 1e-9:
         return None
-    value = exchanged(gap.b, [(slot, slot.value * float(scale) ** power)])
-    return 1 / float(scale) if is_a(gap, value) else None
+    values = (slot.value * float(each) ** power for each in (scale, (1 + scale) / 2))
+    value, between = (exchanged(gap.b, [(slot, each)]) for each in values)
+    if not is_a(gap, value) or between is None:
+        return None
+    # a number that is rounded to an index, as a quantile's, can turn any value into another
+    return 1 / float(scale) if distance((one + value) / 2, np.asarray(between)) <= LINEAR else None

@@ -39,6 +39,8 @@ def common_type(one: np.dtype, other: np.dtype) -> np.dtype | None:
     """
     if one.kind in "iub" and other.kind in "iub":
         return INTEGER
+    if one.kind == other.kind == "c":
+        return min(one, other, key=lambda each: each.itemsize)
     if not (_is_float(one) and _is_float(other)):
         return None
     for narrow, wide in ((one, other), (other, one)):
@@ -49,11 +51,15 @@ def common_type(one: np.dtype, other: np.dtype) -> np.dtype | None:
 
 
 def bits(array: np.ndarray, kind: np.dtype) -> np.ndarray:
-    """Return the bits of values cast to a type, equal where the values are; zeros have one sign."""
+    """Return the bits of values cast to a type, equal where the values are; zeros have one sign. Those
+    of the two parts of a complex number are mixed into one word."""
     with np.errstate(all="ignore"):  # what overflows in a narrower type overflows in both tensors
         cast = np.asarray(array).astype(kind, copy=False)
         if kind == INTEGER:
             return np.ascontiguousarray(cast).view(np.uint64)
+        if kind.kind == "c":
+            real, imaginary = np.real(cast), np.imag(cast)
+            return mixed(real, real.dtype) ^ bits(imaginary, real.dtype).astype(np.uint64) * _ODD[1]
         wide = np.float64 if kind.itemsize > 4 else np.float32
         plain = np.ascontiguousarray(cast.astype(wide, copy=False)) + wide(0)
     return np.asarray(plain).view(np.uint64 if wide is np.float64 else np.uint32)

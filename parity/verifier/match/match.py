@@ -95,6 +95,8 @@ def _filled(
         if part is not None:
             parts.setdefault(name, []).append(part)
     for name, own in parts.items():
+        if leaves.types[name].kind == "c":  # a fill is one real number
+            continue
         axis, length = own[0].axis, leaves.shapes[name][own[0].axis]
         size = sum(math.prod(part.shape(leaves.shapes[name])) for part in own)
         if size == leaves.size(name) or any(p.axis != axis or p.every != length for p in own):

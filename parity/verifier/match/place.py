@@ -96,7 +96,8 @@ class _Beside:
             first = array.reshape(-1)[:1]
             if first.size and (array == first).all():
                 with np.errstate(all="ignore"):  # in the coarsest type, which the other side may have
-                    value = float(first.astype(ml_dtypes.bfloat16)[0])
+                    coarse = np.complex64 if first.dtype.kind == "c" else ml_dtypes.bfloat16
+                    value = first.astype(coarse)[0].item()
                 stretches.append((beside, own, array.size, value))
         return stretches
 

@@ -62,7 +62,7 @@ def cotangent(shape: tuple[int, ...]) -> np.ndarray:
 def _of_torch(weights: Weights, function: Any) -> Callable[..., Any]:
     import torch
 
-    from parity.verifier.programs.aten.context import named_tensors
+    from parity.verifier.programs.aten.context import named_tensors, outputs_of
     from parity.verifier.programs.aten.held import HeldByTorch
 
     def floating(tree: Any) -> dict[str, torch.Tensor]:
@@ -88,7 +88,7 @@ def _of_torch(weights: Weights, function: Any) -> Callable[..., Any]:
         with torch.enable_grad():
             args, kwargs = map_arrays(own, args), map_arrays(own, kwargs)
             returned = (function if model is None else model)(*trees, *args, **kwargs)
-            outputs = [each for _, each in named_tensors(returned)]
+            outputs: list[torch.Tensor] = [each for _, each in outputs_of(returned)]
             terms = [(outputs[k] * torch.from_numpy(w).to(outputs[k].dtype)).sum() for k, w in weights]
             loss = sum(terms[1:], terms[0])
             if not loss.requires_grad:
@@ -105,7 +105,7 @@ def _of_torch(weights: Weights, function: Any) -> Callable[..., Any]:
 def _of_jax(weights: Weights, call: Callable[..., Any]) -> Callable[..., Any]:
     import jax
 
-    from parity.verifier.programs.jaxprs.side import only_arrays
+    from parity.verifier.programs.jaxprs.side import only_numbers
 
     def gradients(params: Any, rest: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         named, structure = jax.tree_util.tree_flatten_with_path((args, kwargs))
@@ -121,7 +121,7 @@ def _of_jax(weights: Weights, call: Callable[..., Any]) -> Callable[..., Any]:
         def loss_of(params: Any, own: dict[int, Any]) -> Any:
             filled = [own.get(i, leaf) for i, leaf in enumerate(leaves)]
             args, kwargs = jax.tree.unflatten(structure, filled)
-            outputs = jax.tree.leaves(only_arrays(call(params, rest, *args, **kwargs)))
+            outputs = jax.tree.leaves(only_numbers(call(params, rest, *args, **kwargs)))
             return sum((outputs[k] * w.astype(outputs[k].dtype)).sum() for k, w in weights)
 
         of_params, of_inputs = jax.grad(loss_of, argnums=(0, 1))(params, own)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+import numpy as np
+
 from parity.verifier.programs.methods import as_module
 from parity.verifier.programs.operation import Kind
 
@@ -75,6 +77,25 @@ def leaves_of(tree: Any) -> list[Any]:
     if is_record(tree):
         return [leaf for each in fields(tree) for leaf in leaves_of(getattr(tree, each.name))]
     return [tree]
+
+
+def numbers_of(value: Any) -> np.ndarray | None:
+    """Return numbers of Python, of NumPy or of JAX as an array; None for anything else."""
+    kinds = (bool, int, float, complex, np.generic, np.ndarray)
+    if not isinstance(value, kinds) and not is_a(value, "jaxlib"):
+        return None
+    array = np.asarray(value)
+    return array if array.dtype.kind in "biuc" or is_floating(array) else None
+
+
+def is_floating(array: np.ndarray) -> bool:
+    """Return whether an array holds floating point numbers, also of a type that NumPy lacks."""
+    return "float" in array.dtype.name
+
+
+def described(path: str, value: Any) -> str:
+    """Describe something without numbers that a program returns, such as "cache, of class Cache"."""
+    return f"{path or 'output'}, of class {type(value).__name__}"
 
 
 def is_record(value: Any) -> bool:

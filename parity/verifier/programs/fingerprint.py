@@ -21,8 +21,10 @@ HUGE = 1e30
 alike."""
 
 EXACT = 2.0**53
-"""The same for integers: beyond it float64 does not have all of them, and -inf becomes the least
-int64."""
+"""Size from which integers are told apart one by one: float64 does not have all of them."""
+
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+"""An odd factor that spreads neighbours over all integers of 64 bits."""
 
 ABOVE = 2**0.5 - 1
 """What a number that stands for +inf counts beyond 1, so that no count of +inf equals one of -inf."""
@@ -42,13 +44,18 @@ def fingerprint(value: np.ndarray) -> np.ndarray:
     flat = value.ravel(order="K")
     if not flat.size:
         return np.zeros(7)
-    sums, least, most, huge = [0.0] * 5, math.inf, -math.inf, infinite_from(flat)
+    sums, least, most = [0.0] * 5, math.inf, -math.inf
+    integers = flat.dtype.kind in "iu"
+    huge = EXACT if integers else HUGE
     for start in range(0, flat.size, _CHUNK):
-        part = flat[start : start + _CHUNK].astype(np.float64, copy=False)
+        own = flat[start : start + _CHUNK]
+        part = own.astype(np.float64, copy=False)
         low, high = np.minimum.reduce(part), np.maximum.reduce(part)
         if not (low > -huge and high < huge):  # also NaN
             finite = np.abs(part) < huge
-            sums[4] += part.size - np.count_nonzero(finite) + ABOVE * np.count_nonzero(part >= huge)
+            large = own[~finite]
+            counts = _told_apart(large) if integers else 1 + ABOVE * (part >= huge)[~finite]
+            sums[4] += counts.sum()
             part = np.where(finite, part, 0.0)
             low, high = part.min(), part.max()
         square = part * part
@@ -61,9 +68,19 @@ def fingerprint(value: np.ndarray) -> np.ndarray:
     return np.array([sums[0] / n, sums[1] / n, sums[2] / n, sums[3] / n, least, most, sums[4] / n])
 
 
-def infinite_from(value: np.ndarray) -> float:
-    """Return the size from which numbers of an array stand for infinity."""
-    return EXACT if value.dtype.kind in "iu" else HUGE
+def _told_apart(values: np.ndarray) -> np.ndarray:
+    """Return for each large integer a number of its own, at least 1; for the least and the largest
+    int64, which infinities become, that of the infinity."""
+    ends = np.iinfo(np.int64)
+    bits = values.astype(np.int64 if values.dtype.kind == "i" else np.uint64).view(np.uint64)
+    counts = 2 + (bits * _SPREAD).astype(np.float64) / 2.0**64
+    return np.where(values == ends.min, 1.0, np.where(values == ends.max, 1 + ABOVE, counts))
+
+
+def _infinite_from(value: np.ndarray) -> float:
+    """Return the size from which numbers of an array stand for infinity: for integers that of the least
+    int64, which -inf becomes."""
+    return {"i": 2.0**63, "u": 2.0**64}.get(value.dtype.kind, HUGE)
 
 
 def same(a: np.ndarray, b: np.ndarray, near: Nearness = NEAR) -> bool:
@@ -108,13 +125,19 @@ def is_plain(mark: np.ndarray) -> bool:
 
 
 def distance(a: np.ndarray, b: np.ndarray) -> float:
-    """Return the relative distance in the norm; infinite unless infinities stand at the same places."""
+    """Return the relative distance in the norm; infinite unless infinities, and integers that float64
+    does not have, stand at the same places."""
     if np.shape(a) != np.shape(b):
         return np.inf
-    huge = min(infinite_from(np.asarray(a)), infinite_from(np.asarray(b)))
+    a, b = np.asarray(a), np.asarray(b)
+    integers = a.dtype.kind in "iu" and b.dtype.kind in "iu"
+    apart_at = a != b if integers else None
+    huge_a, huge_b = (EXACT if integers else _infinite_from(each) for each in (a, b))
     a, b = (np.asarray(each, np.complex128 if np.iscomplexobj(each) else np.float64) for each in (a, b))
-    big_a, big_b = ~(np.abs(a) < huge), ~(np.abs(b) < huge)
-    if (big_a != big_b).any() or ((a > huge) != (b > huge)).any():
+    big_a, big_b = ~(np.abs(a) < huge_a), ~(np.abs(b) < huge_b)
+    if (big_a != big_b).any() or ((a > 0) != (b > 0))[big_a].any():
+        return np.inf
+    if apart_at is not None and apart_at[big_a].any():
         return np.inf
     a, b = np.where(big_a, 0, a), np.where(big_b, 0, b)
     norm = float(np.linalg.norm(a))

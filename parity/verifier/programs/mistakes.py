@@ -13,8 +13,12 @@ from typing import Any
 from parity.measure.versions import of_jax
 from parity.verifier.programs.callables import is_a
 from parity.verifier.programs.methods import closed_over
-from parity.verifier.programs.sources import calls_a_program, raised_at
+from parity.verifier.programs.sources import calls_a_program, innermost, raised_at
 from vit_config.errors import USER_ERRORS, InputError, one_line
+
+
+class UnreadableError(InputError):
+    """A tensor of a program whose numbers cannot be read."""
 
 
 @contextmanager
@@ -33,6 +37,11 @@ def in_one_line(name: str, function: Any = None, args: Any = (), kwargs: Any = N
     try:
         with warnings_of_what_works():
             yield
+    except UnreadableError as error:
+        frames = reversed(traceback.extract_tb(error.__traceback__))
+        line = innermost((each.filename, each.lineno or 0, each.name) for each in frames)
+        where = f" ({line.file}:{line.line})" if line else ""
+        raise InputError(f"{name}: {error}{where}") from error
     except USER_ERRORS:
         raise
     except (Exception, SystemExit) as error:

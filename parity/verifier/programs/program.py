@@ -56,6 +56,10 @@ class Program:
     """Operations with patched values: the other program's in place of their own."""
     owners: set[int] = field(default_factory=set)
     """Identities of the memory in which cached values lie."""
+    without_numbers: list[str] = field(default_factory=list)
+    """What it returns besides, of which nothing can be compared: path and class of each."""
+    cut_off: set[int] = field(default_factory=set)
+    """Operations that hold what torch returns as no tensor, through which no gradient flows."""
 
     def __len__(self) -> int:
         return len(self.operations)

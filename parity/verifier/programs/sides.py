@@ -84,7 +84,7 @@ def record(side: Any, name: str, *, gradients: bool = False, dtype: str | None =
             type that every operation then has; None for float64 throughout.
 
     Raises:
-        InputError: it is none of these.
+        InputError: it is none of these, or returns nothing that could be compared.
     """
     given = taken_apart(side, name)
     function, args, kwargs = given.function, given.args, given.kwargs
@@ -94,7 +94,17 @@ def record(side: Any, name: str, *, gradients: bool = False, dtype: str | None =
         if given.torch:
             from parity.verifier.programs.aten import side as torch_side
 
-            return torch_side.record_side(function, args, kwargs, given.bound, name, gradients, dtype)
-        from parity.verifier.programs.jaxprs import side as jax_side
+            program = torch_side.record_side(function, args, kwargs, given.bound, name, gradients, dtype)
+        else:
+            from parity.verifier.programs.jaxprs import side as jax_side
 
-        return jax_side.record_side(function, given.variables, args, kwargs, given.bound, name, dtype)
+            program = jax_side.record_side(
+                function, given.variables, args, kwargs, given.bound, name, dtype
+            )
+        if not program.outputs:
+            found = f" ({'; '.join(program.without_numbers)})" if program.without_numbers else ""
+            raise InputError(
+                f"{given.name}: returns nothing that holds numbers{found}; return an array, or a tuple"
+                " or dictionary of arrays"
+            )
+        return program

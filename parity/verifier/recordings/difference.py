@@ -20,9 +20,15 @@ from parity.verifier.recordings.judge import (
     compare,
     parameters_apart,
 )
-from parity.verifier.recordings.left_out import left_out
+from parity.verifier.recordings.left_out import (
+    all_missing,
+    lacking_stages,
+    lacking_steps,
+    left_out,
+)
 from parity.verifier.recordings.pairs import stages_of
 from parity.verifier.recordings.rounding import Traces
+from parity.verifier.recordings.shadow import check_shadow
 from parity.verifier.recordings.sides import Recorded
 from parity.verifier.recordings.structure import check_comparable
 
@@ -40,8 +46,8 @@ class Difference:
     uncertified: tuple[str, ...]
     """Reasons why equality in float32 proves nothing: a side's products ran at reduced precision."""
     left_out: tuple[str, ...] = ()
-    """Parameters, gradients and moments of A that were not compared, by stage; if there are any, the two
-    are not EQUAL."""
+    """What was not compared, by stage: parameters, gradients and moments of A, and steps that one of the
+    two lacks; if there is anything, the two are not EQUAL."""
     b_alone: tuple[str, ...] = ()
     """What only B has, such as a parameter that it does not use, by stage."""
     notes: tuple[str, ...] = ()
@@ -112,12 +118,16 @@ def compare_sides(
             which the envelope of rounding is measured.
 
     Raises:
-        InputError: the recordings cannot be compared, or both have outputs that are not finite.
+        InputError: the recordings cannot be compared, both have outputs that are not finite, or what is
+            given as the shadow is none.
     """
     trace_a, trace_b = by_updates(a.trace, b.trace)
     check_comparable(a.name, trace_a, b.name, trace_b)
     alignment = align(trace_a, trace_b, how)
-    traces = Traces(trace_a, trace_b, by_updates(shadow.trace, b.trace)[0] if shadow else None)
+    trace_of_shadow = by_updates(shadow.trace, b.trace)[0] if shadow else None
+    if shadow is not None and trace_of_shadow is not None:
+        check_shadow(a.name, trace_a, shadow.name, trace_of_shadow)
+    traces = Traces(trace_a, trace_b, trace_of_shadow)
     alignment = replace(alignment, counterparts=counterparts(traces, alignment))
     notes = [f"{side.name}: {note}" for side in (a, b) for note in _samples(side.trace)]
     for side, trace in ((a, trace_a), (b, trace_b)):
@@ -125,15 +135,24 @@ def compare_sides(
             notes.append(
                 f"{side.name}: its micro-batches are joined, and compared by steps of the optimiser"
             )
+    comparisons = tuple(_comparisons(traces, alignment))
     return Difference(
         name_a=a.name,
         name_b=b.name,
         alignment=alignment,
-        comparisons=tuple(_comparisons(traces, alignment)),
+        comparisons=comparisons,
         traces=traces,
         uncertified=tuple(_uncertified(a.name, trace_a, b.name, trace_b)),
-        left_out=left_out(traces, alignment, "A"),
-        b_alone=left_out(traces, alignment, "B"),
+        left_out=(
+            *lacking_steps(trace_a, trace_b),
+            *lacking_stages(trace_a, trace_b, "A"),
+            *left_out(traces, alignment, "A"),
+            *all_missing(trace_a, comparisons),
+        ),
+        b_alone=(
+            *lacking_stages(trace_a, trace_b, "B"),
+            *left_out(traces, alignment, "B"),
+        ),
         notes=tuple(dict.fromkeys(notes)),
     )
 

@@ -243,7 +243,7 @@ def _place(number: int, place: Place) -> list[str]:
         lines += [f"     {line.line:>5} | {line.text}" for line in part.lines[:4]]
     where = f" in {place.b.module}" if place.b.module else ""
     size = (
-        "no relative error: one of the two is zero or infinite"
+        "no relative error: one of the two is zero or infinite, or integers beyond 2^53 differ"
         if place.error == math.inf
         else f"relative error {place.error:.2g}"
         if place.error >= 0

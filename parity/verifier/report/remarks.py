@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from parity.measure.shown import first_three
 from parity.verifier.programs.program import Program
 
 
-def remarks(a: Program, b: Program) -> tuple[str, ...]:
-    """Return the remarks on each side, as "A: ..."."""
+def remarks(a: Program, b: Program, pairs: Sequence[tuple[int, int]] = ()) -> tuple[str, ...]:
+    """Return the remarks on each side, as "A: ...".
+
+    Args:
+        pairs: outputs that are compared with each other although their names or shapes may differ.
+    """
     lines = []
     for side in (a, b):
         notes = list(side.notes)
@@ -23,8 +29,31 @@ def remarks(a: Program, b: Program) -> tuple[str, ...]:
             if missing:
                 size = side.operations[index].size
                 notes.append(f"{path or 'its output'} has {missing} NaN among {size} numbers")
+        notes += _unlike(a, b, pairs) if side is b else []
         lines += [f"{side.name}: {note}" for note in dict.fromkeys(notes)]
     return tuple(lines)
+
+
+def _unlike(a: Program, b: Program, pairs: Sequence[tuple[int, int]]) -> list[str]:
+    """Say which outputs are compared with those of another name, or of axes that are split otherwise."""
+    names, shapes = [], []
+    for x, y in pairs:
+        mine, theirs = a.path(x), b.path(y)
+        if mine != theirs and _has_key(mine) and _has_key(theirs):
+            names.append(f"{theirs} with A's {mine}")
+        of_a, of_b = (
+            tuple(n for n in side.operations[i].shape if n != 1) for side, i in ((a, x), (b, y))
+        )
+        if sorted(of_a) != sorted(of_b) and a.operations[x].size == b.operations[y].size:
+            of_a, of_b = a.operations[x].shape, b.operations[y].shape
+            shapes.append(f"{theirs or 'its output'} {list(of_b)} with A's {list(of_a)}")
+    kinds = ((names, "of other names"), (shapes, "of other shapes"))
+    return [f"outputs {kind} are compared: {first_three(each)}" for each, kind in kinds if each]
+
+
+def _has_key(path: str) -> bool:
+    """Return whether a path has a name, and not only places in tuples."""
+    return any(not part.isdigit() for part in path.split(".") if part)
 
 
 def _numbers(side: Program, index: int) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from parity.measure.nearness import LEAST as NEAREST
 from parity.measure.nearness import MOST as FARTHEST
 from parity.verifier.programs.fingerprint import INFINITE, LEAST, MOST, SQUARE, distance
 from parity.verifier.programs.operation import Operation
@@ -171,6 +172,8 @@ class Outputs:
         of_b = np.asarray(of_b)
         if self._is_rounding(pair, of_a, of_b):
             return True
+        if self._is_exact(pair, of_a, of_b):
+            return any(np.array_equal(each, of_b) for each in self.arrangements(pair, of_a))
         return any(distance(each, of_b) <= self._limits[pair] for each in self.arrangements(pair, of_a))
 
     def error(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> float:
@@ -191,6 +194,11 @@ class Outputs:
         """Return the change of layout that brings A's output closest to B's; None if there is none."""
         of_a, of_b = np.asarray(of_a), np.asarray(of_b)
         return min(self._changes[pair], key=lambda each: distance(each.of(of_a), of_b), default=None)
+
+    def _is_exact(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> bool:
+        """Return whether two outputs are integers that no rounding reaches."""
+        integers = np.asarray(of_a).dtype.kind in "iu" and np.asarray(of_b).dtype.kind in "iu"
+        return integers and self._limits[pair] <= NEAREST.norm
 
     def axes(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> tuple[int, ...]:
         """Return A's axes in the order of B's output; empty where no order of whole axes is B's."""

@@ -293,3 +293,18 @@ def test_the_page_names_every_field_and_stage():
     formats = parity.measure.traces.format
     expected = {*formats.Index.fields(), *formats.Event.fields(), *STAGES}
     assert described == expected
+
+
+@pytest.mark.parametrize("steps", ["a", "12", 3, [-1], [0.5], [None]])
+def test_steps_that_are_none_are_refused(steps, tmp_path):
+    with pytest.raises(ConfigError, match=r"^steps = .*: must be several numbers of steps, counted"):
+        parity.record(tmp_path / "a.trace", steps=steps)
+
+
+@pytest.mark.parametrize("steps", [[0, 2], range(0, 3, 2), np.array([2, 0]), {0, 2}, iter([0, 2])])
+def test_steps_in_any_collection(steps, tmp_path):
+    with parity.record(tmp_path / "a.trace", steps=steps) as trace:
+        for step in range(4):
+            with trace.step():
+                trace.log("loss", step)
+    assert parity.Trace(tmp_path / "a.trace").steps == (0, 2)

@@ -131,7 +131,7 @@ def test_a_training_step_is_not_differentiated_again():
 def test_what_has_no_gradient_says_so_and_is_compared_forward():
     comparison = compare((lambda x: torch.argsort(x), GIVEN), (lambda x: jnp.argsort(x), X))
     assert comparison.equal
-    assert "gradients were not compared: InputError: no output of floating point" in comparison.to_text()
+    assert "gradients were not compared: no output of floating point" in comparison.to_text()
 
 
 def test_a_gradient_in_another_layout_has_a_measured_limit():

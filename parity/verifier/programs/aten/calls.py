@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from parity.verifier.programs.mistakes import UnreadableError
 from parity.verifier.programs.windows import (
     WINDOW,
     transform_of_torch,
@@ -26,8 +27,22 @@ VIEWS = {aten.view.default: aten.reshape.default, aten._unsafe_view.default: ate
 """Views that are run as reshapes: a patched value may have other strides."""
 
 
-def to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """Return a tensor's elements as an array, shared where possible."""
+def to_numpy(tensor: torch.Tensor, name: str = "a tensor") -> np.ndarray:
+    """Return a tensor's elements as an array, shared where possible.
+
+    Raises:
+        UnreadableError: it is sparse, nested, quantised or has no numbers; `name` is what it is called.
+    """
+    if tensor.is_meta:
+        raise UnreadableError(
+            f"{name} is on the device meta, so it has no numbers; give it some on the CPU"
+        )
+    if tensor.is_nested or tensor.is_quantized or tensor.layout is not torch.strided:
+        kind = "nested" if tensor.is_nested else "quantised" if tensor.is_quantized else "sparse"
+        layout = str(tensor.dtype if tensor.is_quantized else tensor.layout).removeprefix("torch.")
+        raise UnreadableError(
+            f"{name} is {kind} ({layout}), and only dense ones are compared: make it so"
+        )
     tensor = tensor.detach().resolve_conj().resolve_neg()
     return (tensor.double() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor).numpy()
 

@@ -12,12 +12,18 @@ from typing import Any
 import torch
 
 from parity.verifier.programs.built import construction_of
+from parity.verifier.programs.callables import numbers_of
 from parity.verifier.programs.operation import BUILT, Construction, Source
 from parity.verifier.programs.sources import innermost
 
 
-def named_tensors(result: Any, prefix: str = "") -> list[tuple[str, torch.Tensor]]:
+def named_tensors(tree: Any, prefix: str = "") -> list[tuple[str, torch.Tensor]]:
     """Return the tensors of a tuple, dictionary or dataclass, with their paths."""
+    return [entry for entry in named_leaves(tree, prefix) if isinstance(entry[1], torch.Tensor)]
+
+
+def named_leaves(result: Any, prefix: str = "") -> list[tuple[str, Any]]:
+    """Return all that a tuple, dictionary or dataclass holds except None, with paths."""
     if isinstance(result, torch.Tensor):
         return [(prefix, result)]
     if hasattr(result, "items"):
@@ -29,9 +35,16 @@ def named_tensors(result: Any, prefix: str = "") -> list[tuple[str, torch.Tensor
     elif isinstance(result, (tuple, list)):
         pairs = enumerate(result)
     else:
-        return []
+        return [] if result is None else [(prefix, result)]
+    return [entry for key, value in pairs for entry in named_leaves(value, f"{prefix}.{key}".strip("."))]
+
+
+def outputs_of(result: Any) -> list[tuple[str, Any]]:
+    """Return the tensors and other numbers of what a program returns, with paths."""
     return [
-        entry for key, value in pairs for entry in named_tensors(value, f"{prefix}.{key}".strip("."))
+        (path, each)
+        for path, each in named_leaves(result)
+        if isinstance(each, torch.Tensor) or numbers_of(each) is not None
     ]
 
 

@@ -65,7 +65,7 @@ class HeldByTorch:
                 if tensor.is_leaf and tensor.is_floating_point():
                     stack.callback(tensor.requires_grad_, tensor.requires_grad)
                 whole = tensor.data.to(dtype) if dtype and tensor.is_floating_point() else tensor.data
-                _put(tensor, whole.clone() if whole is tensor.data else whole, None)
+                _put(tensor, whole.clone(), None)  # the function may write into it
             yield leaves
 
 

@@ -31,10 +31,11 @@ from parity.verifier.programs.aten.calls import (
     written_by,
     zeros_like,
 )
-from parity.verifier.programs.aten.context import Context, named_tensors
+from parity.verifier.programs.aten.context import Context, named_leaves
 from parity.verifier.programs.aten.rules import DECOMPOSITIONS
 from parity.verifier.programs.aten.storage import strided
 from parity.verifier.programs.aten.tensors import Tensors
+from parity.verifier.programs.callables import described, is_floating, numbers_of
 from parity.verifier.programs.jaxprs.values import rounding_of
 from parity.verifier.programs.names import LAYOUT, TORCH_NAMES
 from parity.verifier.programs.operation import Kind, Operation, Ref
@@ -94,7 +95,11 @@ def record_torch(
             result = function()
         program = recorder.program
         program.built = recorder.context.built
-        for path, tensor in named_tensors(result):
+        for path, each in named_leaves(result):
+            tensor = each if isinstance(each, torch.Tensor) else recorder.number(path, each)
+            if tensor is None:
+                program.without_numbers.append(described(path, each))
+                continue
             index = recorder.node(tensor)
             program.outputs.append((path, index))
             program.keep(index, to_numpy(tensor), always=True)
@@ -167,6 +172,18 @@ class _Recorder(Tensors, TorchDispatchMode):
             if result is not NotImplemented:
                 return result
         return self.record(func, args, kwargs)
+
+    def number(self, path: str, value: Any) -> torch.Tensor | None:
+        """Return a tensor of what a program returns as numbers of Python or of NumPy; None if it is no
+        numbers."""
+        array = numbers_of(value)
+        if array is None:
+            return None
+        # in its own types the program computes in float32, for all that Python's numbers tell
+        epsilon = rounding_of("float32" if self.own and type(value) is float else array.dtype)
+        tensor = torch.from_numpy(array.astype(np.float64) if is_floating(array) else np.array(array))
+        self.program.cut_off.add(self.leaf(tensor, "constant", path or "output", epsilon))
+        return tensor
 
     def narrows(self, args: Any, kwargs: Any) -> None:
         """Note a line that asks for a smaller type of a floating point tensor."""

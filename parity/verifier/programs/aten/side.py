@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from parity.verifier.programs.aten.context import named_tensors
 from parity.verifier.programs.aten.copies import copied
 from parity.verifier.programs.aten.held import HeldByTorch, Leaf, all_modules
-from parity.verifier.programs.aten.record import in_float64, named_tensors, record_torch, returns_draws
+from parity.verifier.programs.aten.record import in_float64, record_torch, returns_draws
 from parity.verifier.programs.callables import argument_names, is_a, kinds_of, map_arrays
 from parity.verifier.programs.jaxprs.values import rounding_of
 from parity.verifier.programs.mistakes import mistake
@@ -122,7 +123,8 @@ class _Cast:
             return self._copy(each)
         if not isinstance(each, torch.Tensor):
             return each
-        made = self._converted(each.detach()) if _is_inexact(each) else each
+        # a copy: the program may write into it
+        made = (self._converted(each.detach()) if _is_inexact(each) else each.detach()).clone()
         self._epsilons[id(made)] = rounding_of(each.dtype)
         return made
 

@@ -44,7 +44,8 @@ class Tensors:
         if known is not None:
             return known[1]
         self.held.append(tensor)
-        value = to_numpy(tensor).copy()  # the program may write into it
+        name = f"the {kind} {label}" if label != kind else f"a {kind}"
+        value = to_numpy(tensor, name).copy()  # the program may write into it
         return self.add(
             Operation(-1, kind, (), None, kind, label, epsilon=epsilon), tensor, value, always=True
         )

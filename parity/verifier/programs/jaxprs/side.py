@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from parity.verifier.programs.built import built_of_nnx
-from parity.verifier.programs.callables import argument_names, is_a, kinds_of
+from parity.verifier.programs.callables import (
+    argument_names,
+    described,
+    is_a,
+    kinds_of,
+    numbers_of,
+)
 from parity.verifier.programs.held import is_module
 from parity.verifier.programs.jaxprs.held import HeldByJax
 from parity.verifier.programs.jaxprs.opened import closed, opened
@@ -53,15 +59,20 @@ def record_side(
         dynamic, static[key] = _partition(opened(value))
         trees.append(("input", key, dynamic))
 
+    others: dict[str, None] = {}
+
     def call(*values: Any) -> Any:
         own, given = values[:before], values[before:]
         positional = [closed(static[i](given[i])) for i in range(len(args))]
         named = {key: closed(static[key](given[len(args) + i])) for i, key in enumerate(kwargs)}
-        return only_arrays(inner(*own, *positional, **named))
+        result = inner(*own, *positional, **named)
+        others.update(dict.fromkeys(without_numbers(result)))
+        return only_numbers(result)
 
     held = HeldByJax(function)
     with held.evaluating() as trained:
         program = record_jax(call, trees, name, dtype, held.labels())
+    program.without_numbers += others
     if trained:
         program.notes.append(TRAINING)
     if is_module(function):
@@ -176,11 +187,28 @@ def _partition(value: Any) -> tuple[list[Any] | Any, Callable[[Any], Any]]:
     return [leaves[i] for i in places], rebuild
 
 
-def only_arrays(result: Any) -> Any:
-    """Drop from a program's result all that is no array."""
+def only_numbers(result: Any) -> Any:
+    """Drop from a program's result all that holds no numbers."""
+    leaves = _leaves(result)
+    if all(_is_number(leaf) for _, leaf in leaves):
+        return result
+    return {path_of(path): leaf for path, leaf in leaves if _is_number(leaf)}
+
+
+def without_numbers(result: Any) -> list[str]:
+    """Describe what `only_numbers` drops."""
+    return [described(path_of(path), leaf) for path, leaf in _leaves(result) if not _is_number(leaf)]
+
+
+def _leaves(result: Any) -> list[tuple[Any, Any]]:
     import jax
 
-    if all(isinstance(leaf, (jax.Array, np.ndarray, float, int)) for leaf in jax.tree.leaves(result)):
-        return result
-    leaves = jax.tree_util.tree_leaves_with_path(result)
-    return {path_of(p): leaf for p, leaf in leaves if isinstance(leaf, (jax.Array, np.ndarray))}
+    # generators are no trees, and JAX warns of them unless it is told so
+    generator = lambda each: isinstance(each, Iterator)  # noqa: E731
+    return jax.tree_util.tree_leaves_with_path(result, is_leaf=generator)
+
+
+def _is_number(value: Any) -> bool:
+    import jax
+
+    return isinstance(value, jax.Array) or numbers_of(value) is not None

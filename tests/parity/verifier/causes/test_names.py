@@ -181,3 +181,15 @@ def test_what_changes_nothing_here_may_stand_for_what_seems_left_out():
     a = "jnp.where((n := jnp.linalg.norm(g := x @ w)) > 0.1, g / n * 0.1, g) @ v"
     assert named(a, "x @ w @ v") == ["norm left out"]
     assert named(a, "jnp.clip(x @ w, -1, 1) @ v") == [""]
+
+
+@pytest.mark.parametrize("n", [4, 8])
+def test_a_median_between_two_numbers_is_no_factor_of_the_lower_one(n):
+    """torch takes the lower of the two in the middle, JAX their mean."""
+    x = RNG.normal(size=(6, n))
+    lower = (lambda x: x.median(-1).values, torch.from_numpy(x))
+    mean = (lambda x: jnp.median(x, -1), x)
+    for pair in ((lower, mean), (mean, lower)):
+        found = compare(*pair)
+        assert found.verdict == "DIFFERENT"
+        assert {place.cause for place in found.places} <= {"", "left out", "operation"}

@@ -332,8 +332,8 @@ def test_leaves_that_are_not_numbers_empty_or_whole_numbers():
         "complex": np.ones(3, np.complex64),
     }
     matched = match(ours, {f"their {name}": np.asarray(each).T for name, each in ours.items()})
-    assert relations(matched) == {name: [] if name == "complex" else [f"their {name}"] for name in ours}
-    assert matched.rest("a") == ("complex",)
+    assert relations(matched) == {name: [f"their {name}"] for name in ours}
+    assert matched.complete
     assert matched.of("ids")[0].kind == np.int64
     assert not match({"ids": np.arange(W)}, {"y": np.arange(W, dtype=np.float32)}).links
 
@@ -395,3 +395,27 @@ def test_a_name_in_common_tells_constants_apart():
     assert matched.complete
     assert relations(matched) == {name: [f"module.{name}"] for name in ours}
     assert matched.of("blocks.1.norm2.weight")[0].grade == "by place"
+
+
+def test_complex_leaves_are_matched_with_complex_ones():
+    weight, bias = (draw(*shape) + 1j * draw(*shape, seed=1) for shape in ((4, 6), (6,)))
+    ours = {"weight": weight, "bias": bias, "few": np.array([1 + 2j, 3, 4])}
+    theirs = {"c": ours["few"], "b": bias.astype(np.complex128), "w": np.ascontiguousarray(weight.T)}
+    matched = match(ours, theirs)
+    assert {link.a: link.b for link in matched.links} == {"weight": "w", "bias": "b", "few": "c"}
+    assert {link.a: link.arrangement.layout for link in matched.links}["weight"] == "i o -> o i"
+
+
+def test_complex_leaves_of_another_imaginary_part_are_not_matched():
+    weight, ones = draw(4, 6) + 1j * draw(4, 6, seed=1), np.ones(3, np.complex128)
+    ours = {"weight": weight, "real": draw(4, 6), "same": weight[:1] * 2, "ones": ones * 1j}
+    theirs = {"w": np.conj(weight), "r": draw(4, 6) + 0j, "same": weight[:1] * 2, "ones": ones}
+    matched = match(ours, theirs)
+    assert {link.a: link.b for link in matched.links} == {"same": "same"}
+
+
+def test_parts_of_complex_leaves_are_matched():
+    weight = draw(4, 6) + 1j * draw(4, 6, seed=1)
+    ours, theirs = {"all": np.concatenate([weight, np.zeros((2, 6), weight.dtype)])}, {"part": weight}
+    matched = match(ours, theirs)
+    assert [(link.a, link.part_a.stop, link.b) for link in matched.links] == [("all", 4, "part")]
