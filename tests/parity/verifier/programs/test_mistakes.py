@@ -194,6 +194,7 @@ REMARKS = {
 
 @pytest.mark.parametrize(("pair", "expected"), REMARKS.items(), ids=[pair[0] for pair in REMARKS])
 def test_what_chance_decides_and_what_is_nan_is_noted(pair, expected):
+    torch.manual_seed(0)  # of the masks of four numbers one in sixteen is JAX's
     comparison = compare(*(f"{HERE}:{each}" for each in pair))
     verdict, remarks = expected
     assert comparison.verdict == verdict
