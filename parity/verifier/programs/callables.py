@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -91,6 +91,20 @@ def numbers_of(value: Any) -> np.ndarray | None:
 def is_floating(array: np.ndarray) -> bool:
     """Return whether an array holds floating point numbers, also of a type that NumPy lacks."""
     return "float" in array.dtype.name
+
+
+def attributes_of(value: Any) -> dict[str, Any]:
+    """Return the attributes of an object that may hold what a program computed; none of a text, a
+    function, a class or an iterator."""
+    if isinstance(value, (str, bytes, type, Iterator)) or callable(value) or is_cache(value):
+        return {}
+    return dict(getattr(value, "__dict__", {}))
+
+
+def is_cache(value: Any) -> bool:
+    """Return whether a value is transformers' store of keys and values for the next call, which a model
+    returns beside its outputs."""
+    return is_a(value, "transformers") and any(base.__name__ == "Cache" for base in type(value).__mro__)
 
 
 def described(path: str, value: Any) -> str:

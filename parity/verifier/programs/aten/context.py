@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from parity.verifier.programs.built import construction_of
-from parity.verifier.programs.callables import numbers_of
+from parity.verifier.programs.callables import attributes_of, numbers_of
 from parity.verifier.programs.operation import BUILT, Construction, Source
 from parity.verifier.programs.sources import innermost
 
@@ -22,10 +22,18 @@ def named_tensors(tree: Any, prefix: str = "") -> list[tuple[str, torch.Tensor]]
     return [entry for entry in named_leaves(tree, prefix) if isinstance(entry[1], torch.Tensor)]
 
 
-def named_leaves(result: Any, prefix: str = "") -> list[tuple[str, Any]]:
-    """Return all that a tuple, dictionary or dataclass holds except None, with paths."""
+def named_leaves(result: Any, prefix: str = "", around: tuple[int, ...] = ()) -> list[tuple[str, Any]]:
+    """Return all that a tuple, dictionary or dataclass holds except None, with paths; of another object
+    the tensors and numbers among its attributes, or the object where it has none.
+
+    Args:
+        prefix: path of the result itself.
+        around: identities of the objects that hold it, which it may hold in turn.
+    """
     if isinstance(result, torch.Tensor):
         return [(prefix, result)]
+    if id(result) in around:
+        return []
     if hasattr(result, "items"):
         pairs = result.items()
     elif hasattr(result, "_asdict"):
@@ -34,16 +42,28 @@ def named_leaves(result: Any, prefix: str = "") -> list[tuple[str, Any]]:
         pairs = ((each, getattr(result, each)) for each in result.__dataclass_fields__)
     elif isinstance(result, (tuple, list)):
         pairs = enumerate(result)
-    else:
+    elif result is None or numbers_of(result) is not None:
         return [] if result is None else [(prefix, result)]
-    return [entry for key, value in pairs for entry in named_leaves(value, f"{prefix}.{key}".strip("."))]
+    else:
+        held = named_leaves(attributes_of(result), prefix, (*around, id(result)))
+        return _only_numbers(held) or [(prefix, result)]
+    around = (*around, id(result))
+    return [
+        entry
+        for key, value in pairs
+        for entry in named_leaves(value, f"{prefix}.{key}".strip("."), around)
+    ]
 
 
 def outputs_of(result: Any) -> list[tuple[str, Any]]:
     """Return the tensors and other numbers of what a program returns, with paths."""
+    return _only_numbers(named_leaves(result))
+
+
+def _only_numbers(leaves: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
     return [
         (path, each)
-        for path, each in named_leaves(result)
+        for path, each in leaves
         if isinstance(each, torch.Tensor) or numbers_of(each) is not None
     ]
 

@@ -11,6 +11,7 @@ import numpy as np
 from parity.verifier.programs.built import built_of_nnx
 from parity.verifier.programs.callables import (
     argument_names,
+    attributes_of,
     described,
     is_a,
     kinds_of,
@@ -189,9 +190,9 @@ def _partition(value: Any) -> tuple[list[Any] | Any, Callable[[Any], Any]]:
 
 def only_numbers(result: Any) -> Any:
     """Drop from a program's result all that holds no numbers."""
-    leaves = _leaves(result)
-    if all(_is_number(leaf) for _, leaf in leaves):
+    if all(_is_number(leaf) for _, leaf in _of_pytree(result)):
         return result
+    leaves = _leaves(result)
     return {path_of(path): leaf for path, leaf in leaves if _is_number(leaf)}
 
 
@@ -200,7 +201,19 @@ def without_numbers(result: Any) -> list[str]:
     return [described(path_of(path), leaf) for path, leaf in _leaves(result) if not _is_number(leaf)]
 
 
-def _leaves(result: Any) -> list[tuple[Any, Any]]:
+def _leaves(result: Any, around: tuple[int, ...] = ()) -> list[tuple[Any, Any]]:
+    """Return the leaves of a result with their paths; of an object that is no pytree the numbers among
+    its attributes, or the object where it has none."""
+    leaves: list[tuple[Any, Any]] = []
+    for path, leaf in _of_pytree(result):
+        inner = {} if _is_number(leaf) or id(leaf) in around else attributes_of(leaf)
+        held = _leaves(inner, (*around, id(leaf))) if inner else []
+        numbers = [((*path, *rest), each) for rest, each in held if _is_number(each)]
+        leaves += numbers or [(path, leaf)]
+    return leaves
+
+
+def _of_pytree(result: Any) -> list[tuple[Any, Any]]:
     import jax
 
     # generators are no trees, and JAX warns of them unless it is told so

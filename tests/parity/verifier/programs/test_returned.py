@@ -77,7 +77,14 @@ def test_a_program_must_return_something(case, given):
         parity.diff((lambda x: x * 2, given), (function, given))
 
 
-OPAQUE = [lambda x: {len(x)}, lambda x: Logits(x), lambda x: "a text", lambda x: iter(x)]
+class Named:
+    """An output that holds no numbers, but itself."""
+
+    def __init__(self):
+        self.name, self.whole = "logits", self
+
+
+OPAQUE = [lambda x: {len(x)}, lambda x: Named(), lambda x: "a text", lambda x: iter(x)]
 
 
 @pytest.mark.parametrize("beside", OPAQUE)
@@ -94,6 +101,28 @@ def test_what_holds_no_numbers_is_named(beside, given):
     alone = parity.diff((lambda x: (x * 2.0, 1.5), given), function)
     assert alone.verdict == "EQUAL"
     assert alone.forward.counts.outputs_left_out[0].startswith("B's 1, of class")
+
+
+@pytest.mark.parametrize("given", [T, jnp.asarray(X)], ids=["torch", "jax"])
+def test_the_numbers_of_an_object_are_compared(given):
+    def function(factor):
+        return lambda x: (x * 2.0, Logits(Logits((x * factor, "a text")))), given
+
+    assert parity.diff(function(3.0), function(3.0)).verdict == "EQUAL"
+    found = parity.diff(function(3.0), function(4.0))
+    assert (found.verdict, found.forward.counts.outputs) == ("DIFFERENT", 2)
+
+
+def test_a_cache_of_keys_and_values_is_no_output():
+    """Language models of transformers return one; a port need not."""
+    cache = type("Cache", (), {"__module__": "transformers.cache_utils", "keys": T})
+    kept = type("DynamicCache", (cache,), {})
+    found = parity.diff(
+        (lambda x: {"logits": x * 2, "past_key_values": kept()}, T), (lambda x: x * 2, T)
+    )
+    assert found.verdict == "EQUAL"
+    said = "returns past_key_values, of class DynamicCache, a cache, which is not compared"
+    assert any(said in each for each in found.remarks), found.remarks
 
 
 def test_outputs_of_other_names_are_said():
