@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
@@ -123,6 +124,7 @@ class Schema(BaseModel, frozen=True):
             raise ConfigError(f"{path}: not valid {kind}: it is not text") from None
         except ValueError as error:
             raise ConfigError(f"{path}: not valid {kind}: {error}") from None
+        text = text.removeprefix("\ufeff")  # the mark of UTF-8 by which some editors begin a file
         return (
             cls.from_toml(text, where=str(path))
             if kind == "TOML"
@@ -146,13 +148,17 @@ class Schema(BaseModel, frozen=True):
             raise ConfigError(f"{where}: {error}") from None
 
 
+_INTERNAL = re.compile(r"function-.*|\w+\[.*\]")
+"""pydantic's names of its own steps and of the members of a union, among those of fields."""
+
+
 def _one_line(schema: type[Schema], error: ValidationError) -> str:
     """Join every complaint of pydantic's report into one line that names the fields."""
     return "; ".join(_complaint(schema, item) for item in error.errors())
 
 
 def _complaint(schema: type[Schema], item: Any) -> str:
-    path = [str(part) for part in item["loc"] if not str(part).startswith("function-")]
+    path = [str(part) for part in item["loc"] if not _INTERNAL.fullmatch(str(part))]
     where = ".".join([schema.__name__, *path])
     if item["type"] == "extra_forbidden":
         near = difflib.get_close_matches(path[-1], schema.fields(), n=1)

@@ -103,6 +103,9 @@ class NoLog:
         """Do nothing."""
 
 
+MEND = "mend the line, or remove it: what it told of the run is then not drawn"
+
+
 def read_log(run_dir: Path) -> list[dict[str, Any]]:
     """Read the events of a run, in order; a last line that was cut off is left out.
 
@@ -121,9 +124,9 @@ def read_log(run_dir: Path) -> list[dict[str, Any]]:
             event = parse_json(line)
         except ValueError as error:  # not JSON, or not even text
             reason = getattr(error, "msg", None) or str(error)
-            raise CheckpointError(f"{path}, line {number}: not JSON ({reason})") from None
+            raise CheckpointError(f"{path}, line {number}: not JSON ({reason}); {MEND}") from None
         if not (isinstance(event, dict) and "kind" in event and isinstance(event.get("step"), int)):
-            raise CheckpointError(f"{path}, line {number}: not an event of a training run")
+            raise CheckpointError(f"{path}, line {number}: not an event of a training run; {MEND}")
         events.append(event)
     return events
 

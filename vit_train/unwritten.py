@@ -39,7 +39,11 @@ def unwritten(folder: Path, reason: str) -> CheckpointError:
         room = f"{shutil.disk_usage(folder).free / 1e9:.1f} GB are free there"
     except OSError:
         room = "the folder is gone"
-    return CheckpointError(
-        f"{folder}: the last checkpoint cannot be written ({reason}); {room}. The checkpoints before it"
-        " are whole: make room, or the folder writable, and the same command goes on from them"
+    there = [each for each in left if UNFINISHED not in each.name and not each.name.startswith(".")]
+    todo = "make room, or the folder writable, and"
+    then = (
+        f"The checkpoints before it are whole: {todo} the same command goes on from them"
+        if there
+        else f"There is none before it: {todo} give the same command again"
     )
+    return CheckpointError(f"{folder}: the last checkpoint cannot be written ({reason}); {room}. {then}")

@@ -16,6 +16,7 @@ from parity.cli.support.reading import Reading, shown_as
 from parity.cli.support.run_url import runs_here
 from vit_config import ConfigError
 from vit_config.errors import MissingFileError, UnstatedError
+from vit_config.files.atomic import check_spares
 from vit_config.terminal import say
 
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ def main(argv: list[str], prog: str = "parity convert-run") -> int:
     elif out.exists() and not arguments.force:
         raise ConfigError(f"{out}: already exists; give another path, or --force")
     spare(out, arguments, source)
+    if source.is_dir():
+        check_spares(out, (), [source])
     with Waiting(f"reading {source}", 1, 2) as waiting:  # what is written is read again
         run = _read_own(arguments) if own else _read_foreign(arguments)
         notes = [*run.notes]

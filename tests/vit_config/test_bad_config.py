@@ -379,6 +379,19 @@ def test_a_config_file_is_named_with_what_is_wrong_in_it(tmp_path, content, word
     one_line(caught.value, str(path), *words)
 
 
+def test_a_mark_of_utf8_is_no_part_of_a_config_file(tmp_path):
+    (tmp_path / "r.json").write_text('\ufeff{"seed": 3}', encoding="utf-8")
+    (tmp_path / "r.toml").write_text("\ufeffseed = 3", encoding="utf-8")
+    assert Recipe.load(tmp_path / "r.json").seed == Recipe.load(tmp_path / "r.toml").seed == 3
+
+
+def test_no_internal_name_is_in_a_message():
+    with pytest.raises(ConfigError, match=r"Recipe.class_weights = .*nan") as raised:
+        Recipe(class_weights=(float("nan"), 1.0))
+    assert "literal" not in str(raised.value)
+    assert "tuple[" not in str(raised.value)
+
+
 def test_a_missing_config_file_is_named(tmp_path):
     with pytest.raises(MissingFileError) as caught:
         ViTConfig.load(tmp_path / "nowhere.json")

@@ -11,6 +11,7 @@ import pytest
 from parity.cli import dispatch
 from parity.cli.dispatch import ended, in_one_line
 from vit_config import processes
+from vit_config.files.atomic import write_atomically
 from vit_config.terminal import let_interrupts_through
 from vit_train.unwritten import unwritten
 
@@ -66,8 +67,26 @@ def test_a_run_whose_folder_is_gone_is_not_told_to_make_room(tmp_path):
     assert not checkpoints.parent.exists()
     checkpoints.mkdir(parents=True)
     (tmp_path / "run" / "run.json").touch()
-    assert "GB are free there" in str(unwritten(checkpoints, "No space left on device"))
-    assert checkpoints.exists()
+    said = str(unwritten(checkpoints, "No space left on device"))
+    assert "GB are free there. There is none before it" in said
+    (checkpoints / "3").mkdir()
+    assert "The checkpoints before it are whole" in str(unwritten(checkpoints, "No space left"))
+
+
+@pytest.mark.parametrize("size", [2000, 100_000])  # one is still in Python's buffer
+def test_a_disk_that_is_full_is_told_with_the_file(tmp_path, size):
+    resource = pytest.importorskip("resource")
+    (tmp_path / "old").write_text("old")
+    kept = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, kept[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as raised:
+            write_atomically(tmp_path / "old", bytes(size))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, kept)
+    assert raised.value.filename == str(tmp_path / "old")
+    assert (tmp_path / "old").read_text() == "old"
+    assert [each.name for each in tmp_path.iterdir()] == ["old"]
 
 
 def test_an_interrupted_process_does_not_wait_for_a_compiler(monkeypatch, capsys):

@@ -106,6 +106,13 @@ def test_a_log_whose_folder_is_gone_says_nothing(tmp_path, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("line", ["oops", "{}"])
+def test_a_line_of_the_log_that_is_none_can_be_mended(tmp_path, line):
+    (tmp_path / "log.jsonl").write_text(f"{line}\n")
+    with pytest.raises(CheckpointError, match=r"line 1: not .*; mend the line, or remove it"):
+        read_log(tmp_path)
+
+
 @pytest.mark.parametrize("stop_at", [7, 10])
 def test_a_resumed_run_is_bit_for_bit_the_whole_one(whole, data_dir, tmp_path, monkeypatch, stop_at):
     trained, run_dir = whole

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import tempfile
@@ -14,6 +15,10 @@ from vit_config.errors import ConfigError, MissingFileError
 
 Check = Callable[[Path], None]
 """Function that checks a written file before it gets its name, and raises to refuse it."""
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What writing fails with where a disk, a quota or a limit leaves no room."""
 
 
 def accept(path: Path) -> None:
@@ -46,14 +51,20 @@ def atomic_file(path: str | Path, *, force: bool = False, check: Check = accept)
     Raises:
         MissingFileError: the folder to write in does not exist.
         ConfigError: `path` is a folder, or exists and `force` is not set.
+        OSError: the file cannot be written, with `path` as its ``filename``.
     """
     path = Path(path)
     check_writable(path)
     _refuse_existing(path, force)
     handle, temporary = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
+    inside: OSError | None = None
     try:
         with os.fdopen(handle, "w+b") as file:
-            yield file
+            try:
+                yield file
+            except OSError as error:
+                inside = None if error.errno in FULL and _is_full(file) else error
+                raise
             file.flush()
             check(Path(temporary))
             os.fsync(file.fileno())
@@ -61,10 +72,24 @@ def atomic_file(path: str | Path, *, force: bool = False, check: Check = accept)
         _refuse_existing(path, force)  # it may have appeared meanwhile
         os.replace(temporary, path)
         _flush_folder(path.absolute().parent)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
+        if isinstance(error, OSError) and error is not inside and error.filename is None:
+            error.filename = str(path)
         raise
+
+
+def _is_full(file: BinaryIO) -> bool:
+    """Return whether a file, which is to be removed, takes no more: an error of a full disk within the
+    block may be of another file."""
+    try:
+        file.seek(0, os.SEEK_END)
+        file.write(bytes(2**16))
+        file.flush()
+    except OSError:
+        return True
+    return False
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -279,7 +279,8 @@ def _pixels(image: Picture, channels: int, pixel_type: str) -> np.ndarray:
 
 def _opened(path: Path, channels: int) -> np.ndarray:
     if not path.is_file():
-        what = "is a folder" if path.is_dir() else "no such file"
+        other = "is a pipe or a device, not an ordinary file" if path.exists() else "no such file"
+        what = "is a folder" if path.is_dir() else other
         raise MissingFileError(f"{path}: {what}; give the path of an image")
     try:
         with path.open("rb") as file:

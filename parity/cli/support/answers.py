@@ -47,14 +47,18 @@ class Answers:
             self._csv.write(_line(["image", *head]))
         if self._features is not None:
             self._features.write(bytes(_HEADER))
+            self._open.push(self._fill_header)
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._features is not None and error[0] is None:
+        self._open.__exit__(*error)  # type: ignore[arg-type]
+
+    def _fill_header(self, kind: object, *_: object) -> None:
+        """Write how many rows there are, unless the answers ended with an exception."""
+        if self._features is not None and kind is None:
             self._features.seek(0)
             self._features.write(_header(self._rows, self._width))
             self._features.seek(0, io.SEEK_END)
-        self._open.__exit__(*error)  # type: ignore[arg-type]
 
     def add(self, path: str, classes: Sequence[Prediction], pooled: np.ndarray) -> None:
         """Write one image's classes, none for a model without a head, and its features (D,)."""

@@ -70,6 +70,10 @@ class Recordings(Reporting):
         for flag, value in given.items():
             if value is not None and self.recordings() is None:
                 raise ConfigError(f"{flag} goes with two recordings, and {self.a} is none")
+        if self.picture is not None:
+            from parity.verifier.recordings.picture import check_kind
+
+            check_kind(self.picture)
         if self.accept:
             from parity.verifier.recordings.steps.names import check_causes
 

@@ -245,8 +245,10 @@ def _mirror(options: Options) -> Mirror | None:
     """Make the mirror of a run folder on object storage; None for a local folder.
 
     Raises:
-        ConfigError: a package that it needs is not installed.
+        ConfigError: a package that it needs is not installed, or the folder's name is empty.
     """
+    if options.run_dir == "":
+        raise ConfigError("--run-dir '': give a folder, or leave it out for one under runs/")
     if options.run_dir is None or "://" not in options.run_dir:
         return None
     from vit_train.mirror import make_mirror

@@ -16,19 +16,25 @@ FLOOR = 1e-18
 """Height at which an error of zero is drawn."""
 
 
+def check_kind(path: Path) -> None:
+    """Refuse a path whose suffix is that of no kind of picture. ConfigError: with the kinds."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    kinds = FigureCanvasAgg.get_supported_filetypes()
+    if path.suffix.lstrip(".").lower() not in kinds:
+        raise ConfigError(f"{path}: a picture ends in one of {', '.join(sorted(kinds))}")
+
+
 def draw(difference: Difference, path: Path) -> None:
     """Draw one panel per direction, with each tensor in the order of computation.
 
     Raises:
         ConfigError: matplotlib cannot write this file type.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 6.5), layout="constrained")
-    kinds = FigureCanvasAgg.get_supported_filetypes()
-    if path.suffix.lstrip(".").lower() not in kinds:
-        raise ConfigError(f"{path}: a picture ends in one of {', '.join(sorted(kinds))}")
+    check_kind(path)
     axes = figure.subplots(2, 1)
     for axis, stage in zip(axes, ("forward", "backward"), strict=True):
         comparisons = [each for each in difference.comparisons if each.stage == stage and each.judged]

@@ -158,3 +158,8 @@ def test_a_file_that_is_missing_is_what_a_message_speaks_of(tmp_path, capsys):
     assert f"{nowhere}: no adapter_config.json there" in capsys.readouterr().err
     assert main(["train", "--data", "", "--framework", "torch"]) == 2
     assert capsys.readouterr().err.endswith('"tar:PATH" or "hf:PATH"\n')
+
+
+def test_an_empty_name_of_a_run_folder_is_refused(capsys):
+    assert main(["train", "--run-dir", "", "--framework", "torch"]) == 2
+    assert "--run-dir '': give a folder" in capsys.readouterr().err

@@ -257,6 +257,12 @@ def test_many_images_are_answered_in_files(tmp_path, file, capsys, monkeypatch):
     np.testing.assert_allclose(np.load(tmp_path / "f.npy"), features[[2, 0, 1]], rtol=1e-5, atol=1e-6)
 
 
+def test_a_pipe_is_no_file_that_is_missing(tmp_path, file):
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(MissingFileError, match="is a pipe or a device, not an ordinary file"):
+        parity.load(file, framework="torch").predict(tmp_path / "pipe.png")
+
+
 def test_names_that_are_not_utf8_are_spelled_out(tmp_path, file, capsys, monkeypatch):
     odd = tmp_path / os.fsdecode(b"\xff.png")
     pictures(1)[0].save(odd, format="PNG")

@@ -309,6 +309,12 @@ def test_no_such_step(framework, refused, tmp_path):
     refused(folder, "run: has no checkpoint; train there first")
 
 
+def test_nothing_is_written_into_the_run_that_is_read(refused, tmp_path):
+    folder = write_random(tmp_path / "run", "torch", RECIPE)
+    refused(folder, f"is in {folder}, which is read", out=folder / "sub")
+    refused(folder, f"is in {folder}, which is read", to="lightning", out=folder / "sub.ckpt")
+
+
 def test_no_run(refused, tmp_path):
     refused(tmp_path / "nowhere", "nowhere: no such file or folder")
     folder = write_random(tmp_path / "run", "torch", RECIPE)
