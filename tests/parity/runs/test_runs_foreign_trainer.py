@@ -13,13 +13,9 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-import transformers
 from safetensors.numpy import load_file
-from transformers import ViTConfig as HfConfig
-from transformers import ViTForImageClassification
-from transformers.trainer import Trainer, TrainerState
-from transformers.training_args import TrainingArguments
 
+from parity.porting.verification.peers import import_timm
 from parity.runs.foreign import read_foreign, recognise, write_foreign
 from parity.runs.foreign.order import hf_orders
 from parity.runs.state import TrainingState
@@ -35,6 +31,14 @@ from tests.support.runs_foreign import (
 )
 from vit_config import Recipe
 from vit_config.parameters import parameters
+
+import_timm()  # transformers imports torchvision, too, which that mends where it does not fit torch
+
+import transformers  # noqa: E402
+from transformers import ViTConfig as HfConfig  # noqa: E402
+from transformers import ViTForImageClassification  # noqa: E402
+from transformers.trainer import Trainer, TrainerState  # noqa: E402
+from transformers.training_args import TrainingArguments  # noqa: E402
 
 EPOCHS = 4
 SIZES = {
