@@ -1,6 +1,7 @@
 """What a machine does to a run: Ctrl-C where Python cannot raise, no memory, a folder that is gone."""
 
 import gc
+import resource
 import signal
 import sys
 import time
@@ -75,7 +76,6 @@ def test_a_run_whose_folder_is_gone_is_not_told_to_make_room(tmp_path):
 
 @pytest.mark.parametrize("size", [2000, 100_000])  # one is still in Python's buffer
 def test_a_disk_that_is_full_is_told_with_the_file(tmp_path, size):
-    resource = pytest.importorskip("resource")
     (tmp_path / "old").write_text("old")
     kept = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, kept[1]))
