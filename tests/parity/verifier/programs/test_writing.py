@@ -32,6 +32,8 @@ class Relu(nn.Module):
 class Counting(nn.Module):
     """A model that writes into its own buffer."""
 
+    calls: torch.Tensor
+
     def __init__(self):
         super().__init__()
         self.register_buffer("calls", torch.zeros((), dtype=torch.float64))
