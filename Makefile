@@ -136,8 +136,7 @@ budgets: $(VENV)/ready
 # as coverage does, with every case that repeats another
 repeats: $(VENV)/ready
 	$(RUN) -m pip install --quiet pytest-cov==7.1.0 coverage==7.17.3
-	echo "{}" > tests/support/repeats.json
-	$(PYTEST) --cov --cov-context=test --cov-report= --junitxml=build/durations.xml
+	$(PYTEST) --repeats --cov --cov-context=test --cov-report= --junitxml=build/durations.xml
 	$(RUN) tools/repeats.py .coverage build/durations.xml
 
 # constraints.txt pins every version this repository is tested with

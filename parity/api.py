@@ -258,10 +258,17 @@ def match(
         b: the same of another program.
 
     Raises:
+        ConfigError: a side is none of these.
         MissingFileError, WeightsError: a file is missing or damaged.
     """
     from parity.verifier.match import match as match_arrays
     from parity.verifier.match.leaves import read_leaves
+
+    for name, side in zip("ab", (a, b), strict=True):
+        if not isinstance(side, str | Path | Mapping):
+            raise ConfigError(
+                f"{name} is of class {type(side).__name__}; give a path, or arrays by name"
+            )
 
     sides = [read_leaves(Path(side)) if isinstance(side, str | Path) else side for side in (a, b)]
     return match_arrays(*sides)

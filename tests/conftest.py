@@ -57,6 +57,7 @@ from tests.support import cost, share  # noqa: E402
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of this suite."""
     parser.addoption("--share", default="none", help="exhaustive cases: none, all, K/N or rotating/N")
+    parser.addoption("--repeats", action="store_true", help="also the cases that repeat others")
     parser.addoption("--costs", metavar="FILE", help="write the CPU seconds of each file there")
 
 

@@ -197,7 +197,7 @@ def _shown(old: Any, new: Any) -> tuple[str, str]:
     before the difference on."""
     texts = json.dumps(old), json.dumps(new)
     longest = zip_longest(*texts)
-    same = next(place for place, (one, other) in enumerate(longest) if one != other)
+    same = next((place for place, (one, other) in enumerate(longest) if one != other), 0)
     start = 0 if same < LENGTH - 3 else same - LENGTH // 2
     one, other = (_cut(text, start) for text in texts)
     return one, other

@@ -85,7 +85,7 @@ def choose(config: pytest.Config, items: list[pytest.Item]) -> None:
     never left out for repeating others."""
     share: Share = config.stash[SHARE]
     repeats = {test: set(values) for test, values in json.loads(REPEATS.read_text("utf-8")).items()}
-    named = any("::" in str(each) for each in config.args)
+    named = config.getoption("--repeats") or any("::" in str(each) for each in config.args)
 
     def exhaustive(item: pytest.Item) -> bool:
         test, values = split(item.nodeid)

@@ -222,6 +222,7 @@ def test_values_that_begin_alike_are_shown_where_they_differ():
     one, other = "folder:/data/of/somebody/flowers", "folder:/data/of/somebody/flowers/"
     (said,) = differences({"data": {"name": one}}, {"data": {"name": other}})
     assert said == 'data.name = ".../flowers" there, ".../flowers/" here'
+    assert differences({"x": float("nan")}, {"x": float("nan")}) == ["x = NaN there, NaN here"]
     (said,) = differences({"digest": "ab" * 32}, {"digest": "cd" * 32})
     assert said == 'digest = "abababababababa..." there, "cdcdcdcdcdcdcdc..." here'
     (said,) = differences({"digest": "ab" * 32}, {"digest": "ab" * 16 + "cd" * 16})

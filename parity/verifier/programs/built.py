@@ -138,8 +138,8 @@ def _noting_made(original: Callable[..., Any]) -> Callable[..., Any]:
         line = transformations.line_outside(sys._getframe(1))
         if line is not None:
             key = id(module)
-            forget = lambda _: _BUILT_OF_NNX.pop(key, None)  # noqa: E731
-            _BUILT_OF_NNX[key] = weakref.ref(module, forget), _construction(module, line)
+            alive = weakref.ref(module, lambda _: _BUILT_OF_NNX.pop(key, None))
+            _BUILT_OF_NNX[key] = alive, _construction(module, line)
         return module
 
     return made

@@ -102,9 +102,9 @@ def record(side: Any, name: str, *, gradients: bool = False, dtype: str | None =
                 function, given.variables, args, kwargs, given.bound, name, dtype
             )
         if not program.outputs:
-            found = f" ({'; '.join(program.without_numbers)})" if program.without_numbers else ""
+            those = f" ({'; '.join(program.without_numbers)})" if program.without_numbers else ""
             raise InputError(
-                f"{given.name}: returns nothing that holds numbers{found}; return an array, or a tuple"
+                f"{given.name}: returns nothing that holds numbers{those}; return an array, or a tuple"
                 " or dictionary of arrays"
             )
         return program

@@ -46,12 +46,12 @@ def _reasons(a: Trace, shadow: Trace) -> Iterator[str]:
             if mine.get(key) != theirs.get(key):
                 where = f"{key} of {path or 'the model'}"
                 yield f"{where} is {theirs.get(key)}, in A it is {mine.get(key)}"
-    moved = False
+    moved, there = False, {each.site: each for each in shadow.events}
     for event in a.events:
         first = event.step == a.steps[0] and event.stage in ("parameters", "batch")
         if not first and event.stage not in ("batch", "learning rate"):
             continue
-        other = next((shadow[each] for each in [event.site] if each in shadow), None)
+        other = there.get(event.site)
         where = f"{event.stage} {event.site} of step {event.step}".replace(" (model)", "")
         if other is None or _form(other) != _form(event):
             yield f"{where} is {_said(other)}, in A it is {_said(event)}"

@@ -217,8 +217,7 @@ def _of_pytree(result: Any) -> list[tuple[Any, Any]]:
     import jax
 
     # generators are no trees, and JAX warns of them unless it is told so
-    generator = lambda each: isinstance(each, Iterator)  # noqa: E731
-    return jax.tree_util.tree_leaves_with_path(result, is_leaf=generator)
+    return jax.tree_util.tree_leaves_with_path(result, is_leaf=lambda each: isinstance(each, Iterator))
 
 
 def _is_number(value: Any) -> bool:

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import parity
 from evidence.dialect_table import sample
 from parity.porting.dialects import dialects
 from parity.porting.dialects.table import bind_ours, bind_theirs
@@ -419,3 +420,9 @@ def test_parts_of_complex_leaves_are_matched():
     ours, theirs = {"all": np.concatenate([weight, np.zeros((2, 6), weight.dtype)])}, {"part": weight}
     matched = match(ours, theirs)
     assert [(link.a, link.part_a.stop, link.b) for link in matched.links] == [("all", 4, "part")]
+
+
+@pytest.mark.parametrize("side", [3, None, [np.ones(2)]])
+def test_what_has_no_parameters_is_refused(side):
+    with pytest.raises(ConfigError, match=r"^b is of class \w+; give a path, or arrays by name$"):
+        parity.match({"w": np.ones(2)}, side)
