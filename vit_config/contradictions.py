@@ -62,7 +62,8 @@ def _tokens(cfg: ViTConfig) -> Iterator[str]:
     if cfg.distill_token and not (cfg.class_token and cfg.pool == "class"):
         yield (
             "distill_token = true stands beside a class token that is pooled, but class_token ="
-            f' {as_json(cfg.class_token)} and pool = "{cfg.pool}"; set both, or leave it out'
+            f' {as_json(cfg.class_token)} and pool = "{cfg.pool}"; set'
+            ' class_token = true and pool = "class", or leave it out'
         )
     if cfg.distill_token and cfg.final_norm == "post_pool":
         yield (

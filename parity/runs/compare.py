@@ -202,7 +202,7 @@ def _common_step(a: Path, b: Path) -> int:
         return max(common)
     raise MissingFileError(
         f"{a} has checkpoints of steps {_listed(ours)}, {b} of {_listed(theirs)}: none in common;"
-        " continue one of them with --stop-after"
+        " continue one of them by `parity train --stop-after N`"
     )
 
 

@@ -1,6 +1,8 @@
 """What can be wrong in a schema or its file: one clear line each, with the field and its value."""
 
+import json
 import pickle
+import re
 
 import pytest
 
@@ -83,6 +85,10 @@ CONTRADICTIONS = {
         {"attention_head_dim": 7, "attention_out_proj": False, "attention_out_bias": False},
         ["attention_out_proj = false", "hidden_size = 30", "attention_head_dim = 7", "make 35"],
     ),
+    "a distillation token beside a mean": (
+        {"distill_token": True, "pool": "mean"},
+        ["distill_token = true", "class_token = true", 'pool = "mean"'],
+    ),
     "a layer before two heads": (
         {"head_hidden": 17, "distill_token": True},
         ["head_hidden = 17", "distill_token = true"],
@@ -105,6 +111,19 @@ def test_a_contradiction_names_both_fields_and_values(case):
         TINY.replace(**changes)
     one_line(caught.value, *words)
     assert isinstance(caught.value, ValueError)
+
+
+def test_what_a_contradiction_says_to_set_removes_it():
+    followed = 0
+    for changes, _ in CONTRADICTIONS.values():
+        with pytest.raises(ConfigError) as caught:
+            TINY.replace(**changes)
+        todo = str(caught.value).partition("; set ")[2]
+        fields = {name: json.loads(word) for name, word in re.findall(r'(\w+) = ("\w+"|\w+)', todo)}
+        if fields:
+            TINY.replace(**{**changes, **fields})
+            followed += 1
+    assert followed > 6
 
 
 def test_all_contradictions_are_told_at_once():

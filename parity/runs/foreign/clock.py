@@ -49,7 +49,7 @@ def counted(records: Records, steps_per_epoch: int | None) -> int:
     if steps_per_epoch is None or records.epochs_done is None:
         raise UnstatedError(
             f"the step is unknown: this optimiser counts none, and {records.library} only epochs;"
-            " give steps_per_epoch"
+            " give --steps-per-epoch N"
         )
     return steps_per_epoch * records.epochs_done
 

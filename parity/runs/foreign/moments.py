@@ -92,7 +92,7 @@ def read_moments(
             if not cold:
                 kind = "SGD" if moment in SGD else "Adam"
                 raise CheckpointError(
-                    f"{name} has no {moment}: {kind} would start cold; allow it by cold = True"
+                    f"{name} has no {moment}: {kind} would start cold; give --cold to allow it"
                 )
             by_moment[moment][name] = Stored.of(np.zeros(shapes[name], np.float32))
             missing += [] if name in missing else [name]

@@ -81,7 +81,7 @@ def timm_order(names: Iterable[str], dialect: str, cfg: ViTConfig) -> list[str]:
     odd = any(_LATE.fullmatch(name) for name in order)
     if dialect != "timm-vit" or odd or set(order) != set(names):
         raise CheckpointError(
-            "timm counts the parameters of this model in an order of its own; give like_file, a file of"
-            " the same model that timm wrote"
+            "timm counts the parameters of this model in an order of its own; give --like-file, a file"
+            " of the same model that timm wrote"
         )
     return order

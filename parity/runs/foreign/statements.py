@@ -81,8 +81,8 @@ def refuse_open(names: Iterable[str], library: str) -> None:
     """
     if missing := tuple(names):
         raise UnstatedError(
-            f"{library} leaves open {', '.join(missing)}; give a recipe that states them, as a change"
-            " of recipe in mid-run must not go unnoticed"
+            f"{library} leaves open {', '.join(missing)}; give --recipe FILE that states them, as a"
+            " change of recipe in mid-run must not go unnoticed"
         )
 
 

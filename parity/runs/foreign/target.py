@@ -60,7 +60,8 @@ class Target:
         """Number of updates in an epoch. UnstatedError: it is unknown."""
         if self.run.steps_per_epoch is None:
             raise UnstatedError(
-                "steps_per_epoch is unknown, and this library's files count epochs; give it"
+                "how many steps an epoch has is unknown, and this library's files count epochs; give"
+                " --steps-per-epoch N"
             )
         return self.run.steps_per_epoch
 
@@ -179,10 +180,10 @@ def _groups(
     elif strong:
         for name in params:
             if decays[name] == (name in spared):
-                word = "decays" if decays[name] else "does not decay"
+                here, there = ("decays", "not") if decays[name] else ("does not decay", "does")
                 raise CheckpointError(
-                    f"{name} {word} in the recipe, but not in the groups that {kind} makes; give"
-                    " like_file, a file of a script that makes them as the recipe says"
+                    f"{name} {here} in the recipe, but {there} in the groups that {kind} makes; give"
+                    " --like-file, a file of a script that makes them as the recipe says"
                 )
     last = ParameterGroup(tuple(name for name in params if name in spared), decays=False)
     rest = ParameterGroup(tuple(name for name in params if name not in spared), decays=strong)
@@ -209,8 +210,8 @@ def _as_there(like: Training, decays: Mapping[str, bool]) -> tuple[ParameterGrou
         names = tuple(like.names[index] for index in group.indices)
         if odd := [name for name in names if decays[name] != decays[names[0]]]:
             raise CheckpointError(
-                f"{odd[0]} and {names[0]} are in one group of like_file, but only one of them decays by"
-                " the recipe"
+                f"{odd[0]} and {names[0]} are in one group of --like-file, but only one of them decays"
+                " by the recipe"
             )
         groups.append(ParameterGroup(names, bool(names) and decays[names[0]]))
     return tuple(groups)

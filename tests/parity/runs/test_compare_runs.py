@@ -123,7 +123,8 @@ def test_the_newest_step_that_both_have(tmp_path, compare):
     c = write(tmp_path / "c", "jax", step=8)
     _, said = compare(a, c)
     assert "a has checkpoints of steps 7, 9, 11" in said
-    assert "c of 8: none in common" in said
+    assert "c of 8: none" in said
+    assert said.endswith("none in common; continue one of them by `parity train --stop-after N`\n")
 
 
 def test_runs_of_two_jobs(tmp_path, compare):

@@ -146,7 +146,7 @@ def test_two_rules_that_both_fit_are_named():
 
 def test_a_missing_moment(path):
     said = refused(CheckpointError, changed(path, lambda state: state["state"][3].pop("exp_avg_sq")))
-    assert "has no exp_avg_sq: Adam would start cold" in said
+    assert "has no exp_avg_sq: Adam would start cold; give --cold" in said
     fresh = changed(path, lambda state: state["state"].pop(3))
     assert "Adam would start cold" in refused(CheckpointError, fresh)
     run = read_foreign(fresh, cold=True)
@@ -209,7 +209,7 @@ def test_what_nobody_states_is_asked_for(path, tmp_path):
     (folder / "training_args.bin").unlink()
     assert "batch_size" in refused(UnstatedError, folder)
     _, sgd = timm_file(tmp_path / "sgd", opt="sgd", clip_grad=None, model_ema=False)
-    refused(UnstatedError, sgd, names=("steps_per_epoch",))
+    refused(UnstatedError, sgd, names=("--steps-per-epoch",))
 
 
 def test_damaged_and_missing_files(path, tmp_path):
@@ -269,10 +269,12 @@ def test_nothing_is_written_where_it_cannot_be(run, tmp_path):
     mid = replace(run, state=replace(run.state, step=8))
     assert "between epochs" in error(CheckpointError, written("timm", changed=mid))
     open_ended = replace(run, steps_per_epoch=None)
-    assert "steps_per_epoch" in error(UnstatedError, written("timm", changed=open_ended))
+    assert "give --steps-per-epoch" in error(UnstatedError, written("timm", changed=open_ended))
     decayed = replace(run, recipe=run.recipe.replace(decay="not_vectors"))
-    assert "like_file" in error(CheckpointError, written("timm", changed=decayed))
-    assert "like_file" in error(CheckpointError, written("hf"))  # tokens decay in the Trainer
+    said = error(CheckpointError, written("timm", changed=decayed))
+    assert "decays in the recipe, but not in the groups that timm makes; give --like-file" in said
+    said = error(CheckpointError, written("hf"))  # tokens decay in the Trainer
+    assert "does not decay in the recipe, but does in the groups that hf makes" in said
     assert "expected one of timm" in error(ConfigError, written("keras"))
     other, args = timm_run(1, model_kwargs={**ARGS["model_kwargs"], "num_heads": 4})
     like = save_timm(other, args, tmp_path / "like")

@@ -209,7 +209,7 @@ def test_an_order_of_its_own_is_not_guessed(name):
     dialect = "timm-vit" if name.startswith("vit") else "timm-eva-split"
     theirs = [each for each, _ in peer.create_abstract(name).named_parameters()]
     said = error(CheckpointError, lambda: timm_order(theirs, dialect, PRESETS[name]))
-    assert "like_file" in said
+    assert "give --like-file" in said
 
 
 def test_half_precision_is_widened_and_its_type_asked_for(tmp_path):
