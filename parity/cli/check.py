@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from parity.cli.support.advice import withdraw
 from parity.cli.support.checking import Checking
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import parse_fields, shown_as
@@ -185,6 +186,7 @@ def _check(arguments: Check, subject: str) -> Report:
             f"{flag} goes with a preset, but {subject} is a checkpoint, whose weights and schema are"
             " checked as they are; leave it out"
         )
+    withdraw("--set")
     with Waiting(f"reading {subject}", pace=1.0) as waiting:
         return check_weights(subject, on_stage=waiting.now, **options)
 

@@ -14,8 +14,17 @@ from contextvars import ContextVar
 
 _ELSEWHERE = re.compile(r"(`[^`]*`|\bparity [a-z][a-z-]*(?: --[a-z][\w-]*)+)")
 """Text that already names the command of its flags."""
-_FLAG = re.compile(r"(?<![\w-])--[a-z][\w-]*(?:\.\w[\w-]*)*(?:(?: \w+=[^\s,;:)]+)+| [A-Z]{2,}\b)?")
-"""A flag with its value, if any: fields with values, or a word in capitals."""
+_FLAG = (
+    r"(?<![\w-])--[a-z][\w-]*(?:\.\w[\w-]*)*(?:(?: \w+=[^\s,;:)]+)+| [A-Z]{2,}\b| \d+\b"
+    r"|(?:(?<=--part)|(?<=--like)|(?<=--dialect)) [^\s,;:)]+)?"
+)
+"""A flag with its value, if any: fields with values, a word in capitals, a number or a name."""
+_FLAGS = re.compile(rf"{_FLAG}(?: {_FLAG})*")
+"""Flags that stand side by side, which are given together."""
+_NAME = re.compile(r"(?<![\w-])--[a-z][\w.-]*")
+
+_IN_CONFIG = ("--model.", "--recipe.")
+"""Beginnings of flags for what a file of --config can say, too."""
 
 _at_hand: ContextVar[tuple[set[str], set[str]] | None] = ContextVar("at_hand", default=None)
 """The flags of the running command, and the words that were typed."""
@@ -38,6 +47,12 @@ def offer(flags: Collection[str], argv: Sequence[str]) -> None:
         known[1].update(word.partition("=")[0] for word in argv)
 
 
+def withdraw(flag: str) -> None:
+    """Record that a flag of the command does not go with what it reads."""
+    if known := _at_hand.get():
+        known[0].discard(flag)
+
+
 def here(text: str) -> str:
     """Return a sentence in which a flag that the command lacks is shown with the command that has it."""
     offered, typed = _at_hand.get() or (set(), set())
@@ -46,17 +61,19 @@ def here(text: str) -> str:
     there: list[str] = []
 
     def named(match: re.Match[str]) -> str:
-        flag = match[0].split(" ", 1)[0]
-        if flag in typed or _is_among(flag, offered):
-            return match[0]
-        there.append(flag)
-        return f"`parity convert {match[0]}`" if _is_among(flag, _of_convert()) else match[0]
+        flags = _NAME.findall(match[0])
+        lost = [flag for flag in flags if flag not in typed and not _is_among(flag, offered)]
+        there.extend(lost)
+        told = lost and all(_is_among(flag, _of_convert()) for flag in flags)
+        return f"`parity convert {match[0]}`" if told else match[0]
 
     parts = _ELSEWHERE.split(text)
-    sentence = "".join(part if odd % 2 else _FLAG.sub(named, part) for odd, part in enumerate(parts))
+    sentence = "".join(part if odd % 2 else _FLAGS.sub(named, part) for odd, part in enumerate(parts))
     if not there:
         return text
     missing = [flag for flag in dict.fromkeys(there) if not _is_among(flag, _of_convert())]
+    if missing and "--config" in offered and all(flag.startswith(_IN_CONFIG) for flag in missing):
+        return f"{sentence}; here such fields are those of --config FILE"
     if missing:
         return f"{sentence}; this command has no {', '.join(missing)}"
     return f"{sentence}; what it writes says so itself, and is read here"

@@ -155,7 +155,7 @@ def read_lora(options: Options) -> Lora | None:
         if options.lora_rank is not None and flags != {n: getattr(options, n) for n in flags}:
             raise ConfigError(
                 f"--lora-rank: {options.init_adapter} has a rank ({lora.rank}), an alpha ({lora.alpha})"
-                " and layers of its own; leave the flags of --lora out"
+                " and layers of its own; leave --lora-rank, --lora-alpha and --lora-targets out"
             )
         return lora
     if options.lora_rank is not None:

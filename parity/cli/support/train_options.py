@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from parity.cli.support import schema_flags
+from parity.cli.support.advice import offer
 from parity.cli.support.base_recipe import given_flags, giving_way
+from parity.cli.support.command_line import flags_of
 from parity.cli.support.command_line import parse as read
 from parity.cli.support.job_file import base_job, tunes
 from parity.cli.support.kept import spare_start
@@ -154,6 +156,7 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         MissingFileError: --config names no file.
         SystemExit: after printing help.
     """
+    offer(flags_of(Options), argv)  # what is read first has few of them
     rest = [word for word in argv if word not in ("-h", "--help")]
     check_mapped()
     source, _ = read(Source, rest, prog=prog, registry=schema_flags.registry, return_unknown_args=True)

@@ -68,7 +68,8 @@ class Known:
                 ways = f"to go with the first, give --override {name}={word(before)}"
                 if where.startswith(PRESET) and origin == SHAPES:
                     ways = (
-                        f"give --like another preset, or none; --override {name}={word(before)} keeps it"
+                        f"give another preset by --like, or none; --override {name}={word(before)} keeps"
+                        " it"
                     )
                 raise WeightsError(
                     f"{name} = {word(before)} ({origin}), but {word(value)} ({where}); {ways}"

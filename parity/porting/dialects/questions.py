@@ -110,7 +110,7 @@ def of_look_alike(dialect: Dialect, fields: Mapping[str, Any]) -> Question | Non
     another function."""
     other = dialect.mistaken_for(fields)
     text = f"its tensors are named as those of {dialect.name} and of {other}, which compute otherwise"
-    return Question(said=(f"{text}; give --dialect with one of the two",)) if other else None
+    return Question(said=(f"{text}; choose one of the two by --dialect",)) if other else None
 
 
 def _values(dialect: Dialect, name: str) -> Any:

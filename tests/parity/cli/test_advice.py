@@ -119,6 +119,25 @@ def test_what_a_file_leaves_open_is_asked_for_in_flags_that_are_there(words, bar
     there = {each.rstrip(".") for each in re.findall(r"(?<![\w-])--[a-z][\w.-]*", outside)}
     assert {each for each in there if each != "--model.FIELD"} <= flags[words[0]]
     assert "--" in said
+    assert "this command has no" not in said
+
+
+def test_a_checkpoint_to_check_is_not_to_be_described_by_a_flag_of_presets(bare, capsys):
+    assert main(["check", bare]) == 2
+    assert "give `parity convert --set num_heads=N norm_eps=EPS" in capsys.readouterr().err
+
+
+def test_fields_that_have_no_flag_are_said_in_a_file(tmp_path, capsys):
+    command = ["check-steps", "digits", "--steps", "9999"]
+    config = tmp_path / "job.toml"
+    config.write_text("[model]\nnum_classes = 7\n")
+    assert main([*command, "--config", str(config)]) == 2
+    assert capsys.readouterr().err.endswith(
+        "add --model.num-classes 10; here such fields are those of --config FILE\n"
+    )
+    config.write_text("[model]\nnum_classes = 10\n")
+    assert main([*command, "--config", str(config)]) == 2
+    assert "9999 steps are more than the" in capsys.readouterr().err
 
 
 def test_a_flag_that_is_not_there_comes_with_its_command():
@@ -133,6 +152,12 @@ def test_a_flag_that_is_not_there_comes_with_its_command():
         )
         for plain in ("no option --typed", "try --k 3", "--model.FIELD", "`tfds x --y`", "--no-largest"):
             assert advice.here(plain) == plain
+        for there, told in {
+            "choose by --part a.b, or wait": "choose by `parity convert --part a.b`, or wait",
+            "--num-classes 0 takes it off": "`parity convert --num-classes 0` takes it off",
+            "--dialect hf-vit --set x=1x2; or": "`parity convert --dialect hf-vit --set x=1x2`; or",
+        }.items():
+            assert advice.here(there).startswith(told)
         assert advice.here("try --processes 1") == "try --processes 1; this command has no --processes"
     assert advice.here(text) == text
 

@@ -140,7 +140,7 @@ def test_eva_clip(tmp_path):
             assert error(written[f"{where}.freqs_{leaf}"].numpy(), angles.numpy()) <= 1e-6
     with pytest.raises(UnstatedError, match=r"cannot infer num_heads, rope, block"):
         read_checkpoint(tmp_path / "eva.pt")
-    with pytest.raises(WeightsError, match=r"16x16 .preset eva02_base.*give --like another preset"):
+    with pytest.raises(WeightsError, match=r"16x16 .preset eva02_base.*give another preset by --like"):
         read_checkpoint(tmp_path / "eva.pt", like=name)
 
 
