@@ -181,7 +181,7 @@ def read_checkpoint(
         override: fields of the schema that replace what the file states; a note says so.
         adapter: folder of a LoRA of PEFT, which is merged into the weights.
         preprocess: the preprocessing, if the user states it; class names and licence that it leaves out
-            are taken from the file.
+            are taken from the file, and pixels too if it was made of class names alone.
         license: the licence of the weights, if the user states it.
 
     Raises:

@@ -122,7 +122,7 @@ def save(
             f"{path}: is not written, as nothing could load it: {'; '.join(problems)}; replace a head by"
             " model.reset_classifier(N), and give all parameters one type"
         )
-    advice = "nothing is written; give preprocess=Preprocess(class_names=...) with one name a class"
+    advice = "nothing is written; give a preprocess whose class_names are one a class"
     Metadata.of(preprocess).check_classes(cfg.num_classes, advice)
     hops = json.loads(model.about.provenance) if provenance is None else provenance
     write_weights(path, cfg, arrays, preprocess, hops)

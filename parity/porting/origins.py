@@ -90,7 +90,8 @@ def read_metadata(
     """Read preprocessing, class names and licence, and return them with the source of the preprocessing.
 
     Args:
-        given: the user's statement; the file supplies what it leaves open.
+        given: the user's statement; the file supplies what it leaves open. If it names classes alone,
+            its defaults of pixels are no statement.
         cfg: the model; a dialect's convention for another number of channels does not apply.
 
     Raises:
@@ -98,6 +99,8 @@ def read_metadata(
         WeightsError: header and config files contradict each other or the model.
     """
     stated = Metadata.of(given)
+    if given is not None and {"class_names"} <= given.model_fields_set <= {"class_names", "license"}:
+        stated = stated.replace(pixels=None)  # names alone say nothing of pixels
     try:
         own, origin = _own_metadata(opened, dialect, stated)
     except ConfigError:

@@ -95,6 +95,19 @@ def test_pixels_from_the_user_and_names_from_the_file(unknown: Path) -> None:
         read_checkpoint(unknown, preprocess=PIXELS.replace(class_names=("a", "b")))
 
 
+def test_class_names_alone_say_nothing_of_pixels(unknown: Path, tmp_path: Path) -> None:
+    """They are what a message asks for where a file has too many or too few."""
+    path = own(tmp_path / "own2.safetensors", PIXELS.replace(class_names=NAMES))
+    names = tmp_path / "names.json"
+    names.write_text('{"class_names": ["a", "b", "c"]}')
+    for given in (Preprocess(class_names=("a", "b", "c")), Preprocess.load(names)):
+        checkpoint = read_checkpoint(path, preprocess=given)
+        assert checkpoint.preprocess == PIXELS.replace(class_names=("a", "b", "c"))
+        assert checkpoint.preprocess_origin == "its header"
+        assert read_checkpoint(unknown, preprocess=given).preprocess is None
+    assert read_checkpoint(unknown, preprocess=Preprocess()).preprocess is not None
+
+
 def test_what_a_header_leaves_open_config_files_may_say(unknown: Path, tmp_path: Path) -> None:
     path = own(tmp_path / "plain.safetensors", None)
     folder = convert(path, to="hf-vit", out=tmp_path / "plain").path
