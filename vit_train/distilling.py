@@ -47,15 +47,17 @@ def check_taught(recipe: Recipe, cfg: ViTConfig, teacher: TeacherWeights | None)
     if teacher is None:
         return
     theirs = teacher.weights.config
-    differing = [
-        f"{name} = {getattr(theirs, name)} there, {getattr(cfg, name)} here"
+    differing = {
+        name: f"{name} = {getattr(theirs, name)} there, {getattr(cfg, name)} here"
         for name in ("image_size", "in_channels", "num_classes")
         if getattr(theirs, name) != getattr(cfg, name)
-    ]
+    }
     if differing:
+        size = "{}x{}".format(*cfg.image_size)
+        fit = f", or `parity convert --image-size {size}` it" if [*differing] == ["image_size"] else ""
         raise ConfigError(
             f"--teacher {teacher.name} sees the very images that the student sees, and names the same"
-            f" classes: {'; '.join(differing)}; choose another, or `parity convert` it to that size"
+            f" classes: {'; '.join(differing.values())}; choose another{fit}"
         )
     if teacher.weights.preprocess is None:
         raise ConfigError(

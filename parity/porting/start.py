@@ -75,7 +75,10 @@ def read_start(
     left = [name for name in in_file if name not in shapes or name in drawn]
     problems += _misfits(in_file, shapes, drawn, left)
     if problems:
-        raise WeightsError(f"--init {source}: does not fit the model: {'; '.join(problems)}")
+        todo = "give the file's values as --model.FIELD, or none, as --init gives them"
+        if checkpoint.config.in_channels != (count := cfg.in_channels):
+            todo = f"`parity convert {source} OUT --to parity --channels {count} --by RULE` changes it"
+        raise WeightsError(f"--init {source}: does not fit the model: {'; '.join(problems)}; {todo}")
     carried = {} if adapter is None else read_lora(checkpoint, adapter)[1]
     carried = {
         name: each
@@ -130,7 +133,8 @@ def read_teacher(source: str) -> TeacherWeights:
     Raises:
         MissingFileError, WeightsError, ConfigError: see `parity.porting.checkpoint.read_checkpoint`.
     """
-    with _advising(f"--teacher {source}", f"convert it by `parity convert {source} OUT --like PRESET`"):
+    advice = f"`parity convert {source} OUT --to parity --set FIELD=VALUE ...` states them"
+    with _advising(f"--teacher {source}", advice):
         checkpoint = read_checkpoint(source)
     arrays = {name: stored.load() for name, stored in checkpoint.arrays.items()}
     weights = Weights(checkpoint.config, checkpoint.preprocess, arrays)

@@ -100,7 +100,7 @@ def test_a_bare_state_dict_takes_from_the_model_what_it_leaves_open(weights, arr
     advised = pytest.raises(UnstatedError, match=r"--init .* does not state num_heads, .*; add --preset")
     with advised:
         parse(["--init", str(bare)], prog="train.py")
-    with pytest.raises(UnstatedError, match=r"--teacher .* num_heads, .*; convert it by `"):
+    with pytest.raises(UnstatedError, match=r"--teacher .* num_heads, .*; `.* OUT --to parity --set"):
         read_teacher(str(bare))
 
 
@@ -128,7 +128,11 @@ def test_another_pooling_and_other_drop_rates_start_from_the_same_blocks(weights
             {"mlp_dim": 45},
             ["mlp_dim = 44 in the file, 45 in", "fc1.weight is (44, 30) in the file, (45, "],
         ),
-        ({"act": "gelu_tanh"}, ["act = gelu in the file, gelu_tanh in the model"]),
+        (
+            {"act": "gelu_tanh"},
+            ["act = gelu in the file, gelu_tanh in the model", "; give the file's values as --model."],
+        ),
+        ({"in_channels": 4}, ["OUT --to parity --channels 4 --by RULE` changes it"]),
         ({"depth": 3}, ["depth = 2 in the file, 3", "blocks.2.norm1.weight (30,) is not in the file"]),
         ({"qkv_bias": False}, ["blocks.0.attn.qkv.bias (90,) is not in the model"]),
     ],

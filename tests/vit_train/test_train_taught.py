@@ -35,9 +35,10 @@ def folder(tmp_path_factory):
     ):
         drawn = {n: 0.3 * rng.standard_normal(x.shape) for n, x in parameters(cfg).items()}
         write_weights(folder / f"{name}.safetensors", cfg, drawn, PIXELS[pixels])
-    small = TEACHER.replace(num_classes=4, image_size=(14, 15))
-    drawn = {n: np.zeros(x.shape, np.float32) for n, x in parameters(small).items()}
-    write_weights(folder / "small.safetensors", small, drawn, PIXELS["a"])
+    for name, classes in (("small", 4), ("short", 3)):
+        small = TEACHER.replace(num_classes=classes, image_size=(14, 15))
+        drawn = {n: np.zeros(x.shape, np.float32) for n, x in parameters(small).items()}
+        write_weights(folder / f"{name}.safetensors", small, drawn, PIXELS["a"])
     return folder
 
 
@@ -111,8 +112,9 @@ def test_a_dry_run_asks_the_teacher(folder, tmp_path, capsys):
         (
             (),
             {"teacher": "small"},
-            "image_size = (14, 15) there, (21, 15) here; num_classes = 4 there, 3",
+            "(14, 15) there, (21, 15) here; num_classes = 4 there, 3 here; choose another\n",
         ),
+        ((), {"teacher": "short"}, "another, or `parity convert --image-size 21x15` it"),
         ((), {"teacher": "nowhere"}, "nowhere.safetensors"),
     ],
 )
