@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -152,8 +152,8 @@ def _check_into(arguments: ConvertFiles) -> None:
     }
     if names := [name for name, value in given.items() if value]:
         raise ConfigError(
-            f"{', '.join(names)}: not with --into, where the host says what is written; convert to a"
-            " file first"
+            f"{', '.join(names)}: not with --into, where the host says what is written; leave it out, or"
+            " convert to a file first"
         )
 
 
@@ -262,28 +262,28 @@ def _convert_manifest(arguments: ConvertFiles, console: Console) -> int:
         raise ConfigError("--manifest: takes --out DIR, not SRC and DST")
     if arguments.out is None:
         raise ConfigError("--manifest: needs --out DIR, the folder to write to")
-    given = [
-        flag
-        for flag, value in {
-            "--dtype": arguments.dtype,
-            "--image-size": arguments.image_size,
-            "--num-classes": arguments.num_classes,
-            "--channels": arguments.channels,
-            "--by": arguments.by,
-            "--prefix": arguments.prefix or None,
-            "--wrapper": arguments.wrapper,
-            "--text": arguments.text,
-            "--allow-nonfinite": arguments.allow_nonfinite,
-            "--set, --override, --like, --dialect, --part, --adapter, --preprocess, --license": (
-                arguments.reading != Reading()
-            ),
-        }.items()
-        if value not in (None, False)
-    ]
-    if given:
-        raise ConfigError(
-            f"{', '.join(given)}: go with one checkpoint; write them in the manifest's rows"
-        )
+    in_rows = {
+        "--dtype": arguments.dtype,
+        "--image-size": arguments.image_size,
+        "--num-classes": arguments.num_classes,
+        "--allow-nonfinite": arguments.allow_nonfinite,
+        "--set, --override, --like, --dialect, --part, --preprocess, --license": (
+            replace(arguments.reading, adapter=None) != Reading()
+        ),
+    }
+    alone = {
+        "--channels": arguments.channels,
+        "--by": arguments.by,
+        "--prefix": arguments.prefix or None,
+        "--wrapper": arguments.wrapper,
+        "--text": arguments.text,
+        "--adapter": arguments.reading.adapter,
+        "--step": arguments.step,
+        "--lora": arguments.lora,
+    }
+    for flags, todo in ((in_rows, "write them in the manifest's rows"), (alone, "convert it by itself")):
+        if given := [flag for flag, value in flags.items() if value is not None and value is not False]:
+            raise ConfigError(f"{', '.join(given)}: go with one checkpoint; {todo}")
     return run_manifest(
         arguments.manifest,
         to=arguments.to,

@@ -12,6 +12,7 @@ from rich.console import Console
 from parity.cli import main
 from parity.porting.conversion import convert
 from parity.porting.fleet import Manifest, run_manifest, scan
+from parity.porting.fleet.manifest import Job
 from tests.support.convert_cases import arrays_of
 from tests.support.convert_cases import run as command
 from tests.support.fleet_folder import (
@@ -225,3 +226,15 @@ def test_bad_input_is_refused_at_once(tmp_path):
         run(path, out=tmp_path / "no/where")
     for arguments in ([], ["nowhere"], [str(path)], [str(tmp_path), "-o", str(tmp_path)]):
         assert main(["scan", *arguments]) == 2
+
+
+def test_a_flag_that_rows_take_is_to_be_written_there_and_no_other(tmp_path, capsys):
+    alone = [["--channels", "1"], ["--prefix", "a."], ["--text"], ["--adapter", "x"], ["--lora"]]
+    rows = [["--dtype", "float16"], ["--num-classes", "0"], ["--set", "num_heads=2"]]
+    for flags in (*alone, *rows):
+        argv = ["--manifest", "jobs.json", "--to", "timm", "--out", str(tmp_path / "out"), *flags]
+        assert main(["convert", *argv]) == 2
+        said = capsys.readouterr().err
+        assert flags[0] in said
+        assert said.endswith("by itself\n" if flags in alone else "in the manifest's rows\n")
+        assert flags in alone or flags[0][2:].replace("-", "_") in Job.fields()
