@@ -18,9 +18,9 @@ from vit_config.errors import UnstatedError
 SILENT = {
     "num_heads": "N", "norm_eps": "EPS", "act": "ACT", "pool": "POOL", "patch_size": "HxW",
     "image_size": "HxW", "pos_embed": "POSITIONS", "rope": "ROPE", "block": "BLOCK",
-    "patch_embed": "ORDER", "pool_prefix": "BOOL", "pool_num_heads": "N", "head_activation": "ACT",
+    "patch_embed": "ORDER", "pool_prefix": "true|false", "pool_num_heads": "N", "head_activation": "ACT",
     "pos_embed_resize": "RULE", "pos_embed_aspect": "ASPECT", "final_norm": "NORM", "pool_window": "N",
-    "attention_scale": "FACTOR", "v_norm": "BOOL", "centre_pixels": "BOOL",
+    "attention_scale": "FACTOR", "v_norm": "true|false", "centre_pixels": "true|false",
 }  # fmt: skip
 """Fields that change the function but that no shape shows, in the order in which they are asked for;
 each with the placeholder for its value in a question."""

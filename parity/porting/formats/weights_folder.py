@@ -162,7 +162,7 @@ def index_of(path: Path) -> Path | None:
         raise WeightsError(f"{path}: is a file of several models; give the index of one: {names}")
     raise MissingFileError(
         f"{path}: is {int(named[2])} of {int(named[3])} files of a model, and no {index.name} is beside"
-        " it, to say what is in which; give the folder with all of them"
+        " it, to say what is in which; put that and all the files into one folder"
     )
 
 

@@ -20,7 +20,8 @@ from vit_config.errors import UnstatedError
 from vit_config.parameters import text_parameters
 
 HOLDERS = {
-    "num_heads": "N", "norm_eps": "EPS", "act": "ACT", "causal": "BOOL", "pool": "POOL", "eos_id": "ID",
+    "num_heads": "N", "norm_eps": "EPS", "act": "ACT", "causal": "true|false", "pool": "POOL",
+    "eos_id": "ID",
 }  # fmt: skip
 """Fields that no shape shows, in the order in which they are asked for."""
 

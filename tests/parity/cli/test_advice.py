@@ -122,6 +122,14 @@ def test_what_a_file_leaves_open_is_asked_for_in_flags_that_are_there(words, bar
     assert "this command has no" not in said
 
 
+def test_what_is_true_or_false_is_asked_for_in_these_words(bare, capsys):
+    said = ["num_heads=5", "norm_eps=1e-6", "act=gelu", "pool=mean", "block=pre_norm"]
+    command = ["inspect", bare, "--depth", "0", "--skip-values", "--set", *said]
+    assert main(command) == 2
+    assert "give --set pool_prefix=true|false, or" in capsys.readouterr().err
+    assert main([*command, "pool_prefix=false"]) == 0
+
+
 def test_a_checkpoint_to_check_is_not_to_be_described_by_a_flag_of_presets(bare, capsys):
     assert main(["check", bare]) == 2
     assert "give `parity convert --set num_heads=N norm_eps=EPS" in capsys.readouterr().err

@@ -274,7 +274,7 @@ def test_shards_of_a_variant(tmp_path, index, shard):
     names = [shard.format(index.partition(".")[0], number, "safetensors") for number in (1, 2)]
     for name, path in zip("ab", names, strict=True):
         save_file(linear((name,)), tmp_path / path)
-    refused(tmp_path, "is 1 of 2 files of a model", error=MissingFileError)
+    refused(tmp_path, "is 1 of 2 files of a model", "all the files into one", error=MissingFileError)
     places = json.dumps({"weight_map": dict(zip("ab", names, strict=True))})
     (tmp_path / index).write_text(places)
     for path in (tmp_path, tmp_path / index, *(tmp_path / name for name in names)):
