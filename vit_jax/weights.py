@@ -32,8 +32,8 @@ def to_state(model: nnx.Module, arrays: Mapping[str, np.ndarray]) -> nnx.State:
     dtype = match_arrays({leaf.name: leaf.shape for leaf in parts}, arrays)
     if dtype == np.float64 and not jax.config.read("jax_enable_x64"):
         raise WeightsError(
-            "the arrays are float64, but JAX would cut them to float32; call"
-            ' jax.config.update("jax_enable_x64", True) first, or convert them'
+            "the arrays are float64, but JAX would cut them to float32; set JAX_ENABLE_X64=1, as"
+            ' jax.config.update("jax_enable_x64", True) does, or convert them'
         )
     return nnx.from_flat_state(
         [(leaf.path, nnx.Param(from_numpy(leaf.from_common(arrays[leaf.name])))) for leaf in parts]

@@ -151,7 +151,7 @@ class Loaded:
         classes, names = self.config.num_classes, self.class_names
         if not classes:
             raise InputError("the model has no head to predict with (num_classes = 0); logits(images)"
-                             " gives what a head would see")  # fmt: skip
+                             " and `parity embed` give what a head would see")  # fmt: skip
         if names is not None and len(names) != classes:
             raise InputError(
                 f"there are {len(names)} class names for {classes} classes; give the right ones with"
