@@ -44,5 +44,5 @@ def refuse_another_function(source: Any, checkpoint: Checkpoint) -> None:
         raise WeightsError(
             f"{checkpoint.name}: what its modules state is another function, off by {error:.1e}, limit"
             f" {limit:.0e}; it has an option that they do not keep, or that no schema has; state the"
-            " field by given={...}"
+            " field by parity.load(..., given={...})"
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 from parity.porting.files import load, twin_of
 from parity.porting.loaded import Loaded
 from vit_config import WeightsError
+from vit_config.errors import UnstatedError
 from vit_train.frameworks import Framework
 
 if TYPE_CHECKING:
@@ -114,7 +115,11 @@ def _twin(model: Any, here: Framework, there: Framework) -> Any:
     if isinstance(model, ours.TextTower):
         return theirs.text_from_arrays(model.cfg, ours.to_arrays(model))
     if not isinstance(model, ours.ViT):
-        return load(model, framework=there).model
+        try:
+            return load(model, framework=there).model
+        except UnstatedError as error:
+            taken = f'parity.load(..., framework="{there}", given={{...}}) takes such fields'
+            raise UnstatedError(f"{error}; {taken}", error.fields) from None
     twin = theirs.from_arrays(model.cfg, ours.to_arrays(model))
     twin.about = model.about
     pair(*(model, twin) if there == "torch" else (twin, model))
