@@ -183,13 +183,14 @@ _GIVEN = re.compile(r"--set((?: \w+=[^\s,;:)]+)+)")
 
 
 def _said_in_training(text: str) -> str:
-    """Replace the flags of `parity convert` in a message by those of the trainer."""
+    """Replace the flags of `parity convert` in a message by those of the trainer, if it has such."""
 
     def fields(match: re.Match[str]) -> str:
         pairs = (each.split("=", 1) for each in match[1].split())
         return " ".join(f"--model.{name.replace('_', '-')} {value}" for name, value in pairs)
 
     text = _GIVEN.sub(fields, text)
+    text = re.sub(r"--override \w+=[^\s,;:)]+", r"`parity convert \g<0>`", text)
     for flag, ours in (("--set", "--model.FIELD"), ("--like", "--preset"), ("--part", "--init-part")):
         text = re.sub(rf"(?<![\w-]){flag}(?![\w-])", ours, text)
     return text

@@ -174,6 +174,7 @@ def test_training_says_in_its_own_flags_what_a_file_to_start_from_leaves_open():
     assert in_training("so 3x3; --set image_size=HxW norm_eps=1e-6 says otherwise") == (
         "so 3x3; --model.image-size HxW --model.norm-eps 1e-6 says otherwise"
     )
+    assert in_training("--override act=gelu for") == "`parity convert --override act=gelu` for"
     assert in_training("but 3 (--set); choose by --part a, or --like PRESET") == (
         "but 3 (--model.FIELD); choose by --init-part a, or --preset PRESET"
     )
