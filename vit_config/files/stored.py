@@ -132,7 +132,7 @@ def guarded(path: object, what: str) -> Iterator[None]:
     """
     try:
         yield
-    except MissingFileError:
+    except (MissingFileError, ModuleNotFoundError):  # no fault of the file
         raise
     except WeightsError as error:
         raise WeightsError(about(str(path), error)) from None

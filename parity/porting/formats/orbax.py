@@ -12,7 +12,7 @@ import numpy as np
 from parity.porting.formats.base import Container, Stored, guarded
 from parity.porting.formats.budget import folder_budget
 from parity.porting.formats.flatten import Flat
-from vit_config.errors import ConfigError, MissingFileError, WeightsError
+from vit_config.errors import MissingFileError, WeightsError
 from vit_config.files.foreign import parse_json, read_text
 from vit_config.files.stored import checked_shape
 
@@ -61,7 +61,7 @@ def read_orbax(checkpoint: Checkpoint) -> Container:
     """Open the tree of a checkpoint; orbax reads a tensor when it is loaded.
 
     Raises:
-        ConfigError: orbax is not installed.
+        MissingFileError: orbax is not installed.
         WeightsError: the checkpoint is damaged.
     """
     try:
@@ -69,9 +69,9 @@ def read_orbax(checkpoint: Checkpoint) -> Container:
         import orbax.checkpoint as ocp
         from etils import epath
     except ImportError as error:
-        raise ConfigError(
+        raise MissingFileError(
             f"{checkpoint.item}: an Orbax checkpoint, which takes orbax to read ({error});"
-            " pip install 'vit-parity[train]'"
+            " pip install 'vit-parity[jax]'"
         ) from None
     item, handler = epath.Path(checkpoint.item.absolute()), ocp.PyTreeCheckpointHandler()
     with guarded(checkpoint.item, "Orbax checkpoint"):

@@ -17,7 +17,7 @@ import numpy as np
 from parity.porting.formats.base import Container, Stored, guarded
 from parity.porting.formats.budget import Budget, folder_budget
 from parity.porting.formats.flatten import Flat
-from vit_config.errors import ConfigError, MissingFileError, WeightsError
+from vit_config.errors import MissingFileError, WeightsError
 from vit_config.files.foreign import parse_json, read_text
 from vit_config.files.stored import checked_shape
 
@@ -60,7 +60,7 @@ def read_tensorstore(folder: Path) -> Container:
     """Open the arrays of a folder; an array is read when it is loaded.
 
     Raises:
-        ConfigError: tensorstore is not installed.
+        MissingFileError: tensorstore is not installed.
         WeightsError: the checkpoint is damaged.
     """
     budget = folder_budget(folder)
@@ -105,8 +105,8 @@ def _tensorstore(place: Path) -> Any:
     try:
         import tensorstore
     except ImportError as error:
-        raise ConfigError(
+        raise MissingFileError(
             f"{place.parent}: a folder of tensorstore, which takes it to read ({error});"
-            " pip install 'vit-parity[train]'"
+            " pip install 'vit-parity[jax]'"
         ) from None
     return tensorstore

@@ -3,12 +3,14 @@
 import hashlib
 import io
 import json
+import sys
 import tarfile
 
 import lz4.frame
 import numpy as np
 import pytest
 
+from parity.cli import main
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
 from parity.porting.formats import open_container
@@ -41,6 +43,14 @@ def write_metadata(folder, **changes):
     path = folder / "metadata.json"
     content = json.loads(path.read_text())
     path.write_text(json.dumps({**content, "model_config": {**content["model_config"], **changes}}))
+
+
+def test_without_its_package_an_archive_is_not_called_damaged(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "lz4.frame", None)  # importing it fails
+    assert main(["inspect", str(PACKED)]) == 2
+    assert capsys.readouterr().err == (
+        "parity inspect: needs the package lz4; pip install 'vit-parity[all]'\n"
+    )
 
 
 def test_an_archive_is_read_as_equimo_does_and_written_byte_for_byte(folder, tmp_path):

@@ -1,5 +1,10 @@
 """Checkpoint folders against orbax."""
 
+import re
+import sys
+import tomllib
+from pathlib import Path
+
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
@@ -64,6 +69,16 @@ def test_orbax_is_read(name, orbax_folder):
     expected["jax"] = np.arange(6.0, dtype=np.float32).reshape(2, 3).T
     assert_same_bits(loaded(container.tensors), expected)
     assert container.objects == {"step": 3, **({"name": "vit", "none": None} if name == "tree" else {})}
+
+
+def test_the_extra_that_is_named_has_orbax(orbax_folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "orbax.checkpoint", None)  # importing it fails
+    with pytest.raises(MissingFileError) as caught:
+        open_container(orbax_folder / "standard")
+    extra = re.search(r"pip install 'vit-parity\[(\w+)\]'", str(caught.value))
+    project = tomllib.loads((Path(__file__).parents[4] / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = project["project"]["optional-dependencies"]
+    assert any(each.startswith("orbax-checkpoint") for each in extras[extra[1]])
 
 
 @pytest.mark.parametrize(
