@@ -87,6 +87,10 @@ def exported():
     return jax.export.export(jax.jit(function))(*shapes).call, given
 
 
+def exported_itself():
+    return exported()[0].__self__, exported()[1]
+
+
 def compiled():
     function, given = port()
     return jax.jit(function).lower(*given).compile(), given

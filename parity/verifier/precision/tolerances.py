@@ -127,11 +127,12 @@ def _chosen(program: Program, output: str | None) -> int:
     names = [name for name, _ in program.outputs]
     if output is not None:
         if output not in names:
-            raise InputError(f"output = {output!r}: the function returns {', '.join(names)}")
+            raise InputError(f"output = {output!r}: the function returns {', '.join(map(repr, names))}")
         return names.index(output)
     if len(names) != 1:
         raise InputError(
-            f"the function returns {len(names)} arrays; choose one with output=: {', '.join(names)}"
+            f"the function returns {len(names)} arrays; choose one by output ="
+            f" {' or '.join(map(repr, names))}"
         )
     return 0
 

@@ -63,7 +63,8 @@ def taken_apart(side: Any, name: str) -> Given:
     args, kwargs = arguments_of(rest[0] if rest else ())
     function, args, kwargs, bound = unwrapped(function, args, kwargs)
     if not callable(function):
-        raise InputError(f"{name}: {type(function).__qualname__} cannot be called")
+        why = SEALED if is_sealed(function) else f"{type(function).__qualname__} cannot be called"
+        raise InputError(f"{name}: {why}")
     return Given(name, function, args, kwargs, variables, bound)
 
 

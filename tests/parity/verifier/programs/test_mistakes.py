@@ -42,6 +42,7 @@ REFUSED = {
     "only_model": "Net.forward was given no inputs: missing a required argument: 'x'; give"
     " them beside it",
     "exported": "is a program that JAX exported or compiled, which holds no operations",
+    "exported_itself": "is a program that JAX exported or compiled, which holds no operations",
     "compiled": "is a program that JAX exported or compiled, which holds no operations",
     "exits": "{name}: sys.exit('bye') in {file}:{exits}: a program that is compared must not end"
     " the process",
