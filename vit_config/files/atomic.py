@@ -160,7 +160,9 @@ def put_in_place(temporary: Path, path: Path) -> None:
 
 def _refuse_existing(path: Path, force: bool) -> None:
     if os.path.lexists(path) and not force:
-        raise ConfigError(f"{path}: already exists; give another path, or allow it to be replaced")
+        raise ConfigError(
+            f"{path}: already exists; give another path, or --force (force=True) to replace it"
+        )
 
 
 def check_spares(path: Path, read: Iterable[Path], whole: Iterable[Path] = ()) -> None:

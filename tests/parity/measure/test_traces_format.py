@@ -142,7 +142,7 @@ def test_damage_is_one_line(tmp_path, damage, kind, words):
 
 def test_refusals(tmp_path):
     folder = _record(tmp_path / "a.trace")
-    with pytest.raises(ConfigError, match=r"a\.trace: already exists"):
+    with pytest.raises(ConfigError, match=r"a\.trace: already exists; .*--force .force=True. to"):
         parity.record(folder)
     _record(folder, force=True)
     with pytest.raises(MissingFileError, match="no such folder"):
