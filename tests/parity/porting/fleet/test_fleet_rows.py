@@ -11,7 +11,7 @@ from rich.console import Console
 
 from parity.cli import main
 from parity.porting.conversion import convert
-from parity.porting.fleet import Manifest, run_manifest, scan
+from parity.porting.fleet import FleetManifest, run_manifest, scan
 from tests.support.convert_cases import arrays_of
 from tests.support.convert_cases import run as command
 from tests.support.fleet_folder import (
@@ -157,7 +157,7 @@ def test_folders_of_orbax(tmp_path):
         for step in (3, 12):
             manager.save(step, args=ocp.args.StandardSave(tree))
     assert main(["scan", str(tmp_path / "in"), "-o", str(tmp_path / "jobs.json")]) == 0
-    jobs = Manifest.load(tmp_path / "jobs.json").checkpoints
+    jobs = FleetManifest.load(tmp_path / "jobs.json").checkpoints
     assert [job.path for job in jobs] == ["run/12", "run/3"]
     for status in ("done", "unchanged"):
         screen = io.StringIO()
