@@ -15,6 +15,17 @@ X = np.random.default_rng(0).standard_normal((3, 5)).astype(np.float32)
 CHOICES = (jnp.sin, jnp.cos, jnp.tanh)
 
 
+def scanned_jax(x, reverse=False):
+    return lax.scan(lambda c, row: (0.5 * c + row, c), jnp.zeros(5), x, reverse=reverse)[1]
+
+
+def scanned_torch(x):
+    carries = [torch.zeros(5)]
+    for row in x[:-1]:
+        carries.append(0.5 * carries[-1] + row)
+    return torch.stack(carries)
+
+
 def while_jax(x):
     return lax.while_loop(
         lambda carry: carry[0] < 4, lambda c: (c[0] + 1, jnp.tanh(1.5 * c[1] + 0.1 * c[0])), (0, x)
@@ -62,6 +73,7 @@ def attention_torch(x):
 
 
 PAIRS = {
+    "scan": (scanned_jax, scanned_torch),
     "while": (while_jax, while_torch),
     "for": (
         lambda x: lax.fori_loop(0, 3, lambda i, x: x.at[i].set(2 * x[i] + i), x),
@@ -107,6 +119,7 @@ PAIRS = {
 }
 
 MISTAKES = {
+    "scan": (lambda x: scanned_jax(x, reverse=True), scanned_torch),
     "while": (while_jax, lambda x: while_torch(x, steps=3)),
     "placed": (PAIRS["placed"][0], lambda x: placed_torch(x, column=1)),
     "integers divided": (PAIRS["integers divided"][0], lambda x: divided_torch(x, "floor")),
@@ -128,3 +141,8 @@ def test_a_mistake_is_seen_from_both_sides(name):
         report = parity.diff(left, right)
         assert str(report.verdict) == "DIFFERENT"
         assert report.places
+
+
+def test_a_constant_stack_that_is_read_backwards_is_shown():
+    report = parity.diff((scanned_jax, X), (lambda x: scanned_jax(x, reverse=True), X))
+    assert report.causes == ("reversed",)
