@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from parity.measure.device import Device
     from parity.measure.precision import Precision
     from parity.porting.formats.base import Stored
-    from parity.twins.check import Report
+    from parity.twins.check import CheckReport
     from parity.verifier.match import Matched
     from parity.verifier.recordings.diagnosis import Diagnosis
     from parity.verifier.report.compared import Compared
@@ -162,7 +162,7 @@ def check(
     seed: int = 0,
     precision: Precision = "highest",
     device: Device = "cpu",
-) -> Report:
+) -> CheckReport:
     """Compare the outputs, activations, loss and gradients of the twins.
 
     Args:
@@ -223,7 +223,7 @@ def diff(
         ConfigError, InputError, MissingFileError, WeightsError: a side cannot be built or compared.
     """
     from parity.verifier.compare import compare
-    from parity.verifier.programs.build import Order, built
+    from parity.verifier.programs.build import BuildOrder, built
     from parity.verifier.recordings.sides import recordings
 
     names = _name_of("a", a), _name_of("b", b)
@@ -238,7 +238,7 @@ def diff(
     if accept:
         raise ConfigError(f"accept goes with two recordings, and {names[0]} is none")
     sides = [
-        built(Order(name=str(each), twin=twin, seed=seed)) if isinstance(each, str | Path) else each
+        built(BuildOrder(name=str(each), twin=twin, seed=seed)) if isinstance(each, str | Path) else each
         for each, twin in ((a, "torch"), (b, "jax"))
     ]
     return compare(*sides, names=names, gradients=gradients, backward=backward)

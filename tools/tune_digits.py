@@ -31,7 +31,7 @@ from vit_jax.train.sharding import make_program
 from vit_train.data import eval_batches, train_batches
 from vit_train.dataset import ImageDataset
 from vit_train.digits import NUM_TRAIN
-from vit_train.loop import Hooks, Verdict, evaluate, run_steps
+from vit_train.loop import AfterEvaluation, Hooks, evaluate, run_steps
 from vit_train.profiling import Profile
 from vit_train.records import Records
 from vit_train.statistics import channel_statistics
@@ -148,7 +148,7 @@ def cross_validate(candidate: Candidate, seed: int, parts: list[tuple[ImageDatas
     quiet = Hooks(
         log=lambda *_: None,
         save=lambda *_: None,
-        evaluate=lambda *_: Verdict(),
+        evaluate=lambda *_: AfterEvaluation(),
         should_stop=lambda: False,
         teach=dict,
         profile=Profile(None, lambda _: nullcontext(), Path()),

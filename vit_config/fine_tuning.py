@@ -22,14 +22,14 @@ CHARACTERS = 10
 grades, such as 0 to 4."""
 
 
-class Images(NamedTuple):
+class TrainingSet(NamedTuple):
     """A training set, as far as it is known before it is opened for training."""
 
     count: int | None = None  # pyright: ignore[reportIncompatibleMethodOverride]
     class_names: tuple[str, ...] | None = None
 
 
-def fine_tuning(images: Images, batch: object = None) -> Recipe:
+def fine_tuning(images: TrainingSet, batch: object = None) -> Recipe:
     """Make a recipe for weights that have been trained already.
 
     AdamW with a learning rate that falls from layer to layer (BEiT, arXiv 2106.08254, and MAE, arXiv
@@ -75,7 +75,7 @@ def without(class_names: tuple[str, ...] | None) -> tuple[str, str]:
     return next((("flips", f"a class is called {name}") for name in sided), ("", ""))
 
 
-def summary(recipe: Recipe, images: Images, given: Collection[str] = ()) -> list[str]:
+def summary(recipe: Recipe, images: TrainingSet, given: Collection[str] = ()) -> list[str]:
     """Describe a recipe for fine-tuning, a line for each choice, with the flag that changes it.
 
     Args:

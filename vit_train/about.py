@@ -17,7 +17,7 @@ FILE = "about.json"
 
 
 @dataclass(frozen=True)
-class About:
+class RunAbout:
     """How to prepare images for the model, and the origin of the weights that the run began with."""
 
     preprocess: Preprocess
@@ -33,7 +33,7 @@ class About:
         write_atomically(run_dir / FILE, json.dumps(content, indent=1).encode())
 
     @classmethod
-    def load(cls, run_dir: Path) -> About | None:
+    def load(cls, run_dir: Path) -> RunAbout | None:
         """Read these facts from the folder of a run; None for a run older than this file.
 
         Raises:

@@ -15,14 +15,14 @@ from rich.console import Console
 from vit_config import CheckpointError, Preprocess, TrainingError
 from vit_config.scoring import Score
 from vit_config.screen import screen
-from vit_train.about import About
+from vit_train.about import RunAbout
 from vit_train.best import Best, best_so_far
 from vit_train.checkpoints import CheckpointStore, Stored
 from vit_train.dataset import ImageDataset
 from vit_train.frameworks import NAMES, Framework
 from vit_train.hosts import Hosts
 from vit_train.log import UNLOGGED, NoLog, RunLog, read_log, taken_again, unlogged
-from vit_train.loop import Hooks, Verdict, evaluate, run_steps
+from vit_train.loop import AfterEvaluation, Hooks, evaluate, run_steps
 from vit_train.manifest import as_begun, claim, locked, make_manifest
 from vit_train.profiling import FOLDER, Profile
 from vit_train.progress import TrainingBar
@@ -31,7 +31,7 @@ from vit_train.stopping import Stopping, stop_signals
 from vit_train.task import Task, make_task
 from vit_train.trainer import OnDevices, Params, Trainer
 
-__all__ = ["CHECKPOINTS", "Trained", "check_framework", "conduct", "make_task"]
+__all__ = ["CHECKPOINTS", "RunResult", "check_framework", "conduct", "make_task"]
 
 CHECKPOINTS = "checkpoints"
 """The folder of checkpoints in that of a run."""
@@ -40,7 +40,7 @@ DAMAGED_SHOWN = 10
 
 
 @dataclass(frozen=True)
-class Trained:
+class RunResult:
     """The result of a run."""
 
     params: dict[str, np.ndarray]
@@ -64,7 +64,7 @@ def conduct(
     run_dir: Path,
     console: Console,
     home: str | None = None,
-) -> Trained:
+) -> RunResult:
     """Train in `run_dir`, or continue there.
 
     Nothing is printed before the folder proves to be this run's: a refusal is one line.
@@ -89,7 +89,7 @@ def conduct(
             stack.enter_context(locked(run_dir))
             check_framework(run_dir, trainer.framework)
             changes = claim(run_dir, manifest)
-            About(task.preprocess, task.start.provenance if task.start else ()).save(run_dir)
+            RunAbout(task.preprocess, task.start.provenance if task.start else ()).save(run_dir)
         if home is not None:
             console.print(f"run folder {home}", highlight=False, soft_wrap=True, markup=False)
         task.note_resizing(console)
@@ -157,7 +157,7 @@ def conduct(
         params = trainer.export(program.fetch(state.averaged))
     begun = task.start.provenance if task.start else ()
     chosen = best if over else None
-    return Trained(params, task.preprocess, task.dataset, step, test, begun, chosen)
+    return RunResult(params, task.preprocess, task.dataset, step, test, begun, chosen)
 
 
 def check_framework(run_dir: Path, here: Framework) -> None:
@@ -222,8 +222,8 @@ def _hooks(
         log.write("train", step, epoch=step / task.steps_per_epoch, **means)
         bar.update(step, means)
 
-    def on_evaluate(step: int, params: Params) -> Verdict:
-        verdict = Verdict()
+    def on_evaluate(step: int, params: Params) -> AfterEvaluation:
+        verdict = AfterEvaluation()
         for name, records in watched.items():
             if records is None or (name == "test" and step == task.total_steps):
                 continue  # the test set is read at the end anyway
@@ -235,7 +235,7 @@ def _hooks(
             log.write(name, step, loss=result.loss, accuracy=result.accuracy)
             if name == "validation" and best is not None:
                 scores = {"loss": result.loss, "accuracy": result.accuracy}
-                verdict = Verdict(best.note(step, scores), best.is_enough)
+                verdict = AfterEvaluation(best.note(step, scores), best.is_enough)
                 checkpoints.pinned = best.step
             bar.note(
                 f"epoch {step // task.steps_per_epoch}  {name} loss {result.loss:.4f}  accuracy"

@@ -24,7 +24,7 @@ class EvaluationLeftError(Exception):
     """An evaluation was left before its end, because the run was told to stop."""
 
 
-class Verdict(NamedTuple):
+class AfterEvaluation(NamedTuple):
     """Consequences of an evaluation for the run."""
 
     keep: bool = False
@@ -42,7 +42,7 @@ class Hooks(NamedTuple, Generic[Stored, Params]):
     ready. The last two leave out the first step, in which JAX compiles, unless nothing followed it."""
     save: Callable[[int, Stored], None]
     """Given the updates done and the state on the host, which the next step may change."""
-    evaluate: Callable[[int, Params], Verdict]
+    evaluate: Callable[[int, Params], AfterEvaluation]
     """Given the updates done and, on the devices, the parameters or their average, every
     `eval_every_epochs`. If it raises `EvaluationLeftError`, the run ends here, with a checkpoint."""
     should_stop: Callable[[], bool]
@@ -132,7 +132,7 @@ def run_steps(
             means["data_wait"] = waited / seconds
             hooks.log(done, means)
             known, since, waited, timed = [], time.perf_counter(), 0.0, 0
-            verdict = _evaluated(hooks, done, state) if evaluates(done) else Verdict()
+            verdict = _evaluated(hooks, done, state) if evaluates(done) else AfterEvaluation()
             stop, save = stop or verdict.enough, save or verdict.enough or verdict.keep
         elif done == start_step + 1:  # the step is compiled, and reading of data has begun
             while flying:
@@ -147,12 +147,12 @@ def run_steps(
     return max(start_step, last), state
 
 
-def _evaluated(hooks: Hooks[Any, Any], done: int, state: Any) -> Verdict:
+def _evaluated(hooks: Hooks[Any, Any], done: int, state: Any) -> AfterEvaluation:
     """Evaluate a state; one whose evaluation was left is kept, and the run ends."""
     try:
         return hooks.evaluate(done, state.averaged)
     except EvaluationLeftError:
-        return Verdict(keep=True, enough=True)
+        return AfterEvaluation(keep=True, enough=True)
 
 
 def _numbers(metrics: list[dict[str, np.ndarray]], done: int) -> list[dict[str, float]]:

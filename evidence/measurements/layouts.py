@@ -39,7 +39,7 @@ from vit_jax.compiling import least_effort
 from vit_jax.leaves import leaves
 from vit_jax.step import make_gradients
 from vit_jax.train.hlo import shape_bytes
-from vit_jax.train.layout import Layout, make_layout
+from vit_jax.train.layout import MeshLayout, make_layout
 from vit_jax.train.mesh import BATCH_AXES, make_mesh, parse_mesh
 from vit_jax.train.spread import make_shares
 from vit_jax.train.topology import get_topology
@@ -105,7 +105,7 @@ def make_step(
             function, (params, batch, np.int32(0)), lambda tree: {n: first(x) for n, x in tree.items()}
         )
     mesh, used = ("data=1", devices[:1]) if how == "one device" else (how, devices)
-    layout: Layout = make_layout(cfg, make_mesh(parse_mesh(mesh, len(used)), used))
+    layout: MeshLayout = make_layout(cfg, make_mesh(parse_mesh(mesh, len(used)), used))
     params = layout.pack(params)
     places = layout.of(params)
     split, whole = (NamedSharding(layout.mesh, spec) for spec in (P(BATCH_AXES), P()))

@@ -30,7 +30,7 @@ from evidence.published.sources import drawn, names_and_shapes
 from evidence.published.ways import Way, compared, ran, reason
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.opened import Opened
-from parity.porting.verification.runs import Runs
+from parity.porting.verification.runs import LogitsCache
 from parity.porting.verification.verify import sample
 from tests.support.share import due, parse
 from vit_config import ConfigError, WeightsError
@@ -76,7 +76,7 @@ def _read(one: Published, opened: Opened) -> Checkpoint:
 
 
 def _ways(source: Checkpoint, folder: Path, *, run: bool) -> Iterator[Way]:
-    runs = Runs(sample(source.config, 1))
+    runs = LogitsCache(sample(source.config, 1))
     for target in TARGETS:
         yield ran(source, target, folder, runs) if run else compared(source, target, folder)
 

@@ -11,7 +11,7 @@ from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.conversion_plan import plan
 from parity.porting.reopened import compare
 from parity.porting.verification.libraries import NoModelError, misfits
-from parity.porting.verification.runs import Runs
+from parity.porting.verification.runs import LogitsCache
 from parity.porting.verification.verified import Verified, convert_verified
 from tests.support.unread import as_written, unread
 from vit_config import ConfigError, WeightsError
@@ -63,7 +63,7 @@ def compared(source: Checkpoint, target: str, folder: Path) -> Way:
     return Way(target, symbol, said, "~" if rewritten else "=", rewritten, unrun=(*unrun,))
 
 
-def ran(source: Checkpoint, target: str, folder: Path, runs: Runs) -> Way:
+def ran(source: Checkpoint, target: str, folder: Path, runs: LogitsCache) -> Way:
     """Compare by running: the source, what was written, and what was written of that."""
     try:
         there = convert_verified(source, to=target, out=folder / target, runs=runs)

@@ -18,7 +18,7 @@ from vit_config import ConfigError
 from vit_config.terminal import say
 
 if TYPE_CHECKING:
-    from parity.twins.check import Report
+    from parity.twins.check import CheckReport
 
 
 @dataclass(frozen=True)
@@ -161,14 +161,14 @@ def _options(arguments: Check, subject: str) -> dict[str, Any]:
     return options
 
 
-def _sealed(arguments: Check, report: Report) -> dict[str, Any]:
+def _sealed(arguments: Check, report: CheckReport) -> dict[str, Any]:
     from parity.twins.against import sealed
 
     (subject,) = arguments.subjects
     return sealed(report, _options(arguments, subject), subject if _is_file(subject) else None)
 
 
-def _check(arguments: Check, subject: str) -> Report:
+def _check(arguments: Check, subject: str) -> CheckReport:
     from parity.twins.check import check_config, check_weights
     from vit_config import preset
     from vit_config.waiting import Waiting

@@ -10,7 +10,7 @@ import tyro
 
 from parity.cli.support.command_line import parse
 from parity.cli.support.kept import spare
-from parity.cli.support.reading import Reading, shown_as
+from parity.cli.support.reading import ReadingFlags, shown_as
 from parity.cli.support.run_weights import weights_of
 from parity.cli.support.sizes import parse_size
 from vit_config import ConfigError
@@ -32,7 +32,7 @@ class ConvertFiles:
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional, shown_as("SRC DST")] = ()
     """Checkpoint to read, a file or folder; and path to write: a folder, or a file that ends in
     .safetensors, .npz, .msgpack, .pth, .pt or .bin."""
-    reading: Annotated[Reading, tyro.conf.arg(name="")] = field(default_factory=Reading)
+    reading: Annotated[ReadingFlags, tyro.conf.arg(name="")] = field(default_factory=ReadingFlags)
     to: Annotated[str, shown_as("DIALECT")] = ""
     """Dialect to write, or a family that chooses one by the model: parity, jax and torch (this
     project's file), hf, timm, torchvision, google, big-vision and others; `parity list --dialects` shows
@@ -268,7 +268,7 @@ def _convert_manifest(arguments: ConvertFiles, console: Console) -> int:
         "--num-classes": arguments.num_classes,
         "--allow-nonfinite": arguments.allow_nonfinite,
         "--set, --override, --like, --dialect, --part, --preprocess, --license": (
-            replace(arguments.reading, adapter=None) != Reading()
+            replace(arguments.reading, adapter=None) != ReadingFlags()
         ),
     }
     alone = {

@@ -12,7 +12,7 @@ import tyro
 
 from parity.cli.support.command_line import parse
 from parity.cli.support.kept import spare
-from parity.cli.support.reading import Reading, shown_as
+from parity.cli.support.reading import ReadingFlags, shown_as
 from parity.cli.support.run_url import runs_here
 from vit_config import ConfigError
 from vit_config.errors import MissingFileError, UnstatedError
@@ -43,7 +43,7 @@ class ConvertRun:
     ]
     """Trainer that shall continue the run: the JAX or the PyTorch trainer here, timm's training script,
     Hugging Face's Trainer, or Lightning."""
-    reading: tyro.conf.OmitArgPrefixes[Reading]
+    reading: tyro.conf.OmitArgPrefixes[ReadingFlags]
     """Facts that the file leaves open."""
     step: Annotated[int | None, shown_as("N", "the newest that is whole")] = None
     """Step of the training run's checkpoint."""
@@ -115,7 +115,7 @@ def _read_own(arguments: ConvertRun) -> Run:
 
     why = f"the run in {arguments.source} says that itself"
     _refuse(arguments, ("recipe", "data", "steps_per_epoch"), why)
-    _refuse(arguments.reading, tuple(each.name for each in fields(Reading)), why)
+    _refuse(arguments.reading, tuple(each.name for each in fields(ReadingFlags)), why)
     return read_run(arguments.source, arguments.step, cold=arguments.cold)
 
 

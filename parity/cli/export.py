@@ -10,7 +10,7 @@ import tyro
 
 from parity.cli.support.command_line import parse
 from parity.cli.support.kept import spare
-from parity.cli.support.reading import Reading, shown_as
+from parity.cli.support.reading import ReadingFlags, shown_as
 from parity.cli.support.run_url import runs_here
 from parity.cli.support.run_weights import weights_of
 from vit_config.terminal import complain, say
@@ -29,7 +29,7 @@ class Export:
     """File to write; its description is written beside it, as OUT.json."""
     to: Literal["stablehlo", "onnx", "torch-export"]
     """Format: StableHLO by jax.export of the JAX twin; ONNX and torch.export of the PyTorch twin."""
-    reading: Annotated[Reading, tyro.conf.arg(name="")] = field(default_factory=Reading)
+    reading: Annotated[ReadingFlags, tyro.conf.arg(name="")] = field(default_factory=ReadingFlags)
     input: Literal["uint8", "float32", "tokens"] = "uint8"
     """Input of the program. uint8: pictures (B, h, w, C) of any size, resized, cropped and normalised
     inside as the file says; float32: images that the caller has prepared as OUT.json says; tokens: ids

@@ -10,7 +10,7 @@ from typing import Annotated
 import tyro
 
 from parity.cli.support.command_line import parse
-from parity.cli.support.reading import Reading, shown_as
+from parity.cli.support.reading import ReadingFlags, shown_as
 from parity.cli.support.sizes import parse_size
 from vit_config import ConfigError
 
@@ -28,7 +28,7 @@ class Inspect:
     subject: Annotated[str, tyro.conf.Positional, shown_as("NAME|FILE")] = ""
     """Preset, such as vit_base_patch16_224 or, with a pretrained tag of timm's, name.tag; or path of a
     checkpoint, a file or a folder. `parity list` shows every preset."""
-    reading: Annotated[Reading, tyro.conf.arg(name="")] = field(default_factory=Reading)
+    reading: Annotated[ReadingFlags, tyro.conf.arg(name="")] = field(default_factory=ReadingFlags)
     skip_values: tyro.conf.FlagCreatePairsOff[bool] = False
     """Do not look for anomalies in a checkpoint's values."""
     health: tyro.conf.FlagCreatePairsOff[bool] = False

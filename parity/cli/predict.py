@@ -138,6 +138,8 @@ def answer(
                         raise error
                     ready.append((path, loaded.fitted(path)))
                 except (InputError, MissingFileError) as error:
+                    if total == 1:
+                        raise
                     refused += 1
                     complain(f"{prog}: {one_line(str(error))}")
             if ready:

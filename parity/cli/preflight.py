@@ -24,7 +24,7 @@ MIB, GIB = 2**20, 2**30
 
 
 @dataclass(frozen=True)
-class Options:
+class PreflightOptions:
     """Compile the very step of a run ahead of time, for devices that need not be there, and say whether
     it fits, which batch fits, what is sent between devices, and how fast it can be at best.
 
@@ -55,7 +55,7 @@ def main(argv: list[str], prog: str = "parity preflight") -> int:
     Returns:
         0; 1 if the step does not fit.
     """
-    options, rest = read(Options, argv, prog=prog, return_unknown_args=True)
+    options, rest = read(PreflightOptions, argv, prog=prog, return_unknown_args=True)
     request = parse(rest, prog=prog)
     if request.framework != "jax":
         raise ConfigError(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from parity.porting.fleet import Job, Scan
+    from parity.porting.fleet import FleetJob, Scan
 
 
 COLOURS = {"ready": "green", "ask": "yellow", "refused": "yellow", "other": "dim", "broken": "red"}
@@ -103,7 +103,7 @@ def _print(console: Console, result: Scan) -> None:
     )
 
 
-def _kinds(jobs: Sequence[Job]) -> Table:
+def _kinds(jobs: Sequence[FleetJob]) -> Table:
     """Return a table of how many checkpoints there are of each dialect and kind of file."""
     from rich.table import Table
 
@@ -130,13 +130,13 @@ def _kinds(jobs: Sequence[Job]) -> Table:
     return table
 
 
-def _kind(job: Job) -> tuple[str, str]:
+def _kind(job: FleetJob) -> tuple[str, str]:
     if job.found is None:
         return "-", "-"
     return job.found.dialect or "-", job.found.container
 
 
-def _problems(jobs: Sequence[Job]) -> Table:
+def _problems(jobs: Sequence[FleetJob]) -> Table:
     from rich.markup import escape
     from rich.table import Table
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from parity.exporting.pixels import FILTERS
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
-from parity.porting.dialects.rewrites import State
+from parity.porting.dialects.rewrites import ModelState
 from parity.porting.files import twin_of
 from parity.porting.formats.base import Stored
 from parity.porting.metadata import Metadata
@@ -183,7 +183,7 @@ def subject_of(
         raise ConfigError(
             f"{read.where}: the weights are {have}; give dtype = float32 (--dtype float32)"
         )
-    state = as_type(State(read.config, read.arrays, ()), weights_type)  # type: ignore[arg-type]
+    state = as_type(ModelState(read.config, read.arrays, ()), weights_type)  # type: ignore[arg-type]
     hops = list(read.provenance)
     if state.said:
         hops.append({"done": list(state.said), "versions": versions()})

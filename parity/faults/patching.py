@@ -88,9 +88,9 @@ def _patched(fault: Fault, wrong: Twin, kinds: Mapping[str, type]) -> Iterator[N
 def twin(name: TwinName) -> Twin:
     """Return the twin of that name, after importing its framework."""
     if name == "jax":
-        from parity.faults.twin_jax import JaxTwin
+        from parity.faults.twin_jax import JaxOperations
 
-        return JaxTwin()
-    from parity.faults.twin_torch import TorchTwin
+        return JaxOperations()
+    from parity.faults.twin_torch import TorchOperations
 
-    return TorchTwin()
+    return TorchOperations()

@@ -13,7 +13,7 @@ import optax
 
 from parity.faults.adam import AdamRule, adam
 from parity.faults.step_table import Clip, StepFault
-from parity.faults.twin_jax import JaxTwin
+from parity.faults.twin_jax import JaxOperations
 from vit_jax import optim, step
 
 
@@ -27,7 +27,9 @@ def patched(fault: StepFault) -> Iterator[None]:
 
         if change := fault.loss:
             cross_entropy = step.cross_entropy
-            replace(step, "cross_entropy", lambda *a, **k: change(JaxTwin(), cross_entropy(*a, **k)))
+            replace(
+                step, "cross_entropy", lambda *a, **k: change(JaxOperations(), cross_entropy(*a, **k))
+            )
         if rate := fault.rate:
             right: Any = optim.learning_rate
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from parity.faults.adam import AdamRule, adam
 from parity.faults.step_table import StepFault
-from parity.faults.twin_torch import TorchTwin
+from parity.faults.twin_torch import TorchOperations
 from vit_torch import step
 
 
@@ -26,7 +26,9 @@ def patched(fault: StepFault) -> Iterator[None]:
 
         if change := fault.loss:
             cross_entropy = step.cross_entropy
-            replace(step, "cross_entropy", lambda *a, **k: change(TorchTwin(), cross_entropy(*a, **k)))
+            replace(
+                step, "cross_entropy", lambda *a, **k: change(TorchOperations(), cross_entropy(*a, **k))
+            )
         if rate := fault.rate:
             right = step.learning_rate
             replace(step, "learning_rate", lambda recipe, number, per: rate(right, recipe, number, per))

@@ -18,7 +18,7 @@ from vit_jax.model import ViT
 from vit_jax.weights import abstract_model
 
 
-class JaxTwin:
+class JaxOperations:
     """See `parity.faults.twin.Twin`."""
 
     name: TwinName = "jax"

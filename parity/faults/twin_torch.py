@@ -18,7 +18,7 @@ from vit_torch.model import ViT
 from vit_torch.weights import abstract_model
 
 
-class TorchTwin:
+class TorchOperations:
     """See `parity.faults.twin.Twin`."""
 
     name: TwinName = "torch"

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from parity.porting.dialects.rewrites import State
+from parity.porting.dialects.rewrites import ModelState
 from parity.porting.dialects.transfer import changed
 from parity.porting.metadata import Metadata
 from vit_config import ConfigError, Preprocess, ViTConfig
@@ -45,8 +45,8 @@ RULES: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
 
 
 def with_channels(
-    state: State, metadata: Metadata, channels: int | None, by: str | None
-) -> tuple[State, Metadata]:
+    state: ModelState, metadata: Metadata, channels: int | None, by: str | None
+) -> tuple[ModelState, Metadata]:
     """Return the model and its preprocessing for another number of channels.
 
     The preprocessing may have the new number already; it is then what the user states.

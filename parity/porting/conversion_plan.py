@@ -14,7 +14,7 @@ from parity.porting.dialects.buffers import make_buffers
 from parity.porting.dialects.dialect import Dialect
 from parity.porting.dialects.known import GIVEN
 from parity.porting.dialects.matching import bind, some
-from parity.porting.dialects.rewrites import CannotHoldError, State, express
+from parity.porting.dialects.rewrites import CannotHoldError, ModelState, express
 from parity.porting.dialects.transfer import write
 from parity.porting.formats.base import Stored
 from parity.porting.metadata import Metadata
@@ -33,7 +33,7 @@ class Target:
 
     source: Checkpoint
     dialect: Dialect
-    state: State
+    state: ModelState
     metadata: Metadata
     tensors: dict[str, Stored]
     """The tensors by the target dialect's names."""
@@ -93,7 +93,7 @@ def plan(
         raise UnstatedError(f"{source.path}: {_dropped(source.unheld)}")
     metadata, notes = source.metadata, (NONFINITE,) if allow_nonfinite else ()
     arrays = source.arrays if allow_nonfinite else refuse_not_finite(source.arrays, source.path)
-    state = State(source.config, arrays, notes)
+    state = ModelState(source.config, arrays, notes)
     if image_size is not None:
         state = resized(state, image_size)
         metadata = metadata.replace(pixels=metadata.pixels and metadata.pixels.replace(image_size=None))
@@ -152,12 +152,12 @@ def _place(dialect: Dialect, prefix: str, wrapper: str | None) -> tuple[str, str
     return prefix, dialect.wrapper if wrapper is None else wrapper
 
 
-def _expressed(state: State, to: str, own: Dialect, inside: bool) -> tuple[Dialect, State]:
+def _expressed(state: ModelState, to: str, own: Dialect, inside: bool) -> tuple[Dialect, ModelState]:
     """Return the dialect that can express the model with the fewest rewrites, and the rewritten model.
 
     Of several, the source's own dialect is preferred, else the first.
     """
-    options: list[tuple[Dialect, State]] = []
+    options: list[tuple[Dialect, ModelState]] = []
     refused: list[CannotHoldError] = []
     for dialect in called(to):
         if not dialect.writes and not inside:

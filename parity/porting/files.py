@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from parity.porting.checkpoint import read_checkpoint
-from parity.porting.dialects.rewrites import State
+from parity.porting.dialects.rewrites import ModelState
 from parity.porting.loaded import Loaded
 from parity.porting.metadata import Metadata
 from parity.porting.on_mesh import check_mesh, spread
@@ -66,7 +66,7 @@ def load(
     checkpoint = read_checkpoint(source, **reading)
     with naming(checkpoint.path), ThreadPoolExecutor(1) as beside:
         digest = beside.submit(digest_of_source, checkpoint.container)  # reads the whole file meanwhile
-        state = State(checkpoint.config, checkpoint.arrays)
+        state = ModelState(checkpoint.config, checkpoint.arrays)
         state = state if dtype is None else as_type(state, dtype)
         arrays = {name: stored.load() for name, stored in state.arrays.items()}
         model = twin.from_arrays(checkpoint.config, arrays, kernel=kernel)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parity.porting.dialects import called, dialects
-from parity.porting.dialects.matching import Matched, match
+from parity.porting.dialects.matching import MatchedRows, match
 from parity.porting.dialects.recognise import Model, find
 from parity.porting.opened import Opened
 from vit_config import WeightsError
@@ -29,7 +29,7 @@ def find_model(opened: Opened, name: str | None, part: str | None) -> Model:
     return model._replace(why=f"{model.why}, as asked", asked=True) if name else model
 
 
-def match_model(opened: Opened, model: Model) -> Matched:
+def match_model(opened: Opened, model: Model) -> MatchedRows:
     """Match a model's tensors with parameters of the schema.
 
     Raises:

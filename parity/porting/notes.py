@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from parity.porting.dialects.dialect import Dialect
 from parity.porting.dialects.heads import classifiers
-from parity.porting.dialects.matching import Matched, some
+from parity.porting.dialects.matching import MatchedRows, some
 from parity.porting.dialects.recognise import Model
 from parity.porting.dialects.resolve import SQUARE, SQUARE_PATCH, Resolved
 from parity.porting.opened import Opened
@@ -60,7 +60,7 @@ def assumed(dialect: Dialect, resolved: Resolved) -> list[str]:
 
 
 def unheld(
-    opened: Opened, model: Model, matched: Matched, *, width: int, has_head: bool
+    opened: Opened, model: Model, matched: MatchedRows, *, width: int, has_head: bool
 ) -> tuple[str, ...]:
     """Return the names of a trained classifier that is left out.
 

@@ -22,7 +22,7 @@ TEXT, BRANCH = "vit.text", "vit.branch"
 
 
 @dataclass(frozen=True)
-class Header:
+class OwnHeader:
     """The entries that this project wrote into a file's header; empty for other files.
 
     Each entry is parsed on first use, so an entry that is not used may be damaged.
@@ -102,9 +102,9 @@ class Opened:
         return (self.path, *self.container.files, *(each for each in beside if each.is_file()))
 
     @cached_property
-    def header(self) -> Header:
+    def header(self) -> OwnHeader:
         """The entries that this project wrote into the file's header."""
-        return Header(self.container.metadata, self.path)
+        return OwnHeader(self.container.metadata, self.path)
 
     @property
     def sidecars(self) -> Sidecars:

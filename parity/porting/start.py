@@ -11,7 +11,7 @@ from typing import Any
 from parity.porting.adapters import weights_of
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.dialects.known import word
-from parity.porting.dialects.rewrites import State
+from parity.porting.dialects.rewrites import ModelState
 from parity.porting.lora import read_lora
 from parity.porting.provenance import Hop, digest_of, versions
 from parity.porting.transform import resized
@@ -65,7 +65,7 @@ def read_start(
         ConfigError: see `parity.porting.checkpoint.read_checkpoint`.
     """
     checkpoint, stated = _read_as(source, part, cfg)
-    state = State(checkpoint.config, checkpoint.arrays)
+    state = ModelState(checkpoint.config, checkpoint.arrays)
     if not (problems := _differing_fields(checkpoint.config, cfg)):
         state = resized(state, cfg.image_size)
     in_file = {name: stored.shape for name, stored in state.arrays.items()}

@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from parity.porting.dialects.rewrites import State
+from parity.porting.dialects.rewrites import ModelState
 from parity.porting.dialects.transfer import changed
 from parity.porting.formats.base import Stored
 from vit_config import ConfigError
@@ -22,7 +22,7 @@ DTYPES = {
 }
 
 
-def resized(state: State, image_size: tuple[int, int]) -> State:
+def resized(state: ModelState, image_size: tuple[int, int]) -> ModelState:
     """Return the model for another image size, its positions resampled by the schema's rule.
 
     Raises:
@@ -47,14 +47,14 @@ def resized(state: State, image_size: tuple[int, int]) -> State:
     if cfg.grid != new.grid and any(_depends_on_grid(name) for name in state.arrays):
         note += f", positions fitted by {cfg.pos_embed_resize}"
     arrays = {name: fit(name, stored) for name, stored in state.arrays.items()}
-    return State(new, arrays, (*state.said, note))
+    return ModelState(new, arrays, (*state.said, note))
 
 
 def _depends_on_grid(name: str) -> bool:
     return name == "pos_embed" or name.endswith("rel_pos_bias.table")
 
 
-def with_classes(state: State, num_classes: int) -> State:
+def with_classes(state: ModelState, num_classes: int) -> ModelState:
     """Return the model with another number of classes.
 
     0 removes the head, with its hidden layer, which other libraries call a pooler; another number puts a
@@ -81,7 +81,7 @@ def with_classes(state: State, num_classes: int) -> State:
     return state.rewritten(note, {"num_classes": num_classes}, zeros)
 
 
-def _without_head(state: State) -> State:
+def _without_head(state: ModelState) -> ModelState:
     cfg = state.config
     changes: dict[str, Any] = {}
     notes = []
@@ -99,7 +99,7 @@ def _without_head(state: State) -> State:
     return state.rewritten("; ".join(notes), changes, {}) if notes else state
 
 
-def as_type(state: State, name: str) -> State:
+def as_type(state: ModelState, name: str) -> ModelState:
     """Return the model with all tensors cast to one type; a narrower one rounds.
 
     Raises:
@@ -111,7 +111,9 @@ def as_type(state: State, name: str) -> State:
     if before == {name}:
         return state
     arrays = {n: _checked(n, stored, DTYPES[name]) for n, stored in state.arrays.items()}
-    return State(state.config, arrays, (*state.said, f"{', '.join(sorted(before))} rounded to {name}"))
+    return ModelState(
+        state.config, arrays, (*state.said, f"{', '.join(sorted(before))} rounded to {name}")
+    )
 
 
 def _checked(name: str, stored: Stored, dtype: np.dtype) -> Stored:

@@ -16,7 +16,7 @@ from parity.runs.state import TrainingState
 from vit_config import CheckpointError, ConfigError, MissingFileError
 from vit_config.files.atomic import atomic_folder, check_spares, write_atomically
 from vit_config.job import Job
-from vit_train.about import About
+from vit_train.about import RunAbout
 from vit_train.best import best_so_far
 from vit_train.conduct import CHECKPOINTS
 from vit_train.frameworks import NAMES, Framework
@@ -151,7 +151,7 @@ def write_run(
             written_by.write(folder, each, manifest)
         if log is not None and (log / LOG).is_file():
             _copy_log(log, folder, run.state.step)
-        if log is not None and (about := About.load(log)) is not None:
+        if log is not None and (about := RunAbout.load(log)) is not None:
             about.save(folder)
         again = read_run(folder, run.state.step)
         if wrong := differing(run.state, again.state):

@@ -11,7 +11,7 @@ import numpy as np
 
 from parity.runs.folder import CHECKPOINTS, saved_steps
 from parity.runs.folder_choice import choose, without_moments
-from parity.runs.folder_manifest import Described
+from parity.runs.folder_manifest import DescribedJob
 from parity.runs.run import Run
 from parity.runs.state import TrainingState
 from parity.runs.state_jax import JaxLayout, from_jax, to_jax, with_parts
@@ -24,7 +24,7 @@ from vit_train.manifest import Manifest
 
 
 def read(
-    folder: Path, what: Described, manifest: Manifest, step: int | None, cold: bool
+    folder: Path, what: DescribedJob, manifest: Manifest, step: int | None, cold: bool
 ) -> tuple[TrainingState, list[str]]:
     """Read the state of a step, with notes on what was skipped; see `parity.runs.folder.read_run`."""
     cfg, recipe = what.config, what.recipe

@@ -51,7 +51,7 @@ def read_manifest(folder: Path) -> Manifest:
     return Manifest(there)
 
 
-class Described(NamedTuple):
+class DescribedJob(NamedTuple):
     """The job of a run, as its folder describes it."""
 
     config: ViTConfig
@@ -61,7 +61,7 @@ class Described(NamedTuple):
     """Names of parameters that are not trained."""
 
 
-def read_job(folder: Path, manifest: Manifest) -> Described:
+def read_job(folder: Path, manifest: Manifest) -> DescribedJob:
     """Read the model, the recipe, the adapters and the frozen parameters from a manifest.
 
     Raises:
@@ -74,7 +74,7 @@ def read_job(folder: Path, manifest: Manifest) -> Described:
     lora = None if stated is None else Lora.from_json(json.dumps(stated), where=f"{where}lora")
     names = (*parameters(cfg), *draw_adapters(lora, cfg, 0))
     frozen = frozen_names(names, manifest.get("freeze", ())) | untrained(lora, cfg)
-    return Described(cfg, recipe, lora, frozen)
+    return DescribedJob(cfg, recipe, lora, frozen)
 
 
 def move(

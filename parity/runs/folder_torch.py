@@ -10,7 +10,7 @@ import torch
 
 from parity.runs.folder import CHECKPOINTS, saved_steps
 from parity.runs.folder_choice import choose, without_moments
-from parity.runs.folder_manifest import Described
+from parity.runs.folder_manifest import DescribedJob
 from parity.runs.run import Run
 from parity.runs.state import TrainingState
 from parity.runs.state_torch import from_torch, to_torch
@@ -36,7 +36,7 @@ DECOUPLED = "decoupled_weight_decay"
 
 
 def read(
-    folder: Path, what: Described, manifest: Manifest, step: int | None, cold: bool
+    folder: Path, what: DescribedJob, manifest: Manifest, step: int | None, cold: bool
 ) -> tuple[TrainingState, list[str]]:
     """Read the state of a step, with notes on what was skipped; see `parity.runs.folder.read_run`."""
     cfg, recipe, lora = what.config, what.recipe, what.lora

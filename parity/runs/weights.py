@@ -10,7 +10,7 @@ from parity.runs.folder import read_manifest, read_run
 from vit_config import CheckpointError, ConfigError, write_weights
 from vit_config.adapters import exported
 from vit_config.job import Job
-from vit_train.about import About
+from vit_train.about import RunAbout
 from vit_train.best import best_so_far
 from vit_train.log import FILE as LOG
 from vit_train.log import read_log
@@ -39,7 +39,7 @@ def write_run_lora(
     return run.state.step, write_lora(run.config, run.lora, params, to, out, force=force)
 
 
-class Taken(NamedTuple):
+class SourceCheckpoint(NamedTuple):
     """The checkpoint that the weights were taken from."""
 
     step: int
@@ -49,7 +49,7 @@ class Taken(NamedTuple):
     """Notes of reading the run."""
 
 
-def write_run_weights(folder: Path, out: Path, step: int | None = None) -> Taken:
+def write_run_weights(folder: Path, out: Path, step: int | None = None) -> SourceCheckpoint:
     """Write a checkpoint's weights, or their average if the recipe keeps one, with adapters merged.
 
     Args:
@@ -61,7 +61,7 @@ def write_run_weights(folder: Path, out: Path, step: int | None = None) -> Taken
         CheckpointError: the checkpoint is damaged, or the preprocessing is unknown.
     """
     manifest = read_manifest(folder)
-    about = About.load(folder)
+    about = RunAbout.load(folder)
     if about is None:
         raise CheckpointError(
             f"{folder}: does not say how images are prepared, as runs of older versions; go on with it"
@@ -79,4 +79,4 @@ def write_run_weights(folder: Path, out: Path, step: int | None = None) -> Taken
     trained = run.state.params if run.state.ema is None else run.state.ema
     params = exported(trained, run.lora, transposed=False)
     write_weights(out, run.config, params, about.preprocess, about.provenance)
-    return Taken(run.state.step, why, run.notes)
+    return SourceCheckpoint(run.state.step, why, run.notes)

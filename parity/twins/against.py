@@ -12,7 +12,7 @@ from parity.measure.tolerance import FEW, FLOAT64, LIMITS, RATIO
 from parity.porting import hub
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.provenance import digest_of
-from parity.twins.check import Report, check_config, check_weights
+from parity.twins.check import CheckReport, check_config, check_weights
 from parity.twins.check_report import JSON_VERSION, to_dict
 from vit_config import MissingFileError, ViTConfig, WeightsError
 from vit_config.files.foreign import parse_json, read_text, without_repeats
@@ -21,7 +21,7 @@ from vit_config.files.json_digest import json_digest
 SEAL = "seal"
 
 
-def sealed(report: Report, arguments: dict[str, Any], checkpoint: str | None) -> dict[str, Any]:
+def sealed(report: CheckReport, arguments: dict[str, Any], checkpoint: str | None) -> dict[str, Any]:
     """Return a report as plain data that `run_again` repeats; docs/parity.md describes every field.
 
     Args:
@@ -69,7 +69,7 @@ def read_sealed(path: Path) -> dict[str, Any]:
     return content
 
 
-def run_again(saved: dict[str, Any], path: Path) -> Report:
+def run_again(saved: dict[str, Any], path: Path) -> CheckReport:
     """Run the check of a saved report with today's code: its schema, weights, batch and types.
 
     Args:
@@ -100,7 +100,7 @@ def run_again(saved: dict[str, Any], path: Path) -> Report:
     return check_weights(source, **arguments)
 
 
-def broken(saved: dict[str, Any], today: Report) -> Iterator[str]:
+def broken(saved: dict[str, Any], today: CheckReport) -> Iterator[str]:
     """Yield the reasons why a saved check does not hold today, the gravest first; none if it does."""
     arguments = saved["arguments"]
     if mistake := arguments.get("fault") or arguments.get("wrong"):
@@ -128,7 +128,7 @@ def broken(saved: dict[str, Any], today: Report) -> Iterator[str]:
             yield f"{where}: only {count} of {each['tensors']} tensors are compared today"
 
 
-def changed(saved: dict[str, Any], today: Report) -> Iterator[str]:
+def changed(saved: dict[str, Any], today: CheckReport) -> Iterator[str]:
     """Yield what is different in versions and devices, which decides nothing."""
     for name in dict.fromkeys((*saved["environment"], *today.environment)):
         before, now = saved["environment"].get(name), today.environment.get(name)

@@ -51,7 +51,7 @@ class ModulePart:
         return sum(math.prod(shape) for name, shape in self.own.items() if not is_fixed(name))
 
 
-class Run(NamedTuple):
+class RepeatedModules(NamedTuple):
     """Consecutive modules of a list that are alike in everything but their index."""
 
     first: ModulePart
@@ -111,7 +111,7 @@ def count_parameters(cfg: ViTConfig) -> int:
     return vit_torch.leaves.count_parameters(abstract_model(cfg))
 
 
-def fold(parts: Sequence[ModulePart]) -> list[Run]:
+def fold(parts: Sequence[ModulePart]) -> list[RepeatedModules]:
     """Fold each series of consecutive modules in a list that are alike in everything below them.
 
     Args:
@@ -120,7 +120,7 @@ def fold(parts: Sequence[ModulePart]) -> list[Run]:
     Returns:
         Runs in the same order; below a repeated module are the parts of the first.
     """
-    runs: list[Run] = []
+    runs: list[RepeatedModules] = []
     start = 0
     while start < len(parts):
         first = parts[start]
@@ -131,7 +131,7 @@ def fold(parts: Sequence[ModulePart]) -> list[Run]:
             while end < len(parts) and _relative(parts, end) == pattern:
                 end += size
         count = (end - start) // size
-        runs.append(Run(first, parts[end - size].path, count))
+        runs.append(RepeatedModules(first, parts[end - size].path, count))
         runs += fold(parts[start + 1 : start + size])
         start = end
     return runs

@@ -20,7 +20,7 @@ from parity.measure.recording import Recording
 from parity.measure.redraw import Batch, branch_norms, random_batch, redraw
 from parity.measure.tolerance import DEFAULT_DTYPES, DType
 from parity.porting.checkpoint import read_checkpoint
-from parity.twins.judge import Divergence, compare
+from parity.twins.judge import FirstDivergence, compare
 from parity.twins.task import TEXTS, TwinTask, run_both, text_task
 from vit_config import ConfigError, InputError, ViTConfig
 from vit_config.init import Kind
@@ -32,7 +32,7 @@ TEXT = "text "
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class CheckReport:
     """The outcome of one check."""
 
     subject: str
@@ -44,7 +44,7 @@ class Report:
     """The images that were fed, in words."""
     seed: int
     results: tuple[LevelResult, ...]
-    divergences: tuple[Divergence, ...]
+    divergences: tuple[FirstDivergence, ...]
     fault: str | None = None
     """The fault that was injected on purpose, if any."""
     environment: dict[str, str] = field(default_factory=dict)
@@ -88,7 +88,7 @@ def check_config(
     fault: str | None = None,
     wrong: Mapping[str, Any] | None = None,
     on_stage: Stage = nobody,
-) -> Report:
+) -> CheckReport:
     """Check a schema on re-drawn weights and random images.
 
     Args:
@@ -152,7 +152,7 @@ def check_weights(
     device: Device = "cpu",
     fault: str | None = None,
     on_stage: Stage = nobody,
-) -> Report:
+) -> CheckReport:
     """Check the weights of a checkpoint, on given images or on random ones.
 
     Args:
@@ -200,7 +200,7 @@ def _report(
     text: TwinTask | None = None,
     on_stage: Stage,
     **about: Any,
-) -> Report:
+) -> CheckReport:
     """Run and compare both twins in every type.
 
     Args:
@@ -208,7 +208,7 @@ def _report(
         about: the report's fields that say what was asked for.
     """
     results: list[LevelResult] = []
-    divergences: list[Divergence] = []
+    divergences: list[FirstDivergence] = []
     digests: dict[str, dict[str, str]] = {}
     for tower, each in (("", task), (TEXT, text)):
         if each is None:
@@ -224,7 +224,7 @@ def _report(
                     joined[twin] = _joined(joined[twin], _parameters_digest(run))
     assert isinstance(task.config, ViTConfig)
     fed = {} if text is None else {f"{TEXT}{n}": array for n, array in text.batch._asdict().items()}
-    return Report(
+    return CheckReport(
         config=task.config,
         results=tuple(results),
         divergences=tuple(divergences),

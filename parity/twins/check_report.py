@@ -18,7 +18,7 @@ from parity.measure.shown import number
 from parity.measure.site import LEVELS
 from parity.measure.tables import show_table
 from parity.measure.tolerance import epsilon
-from parity.twins.check import TEXT, Report
+from parity.twins.check import TEXT, CheckReport
 from vit_config.files.weights_file import write_atomically
 from vit_config.screen import screen
 
@@ -27,7 +27,7 @@ REDUCED = "float32 products ran at reduced precision"
 """Words for each flag that makes a check uncertified."""
 
 
-def print_report(report: Report, console: Console | None = None) -> None:
+def print_report(report: CheckReport, console: Console | None = None) -> None:
     """Print one line per type and level, then the verdict and the first difference."""
     console = console or screen(110)
     show_table(_table(report), console)
@@ -57,7 +57,7 @@ def summary(subjects: Sequence[str], console: Console | None = None) -> Rows:
     return Rows(*columns, console=console)
 
 
-def add_summary(report: Report, table: Rows) -> None:
+def add_summary(report: CheckReport, table: Rows) -> None:
     """Add one row per type: the largest error of each level, in reduced types also in epsilons."""
     for dtype in dict.fromkeys(result.dtype for result in report.results):
         every = [result for result in report.results if result.dtype == dtype]
@@ -81,7 +81,7 @@ def _largest(result: LevelResult) -> str:
     return f"{result.largest:.1e} ({result.largest / epsilon(result.dtype):.0f})"
 
 
-def _table(report: Report) -> Table:
+def _table(report: CheckReport) -> Table:
     table = Table(title=escape(f"parity check {report.subject}"), title_justify="left")
     for name in ("type", "level"):
         table.add_column(name)
@@ -118,7 +118,7 @@ def _cells(result: LevelResult) -> list[str]:
     ]
 
 
-def to_dict(report: Report) -> dict[str, Any]:
+def to_dict(report: CheckReport) -> dict[str, Any]:
     """Convert a report to plain data; `docs/parity.md` describes every field."""
     return {
         "version": JSON_VERSION,
@@ -155,7 +155,7 @@ def to_dict(report: Report) -> dict[str, Any]:
     }
 
 
-def write_svg(report: Report, path: Path) -> None:
+def write_svg(report: CheckReport, path: Path) -> None:
     """Draw the printed report as an SVG picture."""
     console = screen(record=True, width=112, file=io.StringIO())
     print_report(report, console)

@@ -24,7 +24,7 @@ DRAWS = 8
 
 
 @dataclass(frozen=True)
-class Divergence:
+class FirstDivergence:
     """The first place, in the order of execution, where the twins differ."""
 
     dtype: str
@@ -58,7 +58,7 @@ class Runs:
         return jax, torch
 
 
-def compare(runs: Runs) -> tuple[list[LevelResult], Divergence | None]:
+def compare(runs: Runs) -> tuple[list[LevelResult], FirstDivergence | None]:
     """Judge every tensor of every level; find the first module that differs.
 
     A tensor may be beyond its limit only because the other twin came near to float64 by luck. Where
@@ -198,7 +198,7 @@ def beside(path: str) -> str | None:
     return f"{module}.sub_norm.weight" if leaf.startswith("lambda_") else None
 
 
-def _first_divergence(runs: Runs, verdicts: dict[Site, Judged]) -> Divergence | None:
+def _first_divergence(runs: Runs, verdicts: dict[Site, Judged]) -> FirstDivergence | None:
     """Return the first divergence among the modules' inputs and outputs, in the order of execution.
 
     An output that differs although the module's input agreed puts the fault in that module; an input
@@ -207,19 +207,19 @@ def _first_divergence(runs: Runs, verdicts: dict[Site, Judged]) -> Divergence | 
     for site in _failed(verdicts, "modules"):
         if site not in runs.jax or site not in runs.torch:
             side = "JAX" if site in runs.jax else "PyTorch"
-            return Divergence(runs.dtype, site.path, f"called by the {side} twin only")
+            return FirstDivergence(runs.dtype, site.path, f"called by the {side} twin only")
         if site.port == "in":
             parent = site.path.rpartition(".")[0]
             parent = "" if parent == "blocks" else parent  # a list of modules is never called
-            return Divergence(
+            return FirstDivergence(
                 runs.dtype, parent, f"before its {site.path.removeprefix(parent + '.')} is called"
             )
-        return Divergence(runs.dtype, site.path, f"{site.port}: same input, different output")
+        return FirstDivergence(runs.dtype, site.path, f"{site.port}: same input, different output")
     for level in ("parameters", "output", "loss"):
         for site in _failed(verdicts, level):
-            return Divergence(runs.dtype, site.name, f"every module agrees; {level} differ")
+            return FirstDivergence(runs.dtype, site.name, f"every module agrees; {level} differ")
     for site in reversed(list(_failed(verdicts, "gradients"))):  # computed from the last to the first
-        return Divergence(runs.dtype, site.name, "every module agrees; gradients differ")
+        return FirstDivergence(runs.dtype, site.name, "every module agrees; gradients differ")
     return None
 
 

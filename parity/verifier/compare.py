@@ -16,7 +16,7 @@ from parity.verifier.programs.backward import Weights, cotangent
 from parity.verifier.programs.mistakes import message_of, warnings_of_what_works
 from parity.verifier.programs.program import Program
 from parity.verifier.programs.remote import Away, differentiated, recorded
-from parity.verifier.programs.sides import Given, taken_apart
+from parity.verifier.programs.sides import GivenSide, taken_apart
 from parity.verifier.report.compared import Compared
 from parity.verifier.search.pairing import Outputs, pair_outputs
 from parity.verifier.search.weights import pair_gradients
@@ -77,7 +77,7 @@ def _in_float64(
     gradients: bool,
     backward: bool,
     begin: Callable[[str], None],
-) -> tuple[Compared, list[Given | Away]]:
+) -> tuple[Compared, list[GivenSide | Away]]:
     started = time.perf_counter()
     begin(RECORDING)
     named = zip((a, b), names, strict=True)
@@ -89,7 +89,7 @@ def _in_float64(
     if forward.verdict == "DIFFERENT" or not backward or gradients or _is_step(of_a) or _is_step(of_b):
         return compared, given
     why = next(
-        (each.forward_only for each in given if isinstance(each, Given) and each.forward_only), ""
+        (each.forward_only for each in given if isinstance(each, GivenSide) and each.forward_only), ""
     )
     if why:
         return replace(compared, no_backward=why), given

@@ -11,7 +11,7 @@ from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 from parity.verifier.programs.remote import Away, recorded
-from parity.verifier.programs.sides import Given
+from parity.verifier.programs.sides import GivenSide
 from parity.verifier.report.comparison import Comparison
 from parity.verifier.report.in_type import InType
 
@@ -20,7 +20,7 @@ FACTOR = 16.0
 pairs, in float32 and bfloat16: 5 at most."""
 
 
-def in_type(given: Sequence[Given | Away], dtype: str) -> InType:
+def in_type(given: Sequence[GivenSide | Away], dtype: str) -> InType:
     """Run two programs in a type, and compare each with its own float64 run."""
     runs = [
         (recorded(each, name), recorded(each, name, dtype=dtype))

@@ -7,12 +7,12 @@ from importlib import import_module
 from typing import Any
 
 from parity.cli import main
-from parity.porting.fleet.work import Conversion, Outcome, convert_one
+from parity.porting.fleet.work import Conversion, TaskOutcome, convert_one
 
-_done: list[Outcome] = []
+_done: list[TaskOutcome] = []
 
 
-def convert_two(task: Conversion, tell: Any) -> Outcome:
+def convert_two(task: Conversion, tell: Any) -> TaskOutcome:
     """What a worker does: two checkpoints, and the next never ends."""
     if len(_done) == 2:
         time.sleep(600)

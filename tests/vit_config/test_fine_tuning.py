@@ -5,7 +5,7 @@ import pytest
 from parity.cli.support.job_file import base_job, tunes
 from parity.cli.support.train_data import PUBLISHED, about_images
 from vit_config import Preprocess, Recipe, preset
-from vit_config.fine_tuning import Images, fine_tuning, summary, without
+from vit_config.fine_tuning import TrainingSet, fine_tuning, summary, without
 from vit_config.job import Job
 from vit_train.digits import NUM_TRAIN
 from vit_train.start import Start
@@ -26,7 +26,7 @@ from vit_train.task import _unknown_pixels
     ],
 )
 def test_the_number_of_images_sizes_the_recipe(images, epochs, batch):
-    recipe = fine_tuning(Images(images))
+    recipe = fine_tuning(TrainingSet(images))
     assert (recipe.epochs, recipe.batch_size) == (epochs, batch)
     assert recipe.warmup == pytest.approx(epochs / 10)
     assert recipe.layer_decay < 1
@@ -36,9 +36,9 @@ def test_the_number_of_images_sizes_the_recipe(images, epochs, batch):
 
 
 def test_the_learning_rate_follows_the_batch_of_the_user():
-    usual, larger = fine_tuning(Images(300)), fine_tuning(Images(300), 128)
+    usual, larger = fine_tuning(TrainingSet(300)), fine_tuning(TrainingSet(300), 128)
     assert (larger.batch_size, larger.learning_rate) == (128, 2 * usual.learning_rate)
-    assert fine_tuning(Images(300), "many") == fine_tuning(Images(300), 0) == usual
+    assert fine_tuning(TrainingSet(300), "many") == fine_tuning(TrainingSet(300), 0) == usual
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_the_learning_rate_follows_the_batch_of_the_user():
 def test_no_image_is_turned_into_one_of_another_class(names, what, why):
     change, because = without(names)
     assert (change, because.endswith(why), bool(because)) == (what, True, bool(why))
-    augment = fine_tuning(Images(300, names)).augment
+    augment = fine_tuning(TrainingSet(300, names)).augment
     assert (augment.crop == "none", augment.flip) == ("crops" in what, "flips" not in what)
 
 
@@ -62,7 +62,7 @@ def test_it_is_the_default_of_init_and_of_nothing_else(tmp_path):
     assert tunes("vit_tiny_patch16_224", None, "w.safetensors")
     assert not tunes("vit_tiny_patch16_224", None, None)
     assert not tunes("digits", None, "w.safetensors")
-    recipe = fine_tuning(Images(300))
+    recipe = fine_tuning(TrainingSet(300))
     job = base_job("vit_tiny_patch16_224", None, "w.safetensors", tuned=recipe)
     assert (job.recipe, job.model) == (recipe, preset("vit_tiny_patch16_224"))
     config = tmp_path / "own.toml"
@@ -79,7 +79,7 @@ def test_images_are_counted_where_the_set_is_there(tmp_path):
     held = about_images(["--data", f"folder:{tmp_path}"])
     assert held.count in range(8, 13)
     assert held.class_names == ("a", "b")
-    assert about_images(["--data=folder:nowhere"]) == Images()
+    assert about_images(["--data=folder:nowhere"]) == TrainingSet()
     numerals = tuple("0123456789")
     mnist = about_images(["--data", "tfds:mnist", "--data-dir", str(tmp_path)])
     assert mnist == (60_000, numerals)
@@ -87,7 +87,7 @@ def test_images_are_counted_where_the_set_is_there(tmp_path):
 
 
 def test_each_choice_is_told_with_the_flag_that_changes_it():
-    images = Images(300, ("left", "up"))
+    images = TrainingSet(300, ("left", "up"))
     head, *lines = summary(fine_tuning(images).replace(warmup_fraction=0.2), images, {"warmup_fraction"})
     assert head.startswith("fine-tuning recipe for 300 images; ")
     said = {line[2:17].strip(): line[17:].split() for line in lines}

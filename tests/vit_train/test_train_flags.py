@@ -9,7 +9,7 @@ import pytest
 from parity.cli import run
 from parity.cli.support.train_options import parse
 from vit_config import PRESETS, Augment, Recipe, preset
-from vit_config.fine_tuning import Images, fine_tuning
+from vit_config.fine_tuning import TrainingSet, fine_tuning
 from vit_config.job import default_job
 from vit_train.saving import SaveEvery
 
@@ -66,8 +66,8 @@ def test_a_shorter_run_has_a_warm_up_that_fits():
 def test_every_flag_wins_over_the_recipe_for_fine_tuning():
     start = ("--preset", "vit_tiny_patch16_224", "--init", "w.safetensors", "--data", "folder:nowhere")
     asked = ask(*start, "--recipe.batch-size", 32, "--recipe.augment.crop", "none", "--recipe.epochs=3")
-    usual = fine_tuning(Images(), 32)
-    assert usual.learning_rate == fine_tuning(Images()).learning_rate / 2
+    usual = fine_tuning(TrainingSet(), 32)
+    assert usual.learning_rate == fine_tuning(TrainingSet()).learning_rate / 2
     assert asked.job.recipe == usual.replace(epochs=3, augment=Augment(flip=True))
     assert [line.split()[:3] for line in asked.notes if "(given)" in line] == [
         ["epochs", "3", "(given)"],
@@ -75,7 +75,7 @@ def test_every_flag_wins_over_the_recipe_for_fine_tuning():
         ["crops", "none", "(given)"],
     ]
     assert ask(*start, "--recipe.warmup-epochs", 2, "--recipe.learning-rate", 1).job.recipe == (
-        fine_tuning(Images()).replace(warmup_fraction=0.0, warmup_epochs=2.0, learning_rate=1.0)
+        fine_tuning(TrainingSet()).replace(warmup_fraction=0.0, warmup_epochs=2.0, learning_rate=1.0)
     )
 
 

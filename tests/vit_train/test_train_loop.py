@@ -13,7 +13,7 @@ from rich.console import Console
 import vit_train.loop
 import vit_train.progress
 from vit_config import Recipe, TrainingError
-from vit_train.loop import Hooks, Verdict, run_steps
+from vit_train.loop import AfterEvaluation, Hooks, run_steps
 from vit_train.profiling import Profile
 from vit_train.progress import TrainingBar
 
@@ -45,7 +45,7 @@ def run(batches, *, steps=None, stop=lambda: False, start=0, hooks=(), **options
     calls = {"log": [], "save": []}
     log, save = partial(_note, calls["log"]), partial(_note, calls["save"])
     profile = Profile(None, nullcontext, Path())
-    hooks = Hooks(log, save, lambda *_: Verdict(), stop, dict, profile, **dict(hooks))
+    hooks = Hooks(log, save, lambda *_: AfterEvaluation(), stop, dict, profile, **dict(hooks))
     state = SimpleNamespace(averaged=start)
     ended, _ = run_steps(
         steps or program(), RECIPE, state, batches, hooks, start_step=start, steps_per_epoch=3, **options

@@ -17,7 +17,7 @@ from tests.support.tiny_tfds import write_tiny_set
 from vit_config import CheckpointError
 from vit_config.job import Job
 from vit_train.about import FILE as ABOUT
-from vit_train.about import About
+from vit_train.about import RunAbout
 from vit_train.log import read_log
 
 STOP = 7
@@ -106,7 +106,7 @@ def test_what_cannot_be_taken_is_one_line(stopped, tmp_path, capsys):
         assert message in captured.err
     moved = tmp_path / "moved"  # takes along how images are prepared
     write_run(read_run(folder), moved, framework, read_manifest(folder), log=folder)
-    assert About.load(moved) == About.load(folder)
+    assert RunAbout.load(moved) == RunAbout.load(folder)
     (moved / ABOUT).write_text("{}")
     with pytest.raises(CheckpointError, match=r"about\.json: is damaged"):
         write_run_weights(moved, tmp_path / "w.safetensors")

@@ -36,7 +36,7 @@ TYPES = {
 """safetensors' names of numpy's types."""
 
 
-class Entry(NamedTuple):
+class TensorEntry(NamedTuple):
     """One tensor of a file."""
 
     shape: tuple[int, ...]
@@ -50,7 +50,7 @@ class FileHeader(NamedTuple):
     """A safetensors file without its tensors' bytes."""
 
     metadata: dict[str, str]
-    entries: dict[str, Entry]
+    entries: dict[str, TensorEntry]
 
 
 def read_file_header(path: Path) -> FileHeader:
@@ -86,7 +86,7 @@ def read_file_header(path: Path) -> FileHeader:
         return FileHeader(metadata, entries)
 
 
-def read_entry(path: Path, name: str, entry: Entry) -> np.ndarray:
+def read_entry(path: Path, name: str, entry: TensorEntry) -> np.ndarray:
     """Read one tensor into a fresh array.
 
     Raises:
@@ -104,14 +104,14 @@ def read_entry(path: Path, name: str, entry: Entry) -> np.ndarray:
 def described(header: FileHeader, path: Path) -> dict[str, Stored]:
     """Return the tensors of a file by name, each read when asked for; without any digest."""
 
-    def one(name: str, entry: Entry) -> Stored:
+    def one(name: str, entry: TensorEntry) -> Stored:
         load = Extent(path, entry.begin, lambda: read_entry(path, name, entry))
         return Stored(entry.shape, entry.dtype, load)
 
     return {name: one(name, entry) for name, entry in header.entries.items()}
 
 
-def _entry(path: Path, name: str, value: Mapping[str, Any], start: int) -> Entry:
+def _entry(path: Path, name: str, value: Mapping[str, Any], start: int) -> TensorEntry:
     if not isinstance(value, dict) or value.keys() != {"dtype", "shape", "data_offsets"}:
         raise ValueError(f"{name} has no dtype, shape and data_offsets")
     kind = value["dtype"]
@@ -119,7 +119,7 @@ def _entry(path: Path, name: str, value: Mapping[str, Any], start: int) -> Entry
         raise WeightsError(f"{path}: {name} has type {kind}; the known types are {', '.join(TYPES)}")
     dtype = np.dtype(TYPES[kind])
     begin, end = counts(value["data_offsets"])
-    entry = Entry(checked_shape(value["shape"], dtype.itemsize), dtype, start + begin, start + end)
+    entry = TensorEntry(checked_shape(value["shape"], dtype.itemsize), dtype, start + begin, start + end)
     announced = math.prod(entry.shape) * dtype.itemsize
     if end - begin != announced:
         raise WeightsError(
@@ -129,7 +129,7 @@ def _entry(path: Path, name: str, value: Mapping[str, Any], start: int) -> Entry
     return entry
 
 
-def _check_extents(path: Path, entries: Mapping[str, Entry], start: int, size: int) -> None:
+def _check_extents(path: Path, entries: Mapping[str, TensorEntry], start: int, size: int) -> None:
     """Check that tensors lie one behind the other, without a gap, to the end of the file."""
     end = start
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):

@@ -56,7 +56,7 @@ divides. Rows with ``tensor`` are skipped where it has nothing to split, see `sp
 
 
 @dataclass(frozen=True)
-class Layout:
+class MeshLayout:
     """The placement of one model's training state on one mesh."""
 
     mesh: Mesh
@@ -123,7 +123,7 @@ class Layout:
         return gathered
 
 
-def make_layout(cfg: ViTConfig, mesh: Mesh, stacks: Collection[str] = ()) -> Layout:
+def make_layout(cfg: ViTConfig, mesh: Mesh, stacks: Collection[str] = ()) -> MeshLayout:
     """Apply the table to a model.
 
     Args:
@@ -156,7 +156,7 @@ def make_layout(cfg: ViTConfig, mesh: Mesh, stacks: Collection[str] = ()) -> Lay
             f"mesh with tensor = {sizes['tensor']}: neither heads nor hidden units of this model can be"
             f' split (block = "{cfg.block}", mlp = "{cfg.mlp}"); use fsdp'
         )
-    return Layout(
+    return MeshLayout(
         mesh,
         specs | {name: P(None, *specs[members(name)[0]]) for name in stacks},
         held,

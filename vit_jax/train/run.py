@@ -29,7 +29,7 @@ from vit_jax.train.program import CompiledRun, Device
 from vit_jax.train.sharding import Parallel, Sharding, make_program
 from vit_jax.train.spread import make_mesh_program
 from vit_jax.weights import abstract_model
-from vit_train.conduct import Trained, conduct
+from vit_train.conduct import RunResult, conduct
 from vit_train.task import Task, TaskOptions, make_task
 from vit_train.trainer import Trainer
 
@@ -47,7 +47,7 @@ def train(
     devices: Sequence[Device] | None = None,
     console: Console | None = None,
     **options: Unpack[TaskOptions],
-) -> Trained:
+) -> RunResult:
     """Train a job in `run_dir`, or continue it there, as `vit_train.conduct.conduct` does.
 
     With the same packages on the same devices the result is bit for bit that of a run without a break.

@@ -20,7 +20,7 @@ from vit_jax.scanned import UNROLLED, Loop
 from vit_jax.shares import Shares
 from vit_jax.step import TrainState, init_state, make_eval_step
 from vit_jax.train.checks import check_batch_size, check_kernel
-from vit_jax.train.layout import Layout, make_layout
+from vit_jax.train.layout import MeshLayout, make_layout
 from vit_jax.train.mesh import BATCH_AXES, make_mesh, parse_mesh
 from vit_jax.train.program import CompiledRun, Device, held_together, make_step
 
@@ -98,7 +98,7 @@ def make_mesh_program(
     )
 
 
-def make_shares(layout: Layout, recipe: Recipe, lora: Lora | None = None) -> Shares | None:
+def make_shares(layout: MeshLayout, recipe: Recipe, lora: Lora | None = None) -> Shares | None:
     """Make the object that adds gradients in the recipe's type; None if the recipe chooses none, or
     if no devices share a batch.
 
@@ -128,7 +128,7 @@ def place(array: np.ndarray, sharding: NamedSharding) -> jax.Array:
     return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 
 
-def _with_places(layout: Layout, usual: TrainState) -> TrainState:
+def _with_places(layout: MeshLayout, usual: TrainState) -> TrainState:
     """Return shapes and types of a state, and where each leaf is stored and read, in its usual shape."""
     return jax.tree.map(
         lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
@@ -138,7 +138,7 @@ def _with_places(layout: Layout, usual: TrainState) -> TrainState:
 
 
 def _make_place_shares(
-    layout: Layout, usual: TrainState, of_state: TrainState
+    layout: MeshLayout, usual: TrainState, of_state: TrainState
 ) -> Callable[[Any], TrainState]:
     """Make the function that places a state of which hosts have read their shares, or whole tensors."""
     stored = layout.stored(usual)
@@ -158,7 +158,7 @@ def place_rows(rows: np.ndarray, sharding: NamedSharding, batch_size: int) -> ja
     return jax.make_array_from_process_local_data(sharding, rows, shape)
 
 
-def fetch(layout: Layout, tree: Any) -> Any:
+def fetch(layout: MeshLayout, tree: Any) -> Any:
     """Copy a state, parameters or metrics to numpy arrays of their own memory, in the usual shapes.
 
     Arrays that are split over hosts are sent to each of them, one array after the other.
@@ -174,7 +174,7 @@ def fetch(layout: Layout, tree: Any) -> Any:
     return layout.unpack(jax.tree.map(to_host, tree))
 
 
-def make_own_part(layout: Layout, abstract: TrainState) -> Callable[[TrainState], TrainState]:
+def make_own_part(layout: MeshLayout, abstract: TrainState) -> Callable[[TrainState], TrainState]:
     """Make the function that returns this host's part of a state to write, in the usual shapes: the
     part that its devices hold.
 

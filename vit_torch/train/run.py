@@ -21,7 +21,7 @@ from vit_torch.train.checkpoint import Checkpoints
 from vit_torch.train.program import make_program, numerics
 from vit_torch.train.state import StoredState, TrainState
 from vit_torch.weights import from_numpy
-from vit_train.conduct import Trained, conduct
+from vit_train.conduct import RunResult, conduct
 from vit_train.manifest import Manifest
 from vit_train.task import Task, TaskOptions, make_task
 from vit_train.trainer import Trainer
@@ -36,7 +36,7 @@ def train(
     run_dir: Path,
     console: Console | None = None,
     **options: Unpack[TaskOptions],
-) -> Trained:
+) -> RunResult:
     """Train a job in `run_dir`, or continue it there, as `vit_train.conduct.conduct` does.
 
     On a CPU, with the same packages and as many threads, the result is bit for bit that of a run

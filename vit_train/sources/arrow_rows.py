@@ -27,7 +27,7 @@ AT_ONCE = 64
 group's dictionary."""
 
 
-class Rows(Sequence[Any], ABC):
+class TableRows(Sequence[Any], ABC):
     """Rows of some files, in order; images are returned as their stored bytes.
 
     Args:
@@ -131,7 +131,7 @@ def _check_made(file: Place, nbytes: int) -> None:
         raise OSError(f"{file}: its {size} bytes would make {nbytes}; do not trust it")
 
 
-class ArrowRows(Rows):
+class ArrowRows(TableRows):
     """Rows of Arrow files in the streaming format, mapped into memory."""
 
     @cached_property
@@ -201,7 +201,7 @@ def _field(head: bytes, table: int, number: int) -> int:
     return table + at + onward
 
 
-class ParquetRows(Rows):
+class ParquetRows(TableRows):
     """Rows of Parquet files, a group of rows at a time."""
 
     @cached_property

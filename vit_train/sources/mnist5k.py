@@ -24,7 +24,7 @@ HELD_OUT = 5
 """One image in so many of each digit, the last of every such group, is for testing."""
 
 
-class Images(Sequence[Any]):
+class ArrayRecords(Sequence[Any]):
     """Images in memory with their labels."""
 
     def __init__(self, images: np.ndarray, labels: np.ndarray) -> None:
@@ -55,7 +55,7 @@ def open_mnist5k(spec: str) -> ImageDataset:
     tests = np.arange(len(labels)) % HELD_OUT == HELD_OUT - 1
     splits = [
         Records(
-            Images(images[chosen], labels[chosen]),
+            ArrayRecords(images[chosen], labels[chosen]),
             where=f"{spec}, split {name}",
             num_classes=len(NAMES),
             image_shape=SHAPE,

@@ -34,7 +34,7 @@ UNREADABLE = (OverflowError, RecursionError, MemoryError)
 """Errors of `tarfile` at heads of members that lie about sizes, or go on for ever."""
 
 
-class Sample(NamedTuple):
+class TarSample(NamedTuple):
     """One image in a tar file."""
 
     shard: int
@@ -72,7 +72,7 @@ class TarImages(Sequence[Any]):
     @property
     def labels(self) -> list[int]:
         """The labels of all images."""
-        return self.samples[:, Sample._fields.index("label")].tolist()
+        return self.samples[:, TarSample._fields.index("label")].tolist()
 
     def name(self, index: int) -> str:
         """Return a record's name in messages."""
@@ -141,10 +141,10 @@ def _index(spec: str, shards: list[Place]) -> Index:
     samples, keys = [], []
     for number, shard in enumerate(shards):
         for key, (offset, size, label) in _samples(spec, shard).items():
-            samples.append(Sample(number, offset, size, label))
+            samples.append(TarSample(number, offset, size, label))
             keys.append(key.replace("\0", " "))
     joined = np.frombuffer("\0".join(keys).encode(errors="surrogateescape"), np.uint8)
-    return {"samples": np.array(samples, np.int64).reshape(-1, len(Sample._fields)), "keys": joined}
+    return {"samples": np.array(samples, np.int64).reshape(-1, len(TarSample._fields)), "keys": joined}
 
 
 def _samples(spec: str, shard: Place) -> dict[str, tuple[int, int, int]]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from vit_config.scoring import Score
-    from vit_train.conduct import Trained
+    from vit_train.conduct import RunResult
 
 CHECKED_IMAGES = 16
 """Test images in the batch on which the twins are compared."""
@@ -33,13 +33,13 @@ def make_console(*, quiet: bool = False) -> Console:
     return screen(110, quiet=quiet)
 
 
-def status(request: Request, trained: Trained) -> int:
+def status(request: Request, trained: RunResult) -> int:
     """Return 0 for a run that reached its end, or its --stop-after; 130 if it was interrupted."""
     enough = request.stop_after is not None and trained.step >= request.stop_after
     return 0 if trained.test or enough else 130
 
 
-def say_stopped(request: Request, trained: Trained, console: Console, command: list[str]) -> int:
+def say_stopped(request: Request, trained: RunResult, console: Console, command: list[str]) -> int:
     """Print how to continue a stopped run.
 
     Args:
@@ -56,7 +56,7 @@ def say_stopped(request: Request, trained: Trained, console: Console, command: l
     return 0 if enough else 130
 
 
-def export_run(request: Request, trained: Trained, console: Console) -> tuple[Path, Path]:
+def export_run(request: Request, trained: RunResult, console: Console) -> tuple[Path, Path]:
     """Write the weights and the test images into the run's folder, and draw its curves.
 
     Returns:
@@ -85,7 +85,7 @@ def export_run(request: Request, trained: Trained, console: Console) -> tuple[Pa
 
 
 def score_and_compare(
-    request: Request, trained: Trained, weights: Path, images: Path, console: Console
+    request: Request, trained: RunResult, weights: Path, images: Path, console: Console
 ) -> int:
     """Score a weights file in both twins, PyTorch's in a process without JAX, and compare the two.
 
@@ -127,7 +127,7 @@ def score_and_compare(
     return _compare(trained, weights, images, console) if all(there.values()) else 0
 
 
-def _compare(trained: Trained, weights: Path, images: Path, console: Console) -> int:
+def _compare(trained: RunResult, weights: Path, images: Path, console: Console) -> int:
     import numpy as np
 
     from parity.twins.check import check_weights

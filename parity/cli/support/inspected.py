@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from parity.cli.support import checkpoint_facts as facts
 from parity.cli.support.layer_table import bytes_text, flops_text, per_image, shape_text
-from parity.cli.support.reading import Reading
+from parity.cli.support.reading import ReadingFlags
 from parity.measure.tables import show_table
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.health import anomalies
@@ -23,7 +23,7 @@ from vit_config.waiting import Waiting
 JSON_VERSION = 3
 
 
-class Subject(NamedTuple):
+class Inspected(NamedTuple):
     """The inspected preset or checkpoint."""
 
     name: str
@@ -36,7 +36,7 @@ class Subject(NamedTuple):
     """Anomalies of a checkpoint's values; None if nobody looked."""
 
 
-def read_subject(name: str, reading: Reading, *, values: bool) -> Subject:
+def read_subject(name: str, reading: ReadingFlags, *, values: bool) -> Inspected:
     """Read the preset or checkpoint of that name.
 
     Args:
@@ -48,15 +48,15 @@ def read_subject(name: str, reading: Reading, *, values: bool) -> Subject:
         WeightsError: see `parity.porting.checkpoint.read_checkpoint`.
     """
     if name in PRESETS or not is_path(name):
-        if reading != Reading():
+        if reading != ReadingFlags():
             raise ConfigError(f"{name} is a preset; --set, --like and --override go with a checkpoint")
         cfg = preset(name)
         tags = preset_tags(name)
         tag = (name.partition(".")[2] or tags[0]) if tags else None
-        return Subject(name, cfg, Metadata.of(preset_preprocess(name) if tags else None), tag)
+        return Inspected(name, cfg, Metadata.of(preset_preprocess(name) if tags else None), tag)
     checkpoint = read_checkpoint(name, **reading.options())
     problems = _anomalies(name, checkpoint) if values else None
-    return Subject(name, checkpoint.config, checkpoint.metadata, None, checkpoint, problems)
+    return Inspected(name, checkpoint.config, checkpoint.metadata, None, checkpoint, problems)
 
 
 def _anomalies(name: str, checkpoint: Checkpoint) -> tuple[str, ...]:
@@ -72,7 +72,7 @@ def _anomalies(name: str, checkpoint: Checkpoint) -> tuple[str, ...]:
         return tuple(anomalies(checkpoint.arrays, progress))
 
 
-def print_facts(console: Console, subject: Subject, model: ModulePart) -> None:
+def print_facts(console: Console, subject: Inspected, model: ModulePart) -> None:
     """Print the facts of the subject as a whole."""
     table = facts.facts_table()
     if subject.checkpoint is None:
@@ -94,7 +94,7 @@ def print_facts(console: Console, subject: Subject, model: ModulePart) -> None:
         facts.print_origins(console, subject.checkpoint)
 
 
-def _preprocessing(subject: Subject) -> str:
+def _preprocessing(subject: Inspected) -> str:
     if subject.metadata.pixels is not None:
         origin = subject.checkpoint and f"from {subject.checkpoint.preprocess_origin}"
         origin = origin or f"of the tag {subject.tag}"
@@ -114,7 +114,7 @@ def _metadata(metadata: Metadata) -> dict[str, Any]:
     }
 
 
-def to_dict(subject: Subject, parts: Sequence[ModulePart]) -> dict[str, Any]:
+def to_dict(subject: Inspected, parts: Sequence[ModulePart]) -> dict[str, Any]:
     """Return all facts of the subject as plain data."""
     model, checkpoint = parts[0], subject.checkpoint
     return {

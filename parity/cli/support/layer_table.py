@@ -9,13 +9,13 @@ from typing import NamedTuple
 from rich.table import Table
 from rich.text import Text
 
-from parity.twins.anatomy import ModulePart, Run, Shape, fold
+from parity.twins.anatomy import ModulePart, RepeatedModules, Shape, fold
 
 IDLE = ("Dropout", "DropPath", "PatchDropout", "Identity")
 """Layers that do nothing in evaluation."""
 
 
-class Line(NamedTuple):
+class LayerRow(NamedTuple):
     """One row of the table: a module, or a parameter of a module that has modules too."""
 
     depth: int
@@ -27,7 +27,7 @@ class Line(NamedTuple):
     flops: int
 
 
-def lines(parts: Sequence[ModulePart], *, depth: int, everything: bool) -> Iterator[Line]:
+def lines(parts: Sequence[ModulePart], *, depth: int, everything: bool) -> Iterator[LayerRow]:
     """Yield the rows of the table.
 
     Args:
@@ -35,7 +35,7 @@ def lines(parts: Sequence[ModulePart], *, depth: int, everything: bool) -> Itera
         everything: whether to show repeated blocks one by one, and layers that do nothing.
     """
     if everything:
-        runs = [Run(part, part.path, 1) for part in parts]
+        runs = [RepeatedModules(part, part.path, 1) for part in parts]
     else:
         runs = fold([part for part in parts if part.type not in IDLE or part.parameters])
     parents = {part.path.rpartition(".")[0] for part in parts if part.path}
@@ -47,14 +47,14 @@ def lines(parts: Sequence[ModulePart], *, depth: int, everything: bool) -> Itera
         if run.count > 1:
             name += f" - {run.last.rpartition('.')[2]} (each of {run.count})"
         shapes = (part.input_shape, part.output_shape)
-        yield Line(part.depth, name or "model", part.type, *shapes, part.parameters, part.flops)
+        yield LayerRow(part.depth, name or "model", part.type, *shapes, part.parameters, part.flops)
         if part.path in parents and part.depth < depth:
             for own, shape in part.own.items():
                 count = math.prod(shape)
-                yield Line(part.depth + 1, own, "parameter", None, shape, count, 0)
+                yield LayerRow(part.depth + 1, own, "parameter", None, shape, count, 0)
 
 
-def layer_table(rows: Sequence[Line]) -> Table:
+def layer_table(rows: Sequence[LayerRow]) -> Table:
     """Return the rows as a table to print."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in ("layer", "type", "input", "output"):

@@ -22,7 +22,7 @@ def shown_as(metavar: str, default: str = "", *, name: str | None = None) -> Any
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadingFlags:
     """Facts that the file leaves open."""
 
     fields: Annotated[tuple[str, ...], shown_as("FIELD=VALUE ...", name="set")] = ()

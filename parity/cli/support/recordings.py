@@ -16,7 +16,7 @@ from vit_config.terminal import complain
 
 if TYPE_CHECKING:
     from parity.measure.verdict import Verdict
-    from parity.verifier.programs.build import Order
+    from parity.verifier.programs.build import BuildOrder
     from parity.verifier.recordings import Recorded
 
 
@@ -90,11 +90,11 @@ class Recordings(Reporting):
 
         return None if self.b is None else recordings(self.a, self.b)
 
-    def order(self, name: str, twin: str) -> Order:
+    def order(self, name: str, twin: str) -> BuildOrder:
         """Return the order to build the program that a name stands for."""
-        from parity.verifier.programs.build import Order
+        from parity.verifier.programs.build import BuildOrder
 
-        return Order(name=name, twin=twin, batch_size=self.batch_size, seed=self.seed)
+        return BuildOrder(name=name, twin=twin, batch_size=self.batch_size, seed=self.seed)
 
     def compare_recordings(self, a: Recorded, b: Recorded) -> Verdict:
         """Compare two recordings step by step, print what differs and why, and write the files.

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from vit_config.fine_tuning import Images
+from vit_config.fine_tuning import TrainingSet
 
 PUBLISHED = {
     "digits": 898,
@@ -38,10 +38,10 @@ def data_folder(given: Path | None) -> Path:
     return folder.expanduser().absolute()
 
 
-def about_images(argv: Sequence[str]) -> Images:
+def about_images(argv: Sequence[str]) -> TrainingSet:
     """Return what is known of the training images of the flags' data set without preparing it."""
     spec = word_after("--data", argv) or "digits"
-    published = Images(PUBLISHED.get(spec), NUMERALS if spec in DRAWN else None)
+    published = TrainingSet(PUBLISHED.get(spec), NUMERALS if spec in DRAWN else None)
     if spec == "digits":  # opening the digits would prepare them
         return published
     from vit_train.sources.opening import open_dataset
@@ -51,4 +51,4 @@ def about_images(argv: Sequence[str]) -> Images:
         dataset = open_dataset(spec, data_folder(Path(folder) if folder else None))
     except (ValueError, OSError, ImportError):
         return published
-    return Images(len(dataset.train), dataset.class_names)
+    return TrainingSet(len(dataset.train), dataset.class_names)

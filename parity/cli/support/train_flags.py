@@ -20,7 +20,7 @@ def _arg(metavar: str, default: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Source:
+class BaseFlags:
     """The flags that give the defaults of the others."""
 
     preset: Annotated[str | None, _arg("NAME", "digits")] = None
@@ -37,7 +37,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Options(Source):
+class Options(BaseFlags):
     """Train a Vision Transformer in JAX or PyTorch, export it, load it in both, and compare the two.
 
     Without any flag: the preset `digits` on scikit-learn's handwritten digits, in JAX. A run that was

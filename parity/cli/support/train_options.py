@@ -18,7 +18,7 @@ from parity.cli.support.job_file import base_job, tunes
 from parity.cli.support.kept import spare_start
 from parity.cli.support.run_names import first_name, run_name
 from parity.cli.support.train_data import about_images, data_folder
-from parity.cli.support.train_flags import Options, Source, lora_flags, read_lora
+from parity.cli.support.train_flags import BaseFlags, Options, lora_flags, read_lora
 from vit_config import ConfigError, Recipe
 from vit_config.fine_tuning import fine_tuning, summary
 from vit_config.job import Job
@@ -159,7 +159,9 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
     offer(flags_of(Options), argv)  # what is read first has few of them
     rest = [word for word in argv if word not in ("-h", "--help")]
     check_mapped()
-    source, _ = read(Source, rest, prog=prog, registry=schema_flags.registry, return_unknown_args=True)
+    source, _ = read(
+        BaseFlags, rest, prog=prog, registry=schema_flags.registry, return_unknown_args=True
+    )
     given, notes = given_flags(rest), list[str]()
     images = about_images(rest) if tunes(source.preset, source.config, source.init) else None
     tuned = fine_tuning(images, given.get("batch_size")) if images else None

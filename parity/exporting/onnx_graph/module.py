@@ -31,7 +31,7 @@ LITERALS = {name: getattr(np, name) for name in ("array", "inf", "nan", "float16
 """Names in attributes as numpy and Python print them."""
 
 
-def graph_module(path: str | Path) -> Graph:
+def graph_module(path: str | Path) -> OnnxGraph:
     """Read an ONNX file as a PyTorch module, whose `forward` takes the graph's inputs by their names.
 
     Floating point initialisers are its parameters, a single number is a buffer, and what the graph
@@ -56,7 +56,7 @@ def graph_module(path: str | Path) -> Graph:
 
         model = inline_local_functions(model)
     opset = next((each.version for each in model.opset_import if each.domain in DOMAINS), OPSET)
-    return Graph(model if opset >= OPSET else _newer(model, opset, path), path)
+    return OnnxGraph(model if opset >= OPSET else _newer(model, opset, path), path)
 
 
 def _newer(model: Any, opset: int, path: Path) -> Any:
@@ -76,7 +76,7 @@ def _newer(model: Any, opset: int, path: Path) -> Any:
     return model
 
 
-class Graph(torch.nn.Module):
+class OnnxGraph(torch.nn.Module):
     """An ONNX graph, read by `graph_module`."""
 
     forward_only = "an ONNX graph runs forward only"
@@ -137,7 +137,7 @@ class Graph(torch.nn.Module):
 class _Constants:
     """The constants of a graph by their names, as its lines read them."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: OnnxGraph) -> None:
         self._graph = graph
 
     def __getitem__(self, name: str) -> Any:

@@ -36,7 +36,7 @@ SKIPPED = ("shape_assertion",)
 
 
 @jax.tree_util.register_pytree_node_class
-class Graph:
+class StablehloGraph:
     """A StableHLO program; its arrays of floating point are its parameters."""
 
     forward_only = "a StableHLO program runs forward only"
@@ -69,7 +69,9 @@ class Graph:
         return (self._constants,), (self._run, self._types, self._exported)
 
     @classmethod
-    def tree_unflatten(cls, rest: tuple[Any, Any, Any], constants: tuple[dict[str, Any]]) -> Graph:
+    def tree_unflatten(
+        cls, rest: tuple[Any, Any, Any], constants: tuple[dict[str, Any]]
+    ) -> StablehloGraph:
         """Return a program that holds other arrays."""
         return cls(constants[0], *rest)
 
@@ -88,7 +90,7 @@ def _shapes(arrays: Any) -> str:
     return " and ".join(f"({', '.join(map(str, each.shape))})" for each in arrays) or "none"
 
 
-def graph_of(path: str | Path) -> tuple[Graph, list[int]]:
+def graph_of(path: str | Path) -> tuple[StablehloGraph, list[int]]:
     """Read what `jax.export` serialized, with the shape of its one input, 0 for each free length; empty
     if it has several inputs.
 
@@ -119,7 +121,7 @@ def graph_of(path: str | Path) -> tuple[Graph, list[int]]:
     scope: dict[str, Any] = {f"{name}_": run for name, run in OPERATORS.items()} | written.small
     exec(compile("".join(text), str(path), "exec"), scope)
     types = {name: each.dtype for name, each in written.constants.items()}
-    graph = Graph(written.constants, scope["graph"], types, exported)
+    graph = StablehloGraph(written.constants, scope["graph"], types, exported)
     avals = exported.in_avals
     if len(avals) != 1 or np.dtype(avals[0].dtype).kind != "f":
         return graph, []

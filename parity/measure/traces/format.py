@@ -75,7 +75,7 @@ class ModuleFacts(Schema, frozen=True):
         return self.kind.rpartition(".")[2]
 
 
-class Index(Schema, frozen=True):
+class TraceIndex(Schema, frozen=True):
     """The file ``index.json``."""
 
     format: Literal["vit-parity trace"] = FORMAT

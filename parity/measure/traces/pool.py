@@ -14,7 +14,7 @@ SMALL = 4096
 ROOM_BYTES = 2**22
 
 
-class Pool(Protocol):
+class TensorPool(Protocol):
     """Numbers of one type, side by side."""
 
     def taken(self) -> np.ndarray:
@@ -25,7 +25,7 @@ class Pool(Protocol):
 class Pooled(NamedTuple):
     """A tensor, or its sample, in a pool."""
 
-    pool: Pool
+    pool: TensorPool
     begin: int
     """Index of its first number in the pool."""
     shape: tuple[int, ...]

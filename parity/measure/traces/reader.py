@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from parity.measure.site import Site, Stage
-from parity.measure.traces.format import FORMAT, INDEX, VERSION, Event, Index, ModuleFacts
+from parity.measure.traces.format import FORMAT, INDEX, VERSION, Event, ModuleFacts, TraceIndex
 from vit_config import ConfigError, MissingFileError, WeightsError
 from vit_config.files.safetensors_header import read_file_header
 from vit_config.files.seal import tensors_of
@@ -119,7 +119,7 @@ def is_trace(path: str | Path) -> bool:
     return folder.is_dir() and ((folder / INDEX).is_file() or folder.suffix == ".trace")
 
 
-def _read_index(folder: Path) -> Index:
+def _read_index(folder: Path) -> TraceIndex:
     path = folder / INDEX
     if not folder.is_dir():
         raise MissingFileError(f"{folder}: no such trace; give the folder that parity.record wrote")
@@ -128,7 +128,7 @@ def _read_index(folder: Path) -> Index:
             f"{folder}: holds no {INDEX}, the recording was not finished; record it again"
         )
     try:
-        return Index.from_json(path.read_bytes().decode(), where=str(path))
+        return TraceIndex.from_json(path.read_bytes().decode(), where=str(path))
     except UnicodeDecodeError:
         raise WeightsError(f"{path}: damaged, not text; record it again") from None
     except (ValueError, RecursionError) as error:

@@ -15,7 +15,7 @@ from parity.measure.traces.sample import Sample
 from vit_config import InputError
 
 
-class Arrays:
+class PlainArrays:
     """No framework: values are arrays or dictionaries of them, in whatever layout the user gives."""
 
     name: Literal["torch", "jax", ""] = ""

@@ -18,10 +18,10 @@ from parity.measure.precision import jax_precision
 from parity.measure.site import Stage, Where
 from parity.measure.traces.common_jax import common_parameter
 from parity.measure.traces.pool import SMALL, FixedPool, Pooled
-from parity.measure.traces.record_arrays import Arrays
+from parity.measure.traces.record_arrays import PlainArrays
 from parity.measure.traces.recorder import OPTIMIZER, Recorder
 from parity.measure.traces.sample import Sample, sample
-from parity.measure.traces.tap_jax import RecordingTap
+from parity.measure.traces.tap_jax import JaxTap
 from parity.measure.traces.watch_jax import is_array, side_by_side, watch
 from vit_config import InputError
 
@@ -36,7 +36,7 @@ _Program = tuple[Callable[[list[jax.Array]], list[jax.Array]], list[str], list[_
 """A function from leaves to rows of numbers, the names of the leaves, and where each leaf is."""
 
 
-class Jax(Arrays):
+class Jax(PlainArrays):
     """An NNX or Linen model and, perhaps, its `nnx.Optimizer`."""
 
     name: Literal["torch", "jax", ""] = "jax"
@@ -48,7 +48,7 @@ class Jax(Arrays):
     ) -> None:
         """Prepare a model."""
         self._model = model
-        self._tap: RecordingTap | None = None
+        self._tap: JaxTap | None = None
         self._optimizer = optimizer
         self._axes = _own_axes(model)
         self._is_tree: bool | None = None
@@ -78,7 +78,7 @@ class Jax(Arrays):
     @contextmanager
     def watch(self, recorder: Recorder) -> Iterator[None]:
         """Watch the modules, and the gradients that an `nnx.Optimizer` is given."""
-        self._tap = RecordingTap(recorder)
+        self._tap = JaxTap(recorder)
         self._keep = recorder.keep
         with ExitStack() as stack:
             if self._optimizer is not None:
@@ -89,7 +89,7 @@ class Jax(Arrays):
 
     @contextmanager
     def _watch_update(
-        self, kind: type[nnx.Optimizer], recorder: Recorder, tap: RecordingTap
+        self, kind: type[nnx.Optimizer], recorder: Recorder, tap: JaxTap
     ) -> Iterator[None]:
         """Wrap ``update`` of the optimiser's class: a compiled function has another instance."""
         replaced, original = vars(kind).get("update"), kind.update

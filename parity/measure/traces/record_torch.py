@@ -15,7 +15,7 @@ from parity.measure.precision import torch_precision
 from parity.measure.site import Stage, Where
 from parity.measure.traces.pool import Pooled
 from parity.measure.traces.pool_torch import TensorRooms
-from parity.measure.traces.record_arrays import Arrays
+from parity.measure.traces.record_arrays import PlainArrays
 from parity.measure.traces.recorder import OPTIMIZER, Recorder
 from parity.measure.traces.sample import Sample
 from parity.measure.traces.stream import FileTensor
@@ -24,7 +24,7 @@ from parity.measure.traces.watching import kind_of
 from vit_config import ConfigError
 
 
-class Torch(Arrays):
+class Torch(PlainArrays):
     """A PyTorch model and, perhaps, its optimiser."""
 
     name: Literal["torch", "jax", ""] = "torch"
@@ -55,7 +55,7 @@ class Torch(Arrays):
         self._updated = False
         """Whether the optimiser has run in this step."""
         self._rooms = TensorRooms(None)
-        self._tap: RecordingTap | None = None
+        self._tap: TorchTap | None = None
 
     def versions(self) -> dict[str, str]:
         """Return torch's version, and the device of the model."""
@@ -75,7 +75,7 @@ class Torch(Arrays):
         return vars(module)
 
     def named(self, stage: Stage, value: Any) -> Iterator[tuple[str, str, np.ndarray | Sample | Pooled]]:
-        """Yield the tensors in a value, or its arrays as `Arrays` does."""
+        """Yield the tensors in a value, or its arrays as `PlainArrays` does."""
         if isinstance(value, torch.Tensor):
             yield "", "", self._rooms.take(value)
         elif isinstance(value, Mapping) and all(isinstance(x, torch.Tensor) for x in value.values()):
@@ -88,7 +88,7 @@ class Torch(Arrays):
     def watch(self, recorder: Recorder) -> Iterator[None]:
         """Watch modules, gradients of parameters, and the steps of the optimiser."""
         self._rooms = TensorRooms(recorder.keep)
-        self._tap = RecordingTap(recorder, self._rooms)
+        self._tap = TorchTap(recorder, self._rooms)
         handles = [
             self._watch_gradient(p, recorder) for p in self._model.parameters() if p.requires_grad
         ]
@@ -202,7 +202,7 @@ class Torch(Arrays):
         self._updated = True
 
 
-class RecordingTap:
+class TorchTap:
     """Tap that records every tensor at the edge of a module, and the gradient that arrives at it."""
 
     def __init__(self, recorder: Recorder, rooms: TensorRooms) -> None:

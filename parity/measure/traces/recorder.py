@@ -244,9 +244,9 @@ def _checked(steps: Any) -> frozenset[int]:
 
 def _framework(model: Any, optimizer: Any) -> Framework:
     if model is None:
-        from parity.measure.traces.record_arrays import Arrays
+        from parity.measure.traces.record_arrays import PlainArrays
 
-        return Arrays()
+        return PlainArrays()
     roots = {base.__module__.partition(".")[0] for base in type(model).__mro__}
     if "torch" in roots:
         from parity.measure.traces.record_torch import Torch

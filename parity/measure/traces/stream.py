@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from xxhash import xxh3_128_digest
 
-from parity.measure.traces.pool import SMALL, Pool, Pooled, Rooms, memory
+from parity.measure.traces.pool import SMALL, Pooled, Rooms, TensorPool, memory
 from parity.measure.traces.sample import Sample, sample
 from vit_config import ConfigError
 from vit_config.files.atomic import atomic_file
@@ -87,7 +87,7 @@ class Stream:
         self._rooms.empty()
         self.check()
 
-    def pooled(self, name: str, pool: Pool) -> FileTensor:
+    def pooled(self, name: str, pool: TensorPool) -> FileTensor:
         """Copy the numbers in a pool, and have them written under a name that no other has.
 
         Raises:

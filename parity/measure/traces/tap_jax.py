@@ -60,7 +60,7 @@ class _Waiting:
             self._arrived(source, Pooled(flat, begin, shape, spacing))
 
 
-class RecordingTap:
+class JaxTap:
     """Tap that records every array at the edge of a module, and the gradient that arrives at it."""
 
     def __init__(self, recorder: Recorder) -> None:

@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from parity.measure.site import STAGES, Site
-from parity.measure.traces.format import FORMAT, INDEX, VERSION, Event, Index, ModuleFacts
-from parity.measure.traces.pool import Pool, Pooled
+from parity.measure.traces.format import FORMAT, INDEX, VERSION, Event, ModuleFacts, TraceIndex
+from parity.measure.traces.pool import Pooled, TensorPool
 from parity.measure.traces.sample import Sample
 from parity.measure.traces.stream import FileTensor, Stream
 from vit_config import ConfigError
@@ -137,7 +137,7 @@ class Writer:
         with self._stack:
             self.end_step()
             self._stream.close()
-            index = Index(**self._head, modules=tuple(self._modules.values()), ended_by=ended_by)
+            index = TraceIndex(**self._head, modules=tuple(self._modules.values()), ended_by=ended_by)
             rest = index.model_dump(mode="json", exclude_defaults=True)
             text = json.dumps(rest, separators=(",", ":"), allow_nan=False)
             self._index.write("]" + ("," + text[1:] if rest else "}") + "\n")
@@ -168,7 +168,7 @@ class _Events(NamedTuple):
     about: _About
 
     @classmethod
-    def of(cls, added: list[Any], lying: Mapping[Pool, FileTensor]) -> _Events:
+    def of(cls, added: list[Any], lying: Mapping[TensorPool, FileTensor]) -> _Events:
         first, stored = added[0] if added else 0, added[3::4]
         wholes = [lying[each.pool] if isinstance(each, Pooled) else each for each in stored]
         about = _About(

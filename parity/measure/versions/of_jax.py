@@ -52,7 +52,7 @@ def say_how_programs_are_read() -> None:
 
 
 @dataclass(frozen=True)
-class Scan:
+class ScanEquation:
     """A `scan` in a jaxpr: its operands are constants, then the carry, then the arrays it runs over."""
 
     body: Any
@@ -63,7 +63,7 @@ class Scan:
     is_reverse: bool
 
 
-def read_scan(params: Mapping[str, Any]) -> Scan:
+def read_scan(params: Mapping[str, Any]) -> ScanEquation:
     """Read the parameters of a `scan`: counts until jax 0.10, a tree of the operands since 0.11.
 
     Raises:
@@ -78,7 +78,7 @@ def read_scan(params: Mapping[str, Any]) -> Scan:
             f"a scan of jax {JAX.version} has the parameters {', '.join(params)}, in which what it"
             f" carries is not to be found; this reads those of {JAX}: install one of these"
         )
-    return Scan(params["jaxpr"], constants, carried, params["length"], params["reverse"])
+    return ScanEquation(params["jaxpr"], constants, carried, params["length"], params["reverse"])
 
 
 def purposes(value: Any) -> Iterator[str]:

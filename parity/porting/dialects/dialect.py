@@ -71,7 +71,7 @@ def by_code(where: str, **values: Any) -> dict[str, Fixed]:
     return {name: Fixed(value, where) for name, value in values.items()}
 
 
-class Trained(NamedTuple):
+class TrainedFields(NamedTuple):
     """Fields of the schema that a training script's records state."""
 
     stated: Mapping[str, Any]
@@ -149,7 +149,7 @@ class Dialect:
     unshown: tuple[str, ...] = ()
     """Fields that follow from shapes in other dialects but not here, where the code computes several
     functions with the same shapes."""
-    trained: Callable[[Mapping[str, Any]], Trained] = lambda objects: Trained({}, {})
+    trained: Callable[[Mapping[str, Any]], TrainedFields] = lambda objects: TrainedFields({}, {})
     """Reads fields from the objects that a training script stores beside the tensors."""
     settings: Settings | None = None
     """Reads and writes the config files; None if there are none."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from parity.porting.dialects.recognise import Model
 
 
-class Matched(NamedTuple):
+class MatchedRows(NamedTuple):
     """A file's tensors, matched with the rows of a table."""
 
     bound: list[Bound]
@@ -47,7 +47,7 @@ def unknown(dialect: Dialect, tensors: Mapping[str, Stored]) -> list[str]:
     return [name for name in _bind(dialect, tensors)[1] if not _is_ignored(name, dialect)]
 
 
-def match(model: Model) -> Matched:
+def match(model: Model) -> MatchedRows:
     """Match every tensor of a model with a row of its dialect's table.
 
     Raises:
@@ -62,7 +62,7 @@ def match(model: Model) -> Matched:
     if others := [name for name in left if name not in ignored]:
         raise WeightsError(f"{len(others)} tensors are unknown to {model.dialect.name}: {some(others)}")
     tensors = {name: stored for name, stored in model.tensors.items() if name not in ignored}
-    return Matched(bound, tensors, tuple(ignored))
+    return MatchedRows(bound, tensors, tuple(ignored))
 
 
 def _bind(dialect: Dialect, tensors: Mapping[str, Stored]) -> tuple[list[Bound], list[str]]:

@@ -5,8 +5,8 @@
 that was stopped, or killed, continues where it was.
 """
 
-from parity.porting.fleet.manifest import Job, Manifest
+from parity.porting.fleet.manifest import FleetJob, FleetManifest
 from parity.porting.fleet.run_manifest import run_manifest
 from parity.porting.fleet.scan import Scan, scan
 
-__all__ = ["Job", "Manifest", "Scan", "run_manifest", "scan"]
+__all__ = ["FleetJob", "FleetManifest", "Scan", "run_manifest", "scan"]

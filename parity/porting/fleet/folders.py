@@ -38,7 +38,7 @@ class CheckpointPath(NamedTuple):
 
 
 @dataclass
-class Walk:
+class FolderWalk:
     """The checkpoints below a folder, and counts of what was left out."""
 
     places: list[CheckpointPath] = field(default_factory=list)
@@ -51,14 +51,14 @@ class Walk:
     """Number of folders left out because an earlier conversion wrote them."""
 
 
-def walk(root: Path) -> Walk:
+def walk(root: Path) -> FolderWalk:
     """Find the checkpoints below a folder, which may be one itself.
 
     A folder of Hugging Face, timm, OpenCLIP, the Trainer or Orbax is one checkpoint; shards with their
     index are one; every other file with a checkpoint's suffix is one. Hidden files and folders are
     skipped. A link to a file inside of `root` counts; other links are not followed.
     """
-    result = Walk()
+    result = FolderWalk()
 
     def unreadable(error: OSError) -> None:
         result.places.append(CheckpointPath(Path(error.filename), f"cannot be read ({error.strerror})"))
@@ -94,7 +94,7 @@ def _is_orbax(folder: Path, files: Sequence[str]) -> bool:
         return False
 
 
-def _sort(folder: Path, names: Sequence[str], root: Path, result: Walk) -> None:
+def _sort(folder: Path, names: Sequence[str], root: Path, result: FolderWalk) -> None:
     """Add the checkpoints among the files of one folder."""
     left = dict.fromkeys(names)
 

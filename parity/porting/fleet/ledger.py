@@ -19,7 +19,7 @@ LEDGER = "parity-ledger.jsonl"
 """Name of the ledger's file."""
 
 
-class Entry(Schema, frozen=True):
+class LedgerEntry(Schema, frozen=True):
     """One line of the ledger."""
 
     row: str
@@ -47,18 +47,18 @@ class Ledger:
     """A ledger file, open for one run."""
 
     handle: int
-    entries: list[Entry]
+    entries: list[LedgerEntry]
     """Entries of earlier runs, and of this one."""
     torn: bool
     """Whether the last line was cut off, and removed."""
-    _done: dict[tuple[str, str], Entry] = field(default_factory=dict)
+    _done: dict[tuple[str, str], LedgerEntry] = field(default_factory=dict)
     _mine: set[tuple[str, str, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         for entry in self.entries:
             self._note(entry)
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: LedgerEntry) -> None:
         """Append a line; it is on the disk when this returns."""
         os.write(
             self.handle, _line(entry).encode()
@@ -67,7 +67,7 @@ class Ledger:
         self.entries.append(entry)
         self._note(entry)
 
-    def done(self, row: str, target: str) -> Entry | None:
+    def done(self, row: str, target: str) -> LedgerEntry | None:
         """Return the last entry of a checkpoint's conversion to a target; None if there is none."""
         return self._done.get((row, target))
 
@@ -75,7 +75,7 @@ class Ledger:
         """Return whether `output` was written, or begun, for this checkpoint and target."""
         return (row, target, output) in self._mine
 
-    def _note(self, entry: Entry) -> None:
+    def _note(self, entry: LedgerEntry) -> None:
         self._mine.add((entry.row, entry.target, entry.output))
         if entry.status == "done":
             self._done[entry.row, entry.target] = entry
@@ -113,11 +113,11 @@ def open_ledger(
         yield Ledger(handle, [*before, *entries], torn=whole < len(content))
 
 
-def _line(entry: Entry) -> str:
+def _line(entry: LedgerEntry) -> str:
     return json.dumps(entry.model_dump(exclude_none=True), ensure_ascii=False) + "\n"
 
 
-def _entries(path: Path, content: bytes) -> tuple[list[Entry], int]:
+def _entries(path: Path, content: bytes) -> tuple[list[LedgerEntry], int]:
     """Return the entries of a ledger's complete lines, and the number of bytes of these lines."""
     whole = content.rfind(b"\n") + 1
     lines = enumerate(content[:whole].splitlines(), 1)
@@ -133,9 +133,9 @@ def _opened(path: Path) -> Iterator[int]:
         os.close(handle)
 
 
-def _entry(line: bytes, path: Path, number: int) -> Entry:
+def _entry(line: bytes, path: Path, number: int) -> LedgerEntry:
     try:
-        return Entry.from_json(line.decode(), where=f"{path}: line {number}")
+        return LedgerEntry.from_json(line.decode(), where=f"{path}: line {number}")
     except (UnicodeDecodeError, ConfigError) as error:
         raise ConfigError(
             f"{path}: line {number} is damaged ({error}); remove the line, or give another --out"

@@ -42,7 +42,7 @@ class CheckpointFacts(Schema, frozen=True):
     """Size of all tensors in bytes."""
 
 
-class Job(Schema, frozen=True):
+class FleetJob(Schema, frozen=True):
     """One checkpoint. The fields from `set` on are for the user to fill in."""
 
     path: str
@@ -108,14 +108,14 @@ class Job(Schema, frozen=True):
         return self
 
 
-class Manifest(Schema, frozen=True):
+class FleetManifest(Schema, frozen=True):
     """A list of all checkpoints in a folder."""
 
     version: Literal[1] = VERSION
     folder: str
     """The folder of the checkpoints; a relative path starts at the manifest's own folder."""
     checkpoints: Annotated[
-        tuple[Job, ...],
+        tuple[FleetJob, ...],
         BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),
     ]
 

@@ -11,13 +11,13 @@ from typing import Any
 from rich.console import Console
 
 from parity.porting.dialects import called
-from parity.porting.fleet.ledger import LEDGER, Entry, Ledger, open_ledger
-from parity.porting.fleet.manifest import Manifest
+from parity.porting.fleet.ledger import LEDGER, Ledger, LedgerEntry, open_ledger
+from parity.porting.fleet.manifest import FleetManifest
 from parity.porting.fleet.names import output_names, suffix_of, sweep
 from parity.porting.fleet.pool import Message, run_tasks
-from parity.porting.fleet.screen import Screen, print_summary
+from parity.porting.fleet.screen import FleetProgress, print_summary
 from parity.porting.fleet.shard import Shard, shard_ledgers
-from parity.porting.fleet.work import STARTED, Conversion, Outcome, Result, convert_one
+from parity.porting.fleet.work import STARTED, Conversion, Result, TaskOutcome, convert_one
 from vit_config import ConfigError, MissingFileError
 from vit_config.files.atomic import resolved
 from vit_config.screen import screen
@@ -63,7 +63,7 @@ def run_manifest(
         MissingFileError: there is no manifest, or a folder is missing.
     """
     path, out, console = Path(path), Path(out), console or screen()
-    manifest = Manifest.load(path)
+    manifest = FleetManifest.load(path)
     root = manifest.root(path)
     if jobs < 1:
         raise ConfigError(f"jobs = {jobs}: must be at least 1")
@@ -102,7 +102,7 @@ def run_manifest(
         sizes = {job.path: job.found.bytes if job.found else 0 for job in jobs_here}
         results = {job.path: Result(job.path, "skipped", "") for job in jobs_here}
         try:
-            with Screen(console, {task.row: sizes[task.row] for task in tasks}) as rows:
+            with FleetProgress(console, {task.row: sizes[task.row] for task in tasks}) as rows:
                 for result in _convert_all(tasks, jobs, ledger, rows):
                     results[result.row] = result
                     rows.ended(result)
@@ -149,7 +149,7 @@ def _make_folder(out: Path) -> None:
 
 
 def _convert_all(
-    tasks: Sequence[Conversion], jobs: int, ledger: Ledger, rows: Screen
+    tasks: Sequence[Conversion], jobs: int, ledger: Ledger, rows: FleetProgress
 ) -> Iterator[Result]:
     """Yield the result of each task, after its line was written to the ledger."""
     starts: dict[str, float] = {}
@@ -164,14 +164,14 @@ def _convert_all(
                     rows.moved(task.row, event.message)
                 continue
             seconds = round(time.monotonic() - starts.get(task.row, time.monotonic()), 3)
-            outcome = event.result or Outcome("failed", seconds, error=event.died)
+            outcome = event.result or TaskOutcome("failed", seconds, error=event.died)
             if outcome.status != "unchanged":
                 ledger.add(_entry(task, outcome.status, outcome))
             yield Result(task.row, outcome.status, task.out.name, outcome.seconds, outcome.error)
 
 
-def _entry(task: Conversion, status: Any, outcome: Outcome | None = None) -> Entry:
-    entry = Entry(
+def _entry(task: Conversion, status: Any, outcome: TaskOutcome | None = None) -> LedgerEntry:
+    entry = LedgerEntry(
         row=task.row, target=task.to, options=task.options, status=status, output=task.out.name
     )
     if outcome is None:

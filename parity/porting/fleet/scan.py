@@ -9,9 +9,9 @@ from typing import NamedTuple
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.dialects import dialects
 from parity.porting.dialects.recognise import find
-from parity.porting.fleet.folders import CheckpointPath, Walk, walk
+from parity.porting.fleet.folders import CheckpointPath, FolderWalk, walk
 from parity.porting.fleet.lines import line_about, printable
-from parity.porting.fleet.manifest import CheckpointFacts, Job, Manifest, folder_for
+from parity.porting.fleet.manifest import CheckpointFacts, FleetJob, FleetManifest, folder_for
 from parity.porting.opened import Opened, open_checkpoint
 from vit_config import ConfigError, MissingFileError
 from vit_config.errors import USER_ERRORS, OtherModelError, UnstatedError
@@ -21,8 +21,8 @@ from vit_config.waiting import Stage, nobody
 class Scan(NamedTuple):
     """The result of scanning a folder."""
 
-    manifest: Manifest
-    walk: Walk
+    manifest: FleetManifest
+    walk: FolderWalk
     """The checkpoints' paths, and counts of what was left out."""
 
 
@@ -52,29 +52,29 @@ def scan(
     for number, place in enumerate(walked.places, 1):
         on_stage(f"opening {place.path.relative_to(folder)}", 1, len(walked.places) - number)
         jobs.append(_job(place, folder))
-    return Scan(Manifest(folder=name, checkpoints=tuple(jobs)), walked)
+    return Scan(FleetManifest(folder=name, checkpoints=tuple(jobs)), walked)
 
 
-def _job(place: CheckpointPath, folder: Path) -> Job:
+def _job(place: CheckpointPath, folder: Path) -> FleetJob:
     relative = place.path.relative_to(folder).as_posix()
     name = printable(relative)
     if name != relative:
-        return Job(path=name, status="broken", said="has a name that is not plain text; rename it")
+        return FleetJob(path=name, status="broken", said="has a name that is not plain text; rename it")
     if place.problem is not None:
-        return Job(path=name, status="broken", said=place.problem)
+        return FleetJob(path=name, status="broken", said=place.problem)
     try:
         opened = open_checkpoint(place.path)
         try:
-            return Job(path=name, status="ready", found=_facts(read_checkpoint(opened)))
+            return FleetJob(path=name, status="ready", found=_facts(read_checkpoint(opened)))
         except UnstatedError as error:
             text, fields = line_about(place.path, error), dict.fromkeys(error.fields)
-            return Job(path=name, status="ask", said=text, found=_guess(opened), set=fields)
+            return FleetJob(path=name, status="ask", said=text, found=_guess(opened), set=fields)
         except OtherModelError as error:
-            return Job(path=name, status="other", said=line_about(place.path, error), skip=True)
+            return FleetJob(path=name, status="other", said=line_about(place.path, error), skip=True)
         except USER_ERRORS as error:
-            return Job(path=name, status="refused", said=line_about(place.path, error))
+            return FleetJob(path=name, status="refused", said=line_about(place.path, error))
     except Exception as error:
-        return Job(path=name, status="broken", said=line_about(place.path, error))
+        return FleetJob(path=name, status="broken", said=line_about(place.path, error))
 
 
 def _facts(source: Checkpoint) -> CheckpointFacts:

@@ -25,7 +25,7 @@ from parity.porting.fleet.work import Result
 COLOURS = {"done": "green", "unchanged": "green", "skipped": "dim", "asked": "yellow", "failed": "red"}
 
 
-class Screen:
+class FleetProgress:
     """A progress bar on a terminal, with a line per failure; elsewhere a line per checkpoint."""
 
     def __init__(self, console: Console, sizes: Mapping[str, int]) -> None:

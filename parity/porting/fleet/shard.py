@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from parity.porting.fleet.ledger import LEDGER
-from parity.porting.fleet.manifest import Job, Manifest
+from parity.porting.fleet.manifest import FleetJob, FleetManifest
 from vit_config import ConfigError
 
 
@@ -23,7 +23,7 @@ class Shard(NamedTuple):
         """Name of the shard's own ledger."""
         return LEDGER.replace(".jsonl", f"-{self.index}-of-{self.count}.jsonl")
 
-    def jobs(self, manifest: Manifest) -> list[Job]:
+    def jobs(self, manifest: FleetManifest) -> list[FleetJob]:
         """Return the shard's checkpoints: dealt out in order of size, so that shards are alike."""
         by_size = sorted(manifest.checkpoints, key=lambda job: (-_bytes(job), job.path))
         return by_size[self.index :: self.count]
@@ -46,5 +46,5 @@ def shard_ledgers(folder: Path) -> list[Path]:
     return sorted(folder.glob(LEDGER.replace(".jsonl", "-*-of-*.jsonl")))
 
 
-def _bytes(job: Job) -> int:
+def _bytes(job: FleetJob) -> int:
     return job.found.bytes if job.found else 0

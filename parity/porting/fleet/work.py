@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.conversion import convert
-from parity.porting.fleet.ledger import Entry
+from parity.porting.fleet.ledger import LedgerEntry
 from parity.porting.fleet.lines import line_about
 from parity.porting.fleet.pool import Tell
 from parity.porting.provenance import digest_of
@@ -38,7 +38,7 @@ class Conversion:
     verify: bool
     replace: bool
     """Whether an existing `out` may be replaced."""
-    before: Entry | None
+    before: LedgerEntry | None
     """Ledger entry of the last conversion to this target; None if there is none."""
 
     @property
@@ -53,7 +53,7 @@ class Conversion:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TaskOutcome:
     """The result of a task."""
 
     status: Literal["done", "unchanged", "asked", "failed"]
@@ -83,12 +83,12 @@ class Result:
         return self.status not in ("asked", "failed")
 
 
-def convert_one(task: Conversion, tell: Tell) -> Outcome:
+def convert_one(task: Conversion, tell: Tell) -> TaskOutcome:
     """Convert one checkpoint, unless nothing has changed since its last conversion; raises nothing."""
     start = time.monotonic()
 
-    def ended(status: Any, **results: Any) -> Outcome:
-        return Outcome(status, round(time.monotonic() - start, 3), **results)
+    def ended(status: Any, **results: Any) -> TaskOutcome:
+        return TaskOutcome(status, round(time.monotonic() - start, 3), **results)
 
     try:
         source = read_checkpoint(task.path, **task.reading)
@@ -114,7 +114,7 @@ def convert_one(task: Conversion, tell: Tell) -> Outcome:
         return ended("failed", error=line_about(task.path, error))
 
 
-def _is_unchanged(task: Conversion, before: Entry, source: Checkpoint) -> bool:
+def _is_unchanged(task: Conversion, before: LedgerEntry, source: Checkpoint) -> bool:
     if before.options != task.options or (task.verify and not before.verified):
         return False
     if before.output != task.out.name or not task.out.exists():

@@ -49,7 +49,7 @@ _LEAF = 500
 """Bytes of memory for what is known of a leaf."""
 
 
-class Leaf(NamedTuple):
+class EquinoxLeaf(NamedTuple):
     """A leaf of the tree."""
 
     name: str
@@ -57,7 +57,7 @@ class Leaf(NamedTuple):
     """Value of a number, which is no weight; None of an array."""
 
 
-def leaves(arguments: Mapping[str, Any]) -> Iterator[Leaf]:
+def leaves(arguments: Mapping[str, Any]) -> Iterator[EquinoxLeaf]:
     """Yield the leaves of Equimo's VisionTransformer in the order of its tree, blocks numbered through.
 
     Args:
@@ -65,21 +65,21 @@ def leaves(arguments: Mapping[str, Any]) -> Iterator[Leaf]:
     """
     arguments = {**DEFAULTS, **arguments}
 
-    def layer(name: str, bias: bool = True) -> Iterator[Leaf]:
-        yield Leaf(f"{name}.weight")
-        yield from [Leaf(f"{name}.bias")] * bool(bias)
+    def layer(name: str, bias: bool = True) -> Iterator[EquinoxLeaf]:
+        yield EquinoxLeaf(f"{name}.weight")
+        yield from [EquinoxLeaf(f"{name}.bias")] * bool(bias)
 
-    def drop(name: str, rate: float) -> Iterator[Leaf]:
-        yield from (Leaf(f"{name}.p", float(rate)), Leaf(f"{name}.inference", False))
+    def drop(name: str, rate: float) -> Iterator[EquinoxLeaf]:
+        yield from (EquinoxLeaf(f"{name}.p", float(rate)), EquinoxLeaf(f"{name}.inference", False))
 
-    def tokens(*names: str) -> Iterator[Leaf]:
+    def tokens(*names: str) -> Iterator[EquinoxLeaf]:
         flags = (arguments["class_token"], arguments["reg_tokens"], arguments["use_mask_token"])
-        yield from (Leaf(name) for name, flag in zip(names, flags, strict=True) if flag)
+        yield from (EquinoxLeaf(name) for name, flag in zip(names, flags, strict=True) if flag)
 
-    def block(name: str, rate: float) -> Iterator[Leaf]:
+    def block(name: str, rate: float) -> Iterator[EquinoxLeaf]:
         yield from (*layer(f"{name}.prenorm"), *layer(f"{name}.norm"))
         yield from (
-            Leaf(f"{name}.{scale}.gamma") for scale in ("ls1", "ls2") if arguments["init_values"]
+            EquinoxLeaf(f"{name}.{scale}.gamma") for scale in ("ls1", "ls2") if arguments["init_values"]
         )
         yield from layer(f"{name}.attn.qkv", arguments["qkv_bias"])
         yield from layer(f"{name}.attn.proj", arguments["proj_bias"])
@@ -95,10 +95,10 @@ def leaves(arguments: Mapping[str, Any]) -> Iterator[Leaf]:
             yield from drop(f"{name}.{each}", rate)
 
     yield from layer("patch_embed.proj")
-    yield from [Leaf("global_pos_embed.weight")] * bool(arguments["use_global_pos_embed"])
-    yield from [Leaf("local_pos_embed.patch_rope.freqs")] * bool(arguments["use_local_pos_embed"])
+    yield from [EquinoxLeaf("global_pos_embed.weight")] * bool(arguments["use_global_pos_embed"])
+    yield from [EquinoxLeaf("local_pos_embed.patch_rope.freqs")] * bool(arguments["use_local_pos_embed"])
     if arguments["use_local_pos_embed"] and arguments["local_pos_embed_reg"] and arguments["reg_tokens"]:
-        yield Leaf("local_pos_embed.reg_rope.freqs")
+        yield EquinoxLeaf("local_pos_embed.reg_rope.freqs")
     yield from tokens("cls_token", "reg_tokens", "mask_token")
     depth, last = sum(arguments["depths"]), arguments["drop_path_rate"]
     for i in range(depth):

@@ -23,7 +23,7 @@ _MOST_LEAVES = 50_000
 _ITEMS = ("default", "params", "state", "model")
 
 
-class Checkpoint(NamedTuple):
+class OrbaxTree(NamedTuple):
     """The tree of tensors in a folder."""
 
     item: Path
@@ -31,7 +31,7 @@ class Checkpoint(NamedTuple):
     """The step that was chosen, in words; empty if the folder has no steps."""
 
 
-def find_checkpoint(folder: Path) -> Checkpoint | None:
+def find_checkpoint(folder: Path) -> OrbaxTree | None:
     """Find the tree of tensors in a folder: the folder itself, one of its items, or an item of a step.
 
     Of several steps the newest is taken.
@@ -43,9 +43,9 @@ def find_checkpoint(folder: Path) -> Checkpoint | None:
         MissingFileError: a step has several items, none with a usual name; the message lists them.
     """
     if (folder / _TREE).is_file():
-        return Checkpoint(folder, "")
+        return OrbaxTree(folder, "")
     if item := _item(folder):
-        return Checkpoint(item, "")
+        return OrbaxTree(item, "")
     steps = {
         int(match[1]): item
         for each in folder.iterdir()
@@ -54,10 +54,10 @@ def find_checkpoint(folder: Path) -> Checkpoint | None:
     if not steps:
         return None
     newest = max(steps)
-    return Checkpoint(steps[newest], f" (step {newest}, the newest of {len(steps)})")
+    return OrbaxTree(steps[newest], f" (step {newest}, the newest of {len(steps)})")
 
 
-def read_orbax(checkpoint: Checkpoint) -> Container:
+def read_orbax(checkpoint: OrbaxTree) -> Container:
     """Open the tree of a checkpoint; orbax reads a tensor when it is loaded.
 
     Raises:
@@ -120,7 +120,7 @@ def _check_tree(described: Any) -> None:
         raise ValueError(f"{len(leaves)} leaves; no checkpoint has more than {_MOST_LEAVES}")
 
 
-def _array(checkpoint: Checkpoint, array: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+def _array(checkpoint: OrbaxTree, array: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     array = np.asarray(array, order="C")
     if array.shape != shape or array.dtype != dtype:
         raise WeightsError(

@@ -27,7 +27,7 @@ def read_torch_legacy(path: Path, budget: Budget) -> Flat:
             needs.
     """
     size = path.stat().st_size
-    storages = Storages(path)
+    storages = LegacyStorages(path)
     with path.open("rb") as file:
         machine = Machine(file, size, storages, budget)
         if machine.load() != _MAGIC:
@@ -53,7 +53,7 @@ def read_torch_legacy(path: Path, budget: Budget) -> Flat:
     return flat
 
 
-class Storages:
+class LegacyStorages:
     """The storages of the file; their offsets are known only after the pickles are read."""
 
     def __init__(self, path: Path):

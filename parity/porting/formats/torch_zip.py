@@ -47,14 +47,14 @@ def read_pickle(archive: Archive, prefix: str, *, torchscript: bool = False) -> 
             f"{archive.path}: {name} has {archive.size(name)} bytes; no checkpoint needs so many"
         )
     content = archive.read(name)
-    storages = Storages(archive, prefix)
+    storages = ZipStorages(archive, prefix)
     machine = Machine(
         io.BytesIO(content), len(content), storages, archive.budget, torchscript=torchscript
     )
     return machine.load()
 
 
-class Storages:
+class ZipStorages:
     """The storages of an archive, by their persistent ids in the pickle."""
 
     def __init__(self, archive: Archive, prefix: str):

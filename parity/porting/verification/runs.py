@@ -49,7 +49,7 @@ def all_seconds(cfg: ViTConfig, twins: Sequence[str], libraries: int) -> float:
     return sum(seconds(each, cfg) for each in (*twins, *["library"] * libraries))
 
 
-class Runs:
+class LogitsCache:
     """A cache of logits of images (B, H, W, C), by program and values of the weights."""
 
     def __init__(self, images: np.ndarray, on_stage: Stage = nobody) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from parity.porting.checkpoint import Checkpoint
 from parity.porting.conversion import Converted, check_out, convert
-from parity.porting.verification.runs import Runs, installed_twins
+from parity.porting.verification.runs import LogitsCache, installed_twins
 from parity.porting.verification.verify import Verification, sample, verify, write_verification
 from vit_config.files.atomic import check_parent, put_in_place
 from vit_config.waiting import Stage, nobody
@@ -30,7 +30,7 @@ def convert_verified(
     *,
     out: str | Path,
     force: bool = False,
-    runs: Runs | None = None,
+    runs: LogitsCache | None = None,
     on_stage: Stage = nobody,
     **options: Any,
 ) -> Verified:
@@ -54,7 +54,7 @@ def convert_verified(
     check_out(source, out, force)
     with tempfile.TemporaryDirectory(dir=out.absolute().parent, prefix=f".{out.name}.") as folder:
         converted = convert(source, out=Path(folder) / out.name, **options)
-        verification = verify(converted, runs=runs or Runs(sample(converted.config), on_stage))
+        verification = verify(converted, runs=runs or LogitsCache(sample(converted.config), on_stage))
         path = out if verification.passed else different(out)
         if converted.path.is_dir():
             write_verification(verification, converted.path)

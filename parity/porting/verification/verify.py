@@ -22,7 +22,7 @@ from parity.porting.provenance import versions
 from parity.porting.text.likeness import likeness
 from parity.porting.text.read import read_text
 from parity.porting.verification.libraries import NoModelError, RefusedError, library_of
-from parity.porting.verification.runs import NAMES, Runs, all_seconds, installed_twins
+from parity.porting.verification.runs import NAMES, LogitsCache, all_seconds, installed_twins
 from vit_config import ViTConfig
 
 BATCH = 2
@@ -73,7 +73,7 @@ class Verification:
         return "; ".join(_problem(row) for row in self.rows if not row.passed)
 
 
-def verify(converted: Converted, *, runs: Runs | None = None) -> Verification:
+def verify(converted: Converted, *, runs: LogitsCache | None = None) -> Verification:
     """Run the source's weights - changed as asked, but in memory - and the written file's, in float64.
 
     The reference is the rewritten source in one twin. The file is read again, by the dialect that it
@@ -93,7 +93,7 @@ def verify(converted: Converted, *, runs: Runs | None = None) -> Verification:
     """
     twins = installed_twins()
     cfg, source = converted.config, converted.target.source
-    runs = runs or Runs(sample(cfg))
+    runs = runs or LogitsCache(sample(cfg))
     runs.ahead = all_seconds(cfg, twins, 2 if converted.target.unchanged else 1)
     reference = runs.twin(twins[0], cfg, converted.target.state.arrays, "source")
     written = read_checkpoint(converted.path)
@@ -159,7 +159,7 @@ def _pixels_apart(converted: Converted) -> Iterator[str]:
 
 
 def _run_library(
-    what: str, checkpoint: Checkpoint, runs: Runs, reference: np.ndarray, least: float
+    what: str, checkpoint: Checkpoint, runs: LogitsCache, reference: np.ndarray, least: float
 ) -> VerifiedRun | str:
     """Run a checkpoint in its own library, and return the comparison, or in words why it was not run."""
     try:

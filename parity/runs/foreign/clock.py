@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from parity.runs.foreign.optimizer import OptimizerState
-from parity.runs.foreign.records import Records
+from parity.runs.foreign.records import StateRecords
 from parity.runs.foreign.statements import GROUPS
 from vit_config import Recipe
 from vit_config.errors import CheckpointError, UnstatedError
@@ -40,7 +40,7 @@ def step_of(optimizer: OptimizerState, names: Mapping[int, str], stated: int | N
     return int(counts[first])
 
 
-def counted(records: Records, steps_per_epoch: int | None) -> int:
+def counted(records: StateRecords, steps_per_epoch: int | None) -> int:
     """Compute the number of updates done from epochs, for optimisers that do not count updates.
 
     Raises:
@@ -54,7 +54,7 @@ def counted(records: Records, steps_per_epoch: int | None) -> int:
     return steps_per_epoch * records.epochs_done
 
 
-def steps_an_epoch(records: Records, step: int, stated: int | None) -> int | None:
+def steps_an_epoch(records: StateRecords, step: int, stated: int | None) -> int | None:
     """Return the number of updates in an epoch, by the file or else by the user; None if unknown.
 
     Raises:

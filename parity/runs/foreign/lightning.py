@@ -9,7 +9,7 @@ from typing import Any
 
 from parity.porting.formats import Container
 from parity.runs.foreign.entries import Entries
-from parity.runs.foreign.records import Records
+from parity.runs.foreign.records import StateRecords
 from parity.runs.foreign.statements import Statements
 from vit_config.errors import CheckpointError
 
@@ -23,7 +23,7 @@ def is_lightning(container: Container) -> bool:
     return VERSION in container.objects and "global_step" in container.objects
 
 
-def read_lightning(container: Container) -> Records:
+def read_lightning(container: Container) -> StateRecords:
     """Read the records of a Lightning file: the step, but no recipe.
 
     ``hyper_parameters`` have names of the user's own code.
@@ -49,7 +49,7 @@ def read_lightning(container: Container) -> Records:
         notes.append(f"the states of {len(callbacks)} callbacks are not carried")
     if any("Precision" in name for name, _ in entries.items()):
         notes.append("the scale of the loss for half precision is not carried")
-    return Records(
+    return StateRecords(
         library="Lightning",
         optimizer=optimizers.under("0"),
         said=stated,

@@ -16,7 +16,7 @@ from parity.runs.foreign.lightning import is_lightning, read_lightning
 from parity.runs.foreign.moments import read_arrays, read_moments, rows_of
 from parity.runs.foreign.optimizer import OptimizerState, read_optimizer
 from parity.runs.foreign.order import hf_orders
-from parity.runs.foreign.records import Records
+from parity.runs.foreign.records import StateRecords
 from parity.runs.foreign.timm import is_timm, read_timm
 from parity.runs.foreign.trainer import is_trainer, read_trainer
 from parity.runs.run import Run
@@ -47,7 +47,7 @@ class Training(NamedTuple):
     """An opened training state with names for all parameters; moments are not read."""
 
     checkpoint: Checkpoint
-    records: Records
+    records: StateRecords
     optimizer: OptimizerState
     names: dict[int, str]
     """The library's name of each parameter by the optimiser's number."""
@@ -164,7 +164,7 @@ def open_foreign(
     return Training(checkpoint, records, optimizer, names, bound)
 
 
-def _records(opened: Opened) -> Records:
+def _records(opened: Opened) -> StateRecords:
     kind = recognise(opened)
     if kind is None:
         raise WeightsError(_refusal(opened.path))
@@ -179,7 +179,7 @@ def _refusal(path: Path) -> str:
     )
 
 
-def _given(records: Records, given: Mapping[str, Any] | None) -> dict[str, Any]:
+def _given(records: StateRecords, given: Mapping[str, Any] | None) -> dict[str, Any]:
     fields = dict(given or {})
     for name, value in records.given.items():
         if fields.setdefault(name, value) != value:
@@ -187,7 +187,7 @@ def _given(records: Records, given: Mapping[str, Any] | None) -> dict[str, Any]:
     return fields
 
 
-def _orders(checkpoint: Checkpoint, records: Records, bound: list[Bound]) -> list[Shapes]:
+def _orders(checkpoint: Checkpoint, records: StateRecords, bound: list[Bound]) -> list[Shapes]:
     """Return the shapes of the library's parameters in each order that its model may have."""
     parameters = {name for one in bound for name in one.theirs}
     names = [name for name in checkpoint.tensors if name in parameters]
@@ -228,7 +228,7 @@ def _notes(training: Training) -> list[str]:
     return [*training.checkpoint.changed, *notes, *training.records.notes]
 
 
-def _say_dtype(records: Records, params: Mapping[str, Any]) -> None:
+def _say_dtype(records: StateRecords, params: Mapping[str, Any]) -> None:
     types = {str(value.dtype) for value in params.values()}
     if types == {"float64"}:
         records.said.say("the parameters' type", dtype="float64")
@@ -237,7 +237,7 @@ def _say_dtype(records: Records, params: Mapping[str, Any]) -> None:
 
 
 def _average(
-    records: Records,
+    records: StateRecords,
     checkpoint: Checkpoint,
     *,
     given: Mapping[str, Any] | None,

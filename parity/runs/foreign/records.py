@@ -1,4 +1,4 @@
-"""`Records`: the common form of what a library's training script records about a run."""
+"""`StateRecords`: the common form of what a library's training script records about a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from parity.runs.foreign.statements import Statements
 
 
 @dataclass(frozen=True)
-class Records:
+class StateRecords:
     """Records of a training state; weights and moments are not read."""
 
     library: str

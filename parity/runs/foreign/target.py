@@ -13,7 +13,7 @@ from parity.porting.dialects import called
 from parity.porting.dialects.buffers import make_buffers
 from parity.porting.dialects.dialect import Dialect
 from parity.porting.dialects.matching import bind
-from parity.porting.dialects.rewrites import State, express
+from parity.porting.dialects.rewrites import ModelState, express
 from parity.porting.dialects.table import Bound
 from parity.porting.dialects.transfer import write
 from parity.porting.formats.base import Stored
@@ -41,7 +41,7 @@ class ParameterGroup(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Target:
+class LibraryFiles:
     """The contents of a library's files."""
 
     run: Run
@@ -71,7 +71,7 @@ class Target:
         return {} if settings is None else settings.files(self.run.config, Metadata())
 
 
-def plan(run: Run, kind: str, like_file: str | Path | None) -> Target:
+def plan(run: Run, kind: str, like_file: str | Path | None) -> LibraryFiles:
     """Convert a run to a library's names, order and parameter groups.
 
     Args:
@@ -103,7 +103,7 @@ def plan(run: Run, kind: str, like_file: str | Path | None) -> Target:
     if ema is not None:
         ema = {name: ema[name] for name in params}
     groups = _groups(run, kind, bound, params, like)
-    return Target(run, dialect, params, buffers, moments, ema, groups, like)
+    return LibraryFiles(run, dialect, params, buffers, moments, ema, groups, like)
 
 
 def _check_sayable(recipe: Recipe) -> None:
@@ -131,7 +131,7 @@ def _expressed(run: Run, name: str) -> tuple[Dialect, list[Bound]]:
     refused = []
     for dialect in called(name):
         try:
-            state = express(State(run.config, arrays), dialect)
+            state = express(ModelState(run.config, arrays), dialect)
             if not state.said:
                 return dialect, bind(dialect, run.config, arrays)
             refused.append(

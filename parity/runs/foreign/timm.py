@@ -6,7 +6,7 @@ from typing import Any
 
 from parity.porting.formats import Container
 from parity.runs.foreign.entries import Entries
-from parity.runs.foreign.records import Records
+from parity.runs.foreign.records import StateRecords
 from parity.runs.foreign.statements import Statements
 from vit_config import Recipe
 from vit_config.errors import CheckpointError
@@ -35,7 +35,7 @@ def is_timm(container: Container) -> bool:
     return "epoch" in objects and "arch" in objects and "optimizer.param_groups.0.lr" in objects
 
 
-def read_timm(container: Container) -> Records:
+def read_timm(container: Container) -> StateRecords:
     """Read the records of a timm checkpoint.
 
     Raises:
@@ -57,7 +57,7 @@ def read_timm(container: Container) -> Records:
     if not averaged:
         stated.say("the file, which holds no average", ema=None)
     fields = {"drop": "dropout_head", "drop_path": "stochastic_depth"}
-    return Records(
+    return StateRecords(
         library="timm",
         optimizer=entries.under("optimizer"),
         said=stated,

@@ -8,7 +8,7 @@ from typing import Any
 
 from parity.porting.formats import Container
 from parity.runs.foreign.entries import Entries
-from parity.runs.foreign.records import Records
+from parity.runs.foreign.records import StateRecords
 from parity.runs.foreign.statements import Statements
 from vit_config.errors import CheckpointError, MissingFileError
 
@@ -32,7 +32,7 @@ def is_trainer(path: Path) -> bool:
     return path.is_dir() and (path / STATE).is_file()
 
 
-def read_trainer(container: Container) -> Records:
+def read_trainer(container: Container) -> StateRecords:
     """Read the records of a Trainer's checkpoint folder.
 
     Raises:
@@ -55,7 +55,7 @@ def read_trainer(container: Container) -> Records:
         raise CheckpointError(f"problem_type = {kind} in config.json, a loss that no recipe can express")
     stated.say("the Trainer", loss="softmax")
     notes = [f"{what} are not carried" for name, what in LEFT.items() if (path / name).is_file()]
-    return Records(
+    return StateRecords(
         library="the Trainer",
         optimizer=Entries.load(path / OPTIMIZER),
         said=stated,

@@ -14,7 +14,7 @@ from parity.porting.formats import write_safetensors
 from parity.porting.formats.base import Stored
 from parity.runs.foreign import lightning, timm, trainer
 from parity.runs.foreign.order import HF_WRITTEN
-from parity.runs.foreign.target import FAMILIES, Named, Target, plan
+from parity.runs.foreign.target import FAMILIES, LibraryFiles, Named, plan
 from parity.runs.run import Run
 from vit_config import ConfigError
 from vit_config.errors import CheckpointError
@@ -74,7 +74,7 @@ def write_foreign(
     return (*notes, *frozen)
 
 
-def _timm(target: Target) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _timm(target: LibraryFiles) -> tuple[dict[str, Any], tuple[str, ...]]:
     run, spe = target.run, target.steps_per_epoch
     done, rest = divmod(run.state.step, spe)
     if rest or not done:
@@ -95,7 +95,7 @@ def _timm(target: Target) -> tuple[dict[str, Any], tuple[str, ...]]:
     return content, tuple(notes)
 
 
-def _model_arguments(target: Target) -> dict[str, Any]:
+def _model_arguments(target: LibraryFiles) -> dict[str, Any]:
     """Return ``args.model`` and the other options from which timm builds this model."""
     config = target.settings()["config.json"]
     given = dict(config["model_args"])
@@ -106,7 +106,7 @@ def _model_arguments(target: Target) -> dict[str, Any]:
     return {"model": config["architecture"], **options, "model_kwargs": given}
 
 
-def _lightning(target: Target) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _lightning(target: LibraryFiles) -> tuple[dict[str, Any], tuple[str, ...]]:
     run, spe = target.run, target.steps_per_epoch
     done = run.state.step // spe
     if run.recipe.accumulate > 1:
@@ -133,7 +133,7 @@ def _lightning(target: Target) -> tuple[dict[str, Any], tuple[str, ...]]:
     return content, tuple(notes)
 
 
-def _write_trainer(target: Target, out: Path, force: bool) -> tuple[str, ...]:
+def _write_trainer(target: LibraryFiles, out: Path, force: bool) -> tuple[str, ...]:
     dialect = target.dialect
     settings = target.settings()
     if target.like is None:
@@ -162,7 +162,7 @@ def _write_trainer(target: Target, out: Path, force: bool) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _trainer_state(target: Target) -> dict[str, Any]:
+def _trainer_state(target: LibraryFiles) -> dict[str, Any]:
     run, spe = target.run, target.steps_per_epoch
     return {
         "epoch": run.state.step / spe, "global_step": run.state.step,
@@ -176,12 +176,12 @@ def _trainer_state(target: Target) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _rate(target: Target) -> float:
+def _rate(target: LibraryFiles) -> float:
     """Compute the learning rate of the next update."""
     return float(learning_rate(target.run.recipe, target.run.state.step, target.steps_per_epoch))
 
 
-def _scheduler(target: Target) -> dict[str, Any]:
+def _scheduler(target: LibraryFiles) -> dict[str, Any]:
     """Return the state of torch's LambdaLR at this step; its functions are the script's own."""
     step, count = target.run.state.step, len(target.groups)
     return {
@@ -191,7 +191,7 @@ def _scheduler(target: Target) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _optimizer(target: Target, names: Iterable[str]) -> dict[str, Any]:
+def _optimizer(target: LibraryFiles, names: Iterable[str]) -> dict[str, Any]:
     """Return the state dict of torch's own optimiser with these groups and moments.
 
     Args:

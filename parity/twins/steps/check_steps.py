@@ -18,7 +18,7 @@ from parity.measure.precision import Precision
 from parity.measure.tolerance import DType
 from parity.twins.steps.plan import StepPlan, make_plan
 from parity.twins.steps.stability import Stability, stability
-from parity.twins.steps.train_both import Walk, walk
+from parity.twins.steps.train_both import TypeResult, walk
 from vit_config import ConfigError, Recipe, ViTConfig
 from vit_config.job import Job
 
@@ -38,7 +38,7 @@ class StepsReport:
     """The batches, in words."""
     dropped: tuple[str, ...]
     """Fields of the schema that were set to 0, because the frameworks draw other random numbers."""
-    walks: tuple[Walk, ...]
+    walks: tuple[TypeResult, ...]
     """One walk for each type."""
     digests: dict[str, str]
     """SHA-256 (hex) of the parameters that both twins started from and that each ended with, in the
@@ -61,7 +61,7 @@ class StepsReport:
         """Whether all agrees, at a precision at which agreement means something."""
         return self.agrees and not self.uncertified
 
-    def stability(self, walk: Walk) -> Stability:
+    def stability(self, walk: TypeResult) -> Stability:
         """Judge the recipe's stability by the shadows of a walk."""
         return stability(walk)
 
@@ -146,7 +146,7 @@ def _mistaken(fault: str | None, plan: StepPlan, recipe: Recipe) -> Iterator[Map
         yield cast(Mapping[str, Recipe], recipes)
 
 
-def _digests(walk: Walk) -> dict[str, str]:
+def _digests(walk: TypeResult) -> dict[str, str]:
     if walk.initial is None or walk.final is None:
         return {}
     ends = {"jax": walk.final[0].params, "torch": walk.final[1].params}

@@ -16,13 +16,13 @@ from parity.measure.policies import ROUNDING, own_float64
 from parity.measure.tolerance import STEP_LIMITS, epsilon
 from parity.runs.state import Arrays
 from parity.twins.judge import apart
-from parity.twins.steps.outcome import Change, Outcome, VisibleOutcome
+from parity.twins.steps.outcome import Change, StepOutcome, VisibleOutcome
 
 CLEAR = 16.0
 """Size above which a direction is clear, in units of its round-off."""
 
 
-def judge_float64(sight: Sight, jax: Outcome, torch: Outcome) -> Iterator[Judged]:
+def judge_float64(sight: Sight, jax: StepOutcome, torch: StepOutcome) -> Iterator[Judged]:
     """Judge the twins' difference, every tensor to rounding."""
     a, b = VisibleOutcome(jax, sight), VisibleOutcome(torch, sight)
     for site in a.sites():
@@ -32,10 +32,10 @@ def judge_float64(sight: Sight, jax: Outcome, torch: Outcome) -> Iterator[Judged
 def judge_narrow(
     sight: Sight,
     dtype: str,
-    jax: Outcome,
-    torch: Outcome,
-    jax64: Outcome,
-    torch64: Outcome,
+    jax: StepOutcome,
+    torch: StepOutcome,
+    jax64: StepOutcome,
+    torch64: StepOutcome,
 ) -> Iterator[Judged]:
     """Judge each twin's distance to its own float64 step: at most K epsilons of the type, and at
     most `RATIO` times the other's; see `parity.measure.tolerance`.
@@ -82,10 +82,12 @@ def _participating(errors: np.ndarray) -> float:
     return total**2 / float(np.square(squares).sum()) if total else errors.size
 
 
-def _clear(jax: Outcome, torch: Outcome, jax64: Outcome, torch64: Outcome) -> dict[str, np.ndarray]:
+def _clear(
+    jax: StepOutcome, torch: StepOutcome, jax64: StepOutcome, torch64: StepOutcome
+) -> dict[str, np.ndarray]:
     """Return which numbers of each parameter move in a direction well above its round-off."""
 
-    def direction(outcome: Outcome) -> Arrays:
+    def direction(outcome: StepOutcome) -> Arrays:
         return next(iter(outcome.after.moments.values()), outcome.taken.gradients)
 
     masks = {}

@@ -10,15 +10,15 @@ import numpy as np
 from parity.measure.invisible import Sight
 from parity.measure.site import AVERAGE, Site, Stage
 from parity.runs.state import TrainingState
-from parity.twins.steps.trainer import Taken
+from parity.twins.steps.trainer import StepGradients
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StepOutcome:
     """One step of training; steps are counted from 1."""
 
     before: TrainingState
-    taken: Taken
+    taken: StepGradients
     after: TrainingState
 
     def __contains__(self, site: Site) -> bool:
@@ -64,7 +64,7 @@ class VisibleOutcome:
     """
 
     def __init__(
-        self, outcome: Outcome, sight: Sight, clear: Mapping[str, np.ndarray] | None = None
+        self, outcome: StepOutcome, sight: Sight, clear: Mapping[str, np.ndarray] | None = None
     ) -> None:
         self.outcome = outcome
         self._sight, self._clear = sight, clear

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.twins.steps.train_both import Walk
+from parity.twins.steps.train_both import TypeResult
 
 EDGE = 1e4
 """Growth of one step's rounding from which a recipe counts as at the edge of stability. Errors that only
@@ -47,7 +47,7 @@ class Stability:
         )
 
 
-def stability(walk: Walk) -> Stability:
+def stability(walk: TypeResult) -> Stability:
     """Judge a run by the parameters of its shadows."""
     shadows = np.max(walk.curves["parameters"].shadows, axis=1)
     nudges = np.maximum.accumulate(np.maximum(walk.one_step, np.finfo(float).tiny))

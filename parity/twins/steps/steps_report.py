@@ -17,7 +17,7 @@ from parity.measure.tables import show_table
 from parity.measure.tolerance import FLOAT64, SHADOW
 from parity.twins.check_report import REDUCED
 from parity.twins.steps.check_steps import StepsReport
-from parity.twins.steps.train_both import Walk
+from parity.twins.steps.train_both import TypeResult
 from vit_config import ConfigError
 from vit_config.files.weights_file import write_atomically
 from vit_config.screen import screen
@@ -56,7 +56,7 @@ def print_steps(report: StepsReport) -> None:
         console.print(f"[bold yellow]UNCERTIFIED[/]: {REDUCED} - {escape(flag)}")
 
 
-def _levels(walk: Walk) -> Table:
+def _levels(walk: TypeResult) -> Table:
     table = Table(title=f"{walk.dtype}: each step from the same state", title_justify="left")
     table.add_column("level")
     table.add_column("tensors", justify="right")
@@ -82,7 +82,7 @@ def _levels(walk: Walk) -> Table:
     return table
 
 
-def _print_run(report: StepsReport, walk: Walk, console: Console) -> None:
+def _print_run(report: StepsReport, walk: TypeResult, console: Console) -> None:
     if walk.failed:
         first = walk.failed[0]
         console.print(
@@ -149,7 +149,7 @@ def steps_to_dict(report: StepsReport) -> dict[str, Any]:
     }
 
 
-def _walk_to_dict(report: StepsReport, walk: Walk) -> dict[str, Any]:
+def _walk_to_dict(report: StepsReport, walk: TypeResult) -> dict[str, Any]:
     stability = report.stability(walk)
     return {
         "dtype": walk.dtype,

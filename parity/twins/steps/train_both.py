@@ -21,9 +21,9 @@ from parity.measure.tolerance import FLOAT64, epsilon
 from parity.runs.distance import distances, unseen_difference
 from parity.runs.state import TrainingState
 from parity.twins.steps.judge import judge_float64, judge_narrow
-from parity.twins.steps.outcome import Outcome
+from parity.twins.steps.outcome import StepOutcome
 from parity.twins.steps.plan import StepPlan
-from parity.twins.steps.trainer import Batch, Session, Taken
+from parity.twins.steps.trainer import Batch, Session, StepGradients
 from parity.twins.steps.trainer_jax import JaxSession, JaxTrainer
 from parity.twins.steps.trainer_torch import TorchTrainer
 from vit_config import Recipe
@@ -55,7 +55,7 @@ class Curve:
 
 
 @dataclass
-class Walk:
+class TypeResult:
     """The result of training in one type."""
 
     dtype: str
@@ -90,7 +90,7 @@ def walk(
     precision: Precision = "highest",
     device: Device = "cpu",
     progress: Callable[[int], None] = lambda step: None,
-) -> Walk:
+) -> TypeResult:
     """Train both twins in the type of the recipes.
 
     Args:
@@ -109,7 +109,7 @@ def walk(
     shadows = [own.jax.begin(start) for _ in range(SHADOWS)]
     for number, shadow in enumerate(shadows):
         shadow.nudge({"parameters": epsilon("float64" if dtype == "float64" else "float32")}, number)
-    result = Walk(dtype, unseen=sight.count, initial=start)
+    result = TypeResult(dtype, unseen=sight.count, initial=start)
     for number, batch in enumerate(plan.batches(), 1):
         before = leader.state()
         follower.load(before)
@@ -148,7 +148,7 @@ class _Twins:
         self.torch = TorchTrainer(cfg, recipes["torch"], spe, precision=precision, device=device)
         self._sessions: tuple[Session, Session] | None = None
 
-    def step(self, before: TrainingState, batch: Batch) -> tuple[Outcome, Outcome]:
+    def step(self, before: TrainingState, batch: Batch) -> tuple[StepOutcome, StepOutcome]:
         """Do one step of each twin from the same state."""
         if self._sessions is None:
             self._sessions = self.jax.begin(before), self.torch.begin(before)
@@ -158,12 +158,12 @@ class _Twins:
         return _outcome(before, jax, batch), _outcome(before, torch, batch)
 
 
-def _outcome(before: TrainingState, session: Session, batch: Batch) -> Outcome:
-    taken: Taken = session.step(batch)
-    return Outcome(before, taken, session.state())
+def _outcome(before: TrainingState, session: Session, batch: Batch) -> StepOutcome:
+    taken: StepGradients = session.step(batch)
+    return StepOutcome(before, taken, session.state())
 
 
-def _note(walk: Walk, judged: list[Judged]) -> None:
+def _note(walk: TypeResult, judged: list[Judged]) -> None:
     by_level: dict[str, list[Judged]] = {}
     for each in judged:
         by_level.setdefault(each.site.level, []).append(each)
@@ -175,7 +175,7 @@ def _note(walk: Walk, judged: list[Judged]) -> None:
 
 
 def _follow(
-    walk: Walk, sight: Sight, leader: TrainingState, free: Session, shadows: list[JaxSession]
+    walk: TypeResult, sight: Sight, leader: TrainingState, free: Session, shadows: list[JaxSession]
 ) -> None:
     twins = distances(sight, leader, free.state())
     apart = [distances(sight, leader, shadow.state()) for shadow in shadows]

@@ -11,7 +11,7 @@ Batch = Mapping[str, Any]
 """Numpy arrays: ``image`` (B, H, W, C) and ``label`` (B,)."""
 
 
-class Taken(NamedTuple):
+class StepGradients(NamedTuple):
     """The loss and the gradients that one step computed."""
 
     loss: float
@@ -26,7 +26,7 @@ class Session(Protocol):
         """Continue from another state."""
         ...
 
-    def step(self, batch: Batch) -> Taken:
+    def step(self, batch: Batch) -> StepGradients:
         """Do one update."""
         ...
 

@@ -12,7 +12,7 @@ from parity.measure.device import Device, jax_on
 from parity.measure.precision import Precision, jax_at
 from parity.runs.state import TrainingState, moments_of
 from parity.runs.state_jax import JaxLayout, from_jax, to_jax, with_parts
-from parity.twins.steps.trainer import Batch, Taken
+from parity.twins.steps.trainer import Batch, StepGradients
 from vit_config import Recipe, ViTConfig
 from vit_jax import step as steps
 from vit_jax.functional import Params
@@ -76,13 +76,13 @@ class JaxSession:
         with own.numerics():
             self._state = to_jax(own.layout, state, own.recipe, own.steps_per_epoch)
 
-    def step(self, batch: Batch) -> Taken:
+    def step(self, batch: Batch) -> StepGradients:
         """Do one update."""
         own = self._trainer
         with own.numerics():
             arrays = {name: jnp.asarray(value) for name, value in batch.items()}
             self._state, grads, loss = own.compiled(self._state, arrays)
-            return Taken(float(loss), own.layout.to_common(grads))
+            return StepGradients(float(loss), own.layout.to_common(grads))
 
     def state(self) -> TrainingState:
         """Return the state after the last update, in arrays of its own."""

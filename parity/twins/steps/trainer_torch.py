@@ -9,7 +9,7 @@ from parity.measure.device import Device, torch_device
 from parity.measure.precision import Precision, torch_at
 from parity.runs.state import TrainingState
 from parity.runs.state_torch import from_torch, to_torch
-from parity.twins.steps.trainer import Batch, Taken
+from parity.twins.steps.trainer import Batch, StepGradients
 from vit_config import Recipe, ViTConfig
 from vit_torch import optim
 from vit_torch import step as steps
@@ -62,7 +62,7 @@ class TorchSession:
         self._step = state.step
         to_torch(state, self._model, self._optimizer, self._ema, self._recipe)
 
-    def step(self, batch: Batch) -> Taken:
+    def step(self, batch: Batch) -> StepGradients:
         """Do one update."""
         images = torch.from_numpy(np.array(batch["image"])).permute(0, 3, 1, 2)  # NHWC to NCHW
         labels = torch.from_numpy(np.array(batch["label"]))  # (B,), or shares (B, classes)
@@ -79,7 +79,7 @@ class TorchSession:
             }
             self._update(self._step)
         self._step += 1
-        return Taken(float(metrics["loss"]), grads)
+        return StepGradients(float(metrics["loss"]), grads)
 
     def state(self) -> TrainingState:
         """Return the state after the last update, in arrays of its own."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from parity.porting.dialects.layout import Layout
 from parity.verifier.match.fingerprint import bits, mixed
-from parity.verifier.match.links import Arrangement, Order, Shape
+from parity.verifier.match.links import Arrangement, Shape, SliceOrder
 from parity.verifier.match.orders import find_order
 
 SAMPLES = 96
@@ -174,7 +174,7 @@ def _letters(guess: _Guess, name: str) -> dict[int, str]:
     return {f: named.get(f) or next(free) for f in range(len(guess.sizes))}
 
 
-def _orders(ours: np.ndarray, theirs: np.ndarray, kind: np.dtype) -> tuple[Order, ...]:
+def _orders(ours: np.ndarray, theirs: np.ndarray, kind: np.dtype) -> tuple[SliceOrder, ...]:
     """Find the orders of slices, by axis, in which two tensors of one shape differ; empty if none is
     found."""
     orders = []

@@ -51,7 +51,7 @@ class Slices(NamedTuple):
         return f"[{', '.join([':'] * self.axis + [spans])}]"
 
 
-class Order(NamedTuple):
+class SliceOrder(NamedTuple):
     """Another order of the slices along an axis in A than in B."""
 
     axis: int
@@ -68,7 +68,7 @@ class Arrangement:
     """Layout as in `parity.porting.dialects.layout`, B's axes first; empty if none was found."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Sizes of the layout's letters."""
-    orders: tuple[Order, ...] = ()
+    orders: tuple[SliceOrder, ...] = ()
 
     @property
     def known(self) -> bool:

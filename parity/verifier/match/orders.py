@@ -9,14 +9,14 @@ from itertools import pairwise, permutations
 
 import numpy as np
 
-from parity.verifier.match.links import Order
+from parity.verifier.match.links import SliceOrder
 
 MOST_FACTORS = 3
 MOST_SHOWN = 8
 """Most heads whose order is printed."""
 
 
-def find_order(ours: np.ndarray, theirs: np.ndarray, axis: int) -> Order | None:
+def find_order(ours: np.ndarray, theirs: np.ndarray, axis: int) -> SliceOrder | None:
     """Find the order in which A has the slices of B.
 
     Args:
@@ -25,9 +25,9 @@ def find_order(ours: np.ndarray, theirs: np.ndarray, axis: int) -> Order | None:
         axis: the axis of the slices.
     """
     if order := _known(ours, theirs):
-        return Order(axis, *order)
+        return SliceOrder(axis, *order)
     thirds = _thirds(ours, theirs)
-    return Order(axis, *(thirds or _any(ours, theirs)))
+    return SliceOrder(axis, *(thirds or _any(ours, theirs)))
 
 
 def _known(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, str] | None:

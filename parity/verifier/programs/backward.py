@@ -11,7 +11,7 @@ import numpy as np
 from parity.verifier.programs.callables import is_a, map_arrays
 from parity.verifier.programs.held import is_module
 from parity.verifier.programs.program import Program
-from parity.verifier.programs.sides import Given
+from parity.verifier.programs.sides import GivenSide
 from vit_config import InputError
 
 GRADIENT = "gradient"
@@ -23,7 +23,7 @@ Weights = Sequence[tuple[int, np.ndarray]]
 NOTHING = "no output of floating point numbers depends on anything that could be changed"
 
 
-def record_gradients(given: Given, weights: Weights, name: str) -> Program:
+def record_gradients(given: GivenSide, weights: Weights, name: str) -> Program:
     """Record a program's gradients by every parameter and every input of floating point numbers.
 
     Args:

@@ -19,7 +19,7 @@ from vit_config.base import Schema
 from vit_config.parameters import parameters
 
 
-class Order(Schema, frozen=True):
+class BuildOrder(Schema, frozen=True):
     """What to build and how to run it; may be sent to another process."""
 
     name: str
@@ -32,7 +32,7 @@ class Order(Schema, frozen=True):
     """Seed of a preset's weights and of the images."""
 
 
-def built(order: Order) -> Any:
+def built(order: BuildOrder) -> Any:
     """Build what an order names: the model and its inputs, or whatever a user's function returns.
 
     Raises:
@@ -57,7 +57,7 @@ def is_function(name: str) -> bool:
     )
 
 
-def _twin(order: Order, name: str, twin: str) -> Any:
+def _twin(order: BuildOrder, name: str, twin: str) -> Any:
     cfg, arrays = _weights(order, name)
     images = random_batch(cfg, order.batch_size, order.seed).images  # (B, H, W, C)
     if twin == "torch":
@@ -82,7 +82,7 @@ def _with_images(made: Any) -> Any:
     return made, images.transpose(0, 3, 1, 2) if is_a(made, "torch") else images
 
 
-def _weights(order: Order, name: str) -> tuple[ViTConfig, dict[str, Any]]:
+def _weights(order: BuildOrder, name: str) -> tuple[ViTConfig, dict[str, Any]]:
     if name in PRESETS:
         cfg = preset(name)
         norms = branch_norms(cfg)

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from parity.verifier.programs.backward import Weights, record_gradients
-from parity.verifier.programs.build import Order, built
+from parity.verifier.programs.build import BuildOrder, built
 from parity.verifier.programs.mistakes import message_of
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
-from parity.verifier.programs.sides import Given, record, taken_apart
+from parity.verifier.programs.sides import GivenSide, record, taken_apart
 from vit_config import ConfigError, InputError, errors
 from vit_config.errors import USER_ERRORS
 from vit_config.other_python import command
@@ -34,7 +34,7 @@ from vit_config.other_python import command
 class Away:
     """A side in a process of its own."""
 
-    def __init__(self, order: Order, python: Path) -> None:
+    def __init__(self, order: BuildOrder, python: Path) -> None:
         """Start the process; the model is built when it is first recorded.
 
         Args:
@@ -95,12 +95,12 @@ class Away:
         raise getattr(errors, kind, InputError)(message)
 
 
-def recorded(side: Given | Away, name: str, **options: Any) -> Program:
+def recorded(side: GivenSide | Away, name: str, **options: Any) -> Program:
     """Record a side, in this process or in its own."""
     return side.record(name, **options) if isinstance(side, Away) else record(side, name, **options)
 
 
-def differentiated(side: Given | Away, weights: Weights, name: str) -> Program:
+def differentiated(side: GivenSide | Away, weights: Weights, name: str) -> Program:
     """Record a side's gradients, in this process or in its own."""
     if isinstance(side, Away):
         return side.differentiate(weights, name)
@@ -127,10 +127,10 @@ class _Server:
     """The other process: it builds one side, records it, and runs its operations."""
 
     def __init__(self) -> None:
-        self._given: Given | None = None
+        self._given: GivenSide | None = None
         self._programs: list[list[Operation]] = []
 
-    def record(self, order: Order, name: str, options: dict[str, Any]) -> tuple[int, Program]:
+    def record(self, order: BuildOrder, name: str, options: dict[str, Any]) -> tuple[int, Program]:
         """Build the side if it is not built yet, and return the recorded program with its number."""
         self._given = self._given or taken_apart(built(order), order.name)
         return self._away(record(self._given, name, **options))

@@ -14,7 +14,7 @@ from vit_config import InputError
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenSide:
     """A side of a comparison, taken apart."""
 
     name: str
@@ -43,18 +43,18 @@ class Given:
         return kinds_of(self.args, self.bound).count("parameter")
 
 
-def taken_apart(side: Any, name: str) -> Given:
+def taken_apart(side: Any, name: str) -> GivenSide:
     """Take what a user gives apart into a function and its arguments; see `record`.
 
     Raises:
         InputError: it is nothing that can be called.
     """
-    if isinstance(side, Given):
+    if isinstance(side, GivenSide):
         return side
     if isinstance(side, str):
-        from parity.verifier.programs.build import Order, built
+        from parity.verifier.programs.build import BuildOrder, built
 
-        side = built(Order(name=side))
+        side = built(BuildOrder(name=side))
     function, *rest = side if isinstance(side, tuple) else (side,)
     function = program_as_twin(function) if is_program(function) else function
     variables = rest.pop(0) if is_a(function, "flax.linen") and len(rest) == 2 else None
@@ -65,7 +65,7 @@ def taken_apart(side: Any, name: str) -> Given:
     if not callable(function):
         why = SEALED if is_sealed(function) else f"{type(function).__qualname__} cannot be called"
         raise InputError(f"{name}: {why}")
-    return Given(name, function, args, kwargs, variables, bound)
+    return GivenSide(name, function, args, kwargs, variables, bound)
 
 
 def record(side: Any, name: str, *, gradients: bool = False, dtype: str | None = None) -> Program:

@@ -11,7 +11,15 @@ import numpy as np
 
 from parity.measure.traces import Trace
 from parity.verifier.choices import How
-from parity.verifier.recordings.calls import Call, Counterpart, Pair, Ports, kind_of, main_pair, pair_of
+from parity.verifier.recordings.calls import (
+    Counterpart,
+    EventPair,
+    ModuleCall,
+    Ports,
+    kind_of,
+    main_pair,
+    pair_of,
+)
 from parity.verifier.recordings.calls import layout_between as layout_between
 from parity.verifier.recordings.order import by_order
 from vit_config import ConfigError, InputError, MissingFileError
@@ -22,9 +30,9 @@ from vit_config.files.foreign import parse_json, read_text
 class Alignment:
     """Pairs of modules and of events."""
 
-    modules: Mapping[Call, Call]
+    modules: Mapping[ModuleCall, ModuleCall]
     """Partner in B of each aligned call in A."""
-    pairs: tuple[Pair, ...]
+    pairs: tuple[EventPair, ...]
     """Events of the forward stage, in the order of A."""
     only_a: tuple[str, ...]
     """Modules of A without a partner."""
@@ -40,7 +48,7 @@ class Alignment:
 
     def path_in_b(self, path: str) -> str | None:
         """Return the partner of a module of A; None if it has none."""
-        partner = self.modules.get(Call(path, 0))
+        partner = self.modules.get(ModuleCall(path, 0))
         return partner.path if partner else None
 
 
@@ -85,19 +93,19 @@ def align(a: Trace, b: Trace, how: How | Path = "auto") -> Alignment:
 def _calls(trace: Trace, step: int) -> Ports:
     """Return every call with the events at its ports, in the order in which calls end."""
     ports: Ports = defaultdict(dict)
-    ends: dict[Call, int] = {}
+    ends: dict[ModuleCall, int] = {}
     for order, event in enumerate(trace.of("forward", step)):
-        call = Call(event.path, event.call)
+        call = ModuleCall(event.path, event.call)
         ports[call][event.port] = event
         ends[call] = order
     return {call: ports[call] for call in sorted(ports, key=lambda call: ends[call])}
 
 
-def _by_name(left: Ports, right: Ports) -> dict[Call, Call]:
+def _by_name(left: Ports, right: Ports) -> dict[ModuleCall, ModuleCall]:
     return {call: call for call in left if call in right}
 
 
-def _by_map(path: Path, left: Ports, right: Ports) -> dict[Call, Call]:
+def _by_map(path: Path, left: Ports, right: Ports) -> dict[ModuleCall, ModuleCall]:
     if not path.is_file():
         raise MissingFileError(f"{path}: no such file; give a JSON object of A's module names to B's")
     try:
@@ -114,11 +122,11 @@ def _by_map(path: Path, left: Ports, right: Ports) -> dict[Call, Call]:
     return {
         call: partner
         for call in left
-        if call.path in names and (partner := Call(names[call.path], call.call)) in right
+        if call.path in names and (partner := ModuleCall(names[call.path], call.call)) in right
     }
 
 
-def _in_the_same_order(a: Trace, b: Trace, pairs: Sequence[Pair]) -> Iterator[Pair]:
+def _in_the_same_order(a: Trace, b: Trace, pairs: Sequence[EventPair]) -> Iterator[EventPair]:
     """Yield the pairs but those recorded before a computation in one model and after it in the other.
 
     If the norm is inside the attention in A and before it in B, the two attentions return the same
@@ -133,7 +141,9 @@ def _in_the_same_order(a: Trace, b: Trace, pairs: Sequence[Pair]) -> Iterator[Pa
             yield pair
 
 
-def _event_pairs(left: Ports, right: Ports, partners: Mapping[Call, Call]) -> Iterator[Pair]:
+def _event_pairs(
+    left: Ports, right: Ports, partners: Mapping[ModuleCall, ModuleCall]
+) -> Iterator[EventPair]:
     for call, partner in partners.items():
         mine, theirs = left[call], right[partner]
         pairs = [pair for port in mine if port in theirs and (pair := pair_of(mine[port], theirs[port]))]

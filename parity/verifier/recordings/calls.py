@@ -38,7 +38,7 @@ class Parts(NamedTuple):
     index: np.ndarray | None  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
-class Pair(NamedTuple):
+class EventPair(NamedTuple):
     """Two events that recorded what should be the same tensor."""
 
     a: Event
@@ -54,14 +54,14 @@ class Pair(NamedTuple):
         return self.parts.events if self.parts else (self.b,)
 
 
-class Call(NamedTuple):
+class ModuleCall(NamedTuple):
     """One call of one module."""
 
     path: str
     call: int
 
 
-Ports = dict[Call, dict[str, Event]]
+Ports = dict[ModuleCall, dict[str, Event]]
 """Events at the ports of each call."""
 
 
@@ -87,7 +87,7 @@ def kind_of(trace: Trace, path: str) -> str:
     return next((kind for kind, pattern in KINDS.items() if re.search(pattern, name)), "other")
 
 
-def main_pair(side: str, mine: Mapping[str, Event], theirs: Mapping[str, Event]) -> Pair | None:
+def main_pair(side: str, mine: Mapping[str, Event], theirs: Mapping[str, Event]) -> EventPair | None:
     """Pair the first input or output of A with the first one of B that can be the same tensor."""
     first = next((event for port, event in mine.items() if re.match(rf"{side}\b", port)), None)
     if first is None:
@@ -96,12 +96,12 @@ def main_pair(side: str, mine: Mapping[str, Event], theirs: Mapping[str, Event])
     return next((pair for event in candidates if (pair := pair_of(first, event))), None)
 
 
-def pair_of(a: Event, b: Event) -> Pair | None:
+def pair_of(a: Event, b: Event) -> EventPair | None:
     """Pair two events; None if their shapes cannot be those of one tensor."""
     axes = layout_between(a.shape, b.shape)
     if axes is None:
         return None
-    return Pair(a, b, None if axes == "same" else axes)
+    return EventPair(a, b, None if axes == "same" else axes)
 
 
 def gathered(
@@ -113,7 +113,7 @@ def gathered(
     return row if shape is None else row.reshape(shape)
 
 
-def read_pair(a: Trace, b: Trace, pair: Pair) -> tuple[np.ndarray, np.ndarray]:
+def read_pair(a: Trace, b: Trace, pair: EventPair) -> tuple[np.ndarray, np.ndarray]:
     """Read both tensors in A's layout; if only one is a sample, the same elements of the other.
 
     Raises:

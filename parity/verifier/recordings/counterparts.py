@@ -12,7 +12,7 @@ from parity.measure.error import relative_error, wide
 from parity.measure.tolerance import epsilon
 from parity.measure.traces import Event, Site, Trace
 from parity.verifier.recordings.align import Alignment
-from parity.verifier.recordings.calls import Counterpart, Pair, gathered, read_pair
+from parity.verifier.recordings.calls import Counterpart, EventPair, gathered, read_pair
 from parity.verifier.recordings.judge import compare
 from parity.verifier.recordings.pairs import pairs_of
 from parity.verifier.recordings.rounding import GRAINS, Traces
@@ -43,7 +43,7 @@ def counterparts(traces: Traces, alignment: Alignment) -> dict[str, Counterpart]
 
 
 def _transposed(
-    traces: Traces, alignment: Alignment, pairs: list[Pair]
+    traces: Traces, alignment: Alignment, pairs: list[EventPair]
 ) -> Iterator[tuple[str, Counterpart]]:
     """Yield the parameters that lie the other way under the same name and shape, as the square matrix of
     a layer of one's own may, if the forward passes are the same all the same."""

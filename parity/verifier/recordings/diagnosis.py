@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from parity.measure.site import Stage
 from parity.measure.verdict import Verdict
 from parity.verifier.recordings.difference import Difference
-from parity.verifier.recordings.search import PlaceKind, Search
+from parity.verifier.recordings.search import PlaceKind, RecordingSearch
 from parity.verifier.recordings.small_updates import with_small_updates
 from parity.verifier.recordings.steps.names import CONVENTIONS
-from parity.verifier.recordings.verdict import Cause
+from parity.verifier.recordings.verdict import StepCause
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,7 +56,7 @@ class Diagnosis:
         return self.verdict == "EQUAL"
 
     @property
-    def causes(self) -> tuple[Cause, ...]:
+    def causes(self) -> tuple[StepCause, ...]:
         """Best cause of every place that has one, in order; then the other causes of the places."""
         by_place = [place.verdict.causes for place in self.places]
         best = [causes[0] for causes in by_place if causes]
@@ -82,7 +82,7 @@ def diagnose(difference: Difference, accept: Collection[str] = ()) -> Diagnosis:
         accept: names of causes that may differ: the two are EQUAL if they are the only ones.
     """
     difference = with_small_updates(difference)
-    search = Search(difference)
+    search = RecordingSearch(difference)
     return Diagnosis(
         difference, tuple(search.places), frozenset(search.follows), search.checked, tuple(accept)
     )

@@ -11,7 +11,7 @@ from parity.measure.shown import number
 from parity.verifier.recordings import diff_report
 from parity.verifier.recordings.diagnosis import Diagnosis
 from parity.verifier.recordings.diff_report import print_table, print_verdict
-from parity.verifier.recordings.verdict import Cause
+from parity.verifier.recordings.verdict import StepCause
 
 OPERATIONS = (
     "to see the operations behind it, let a function of each side return (step, arrays):"
@@ -41,7 +41,7 @@ def print_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
     print_verdict(diagnosis.difference, console, diagnosis.but_for, diagnosis.is_accepted)
 
 
-def _print_causes(causes: tuple[Cause, ...], console: Console) -> None:
+def _print_causes(causes: tuple[StepCause, ...], console: Console) -> None:
     """Print the best cause with its evidence, and the others in one line each."""
     for rank, cause in enumerate(causes):
         if rank:
@@ -57,7 +57,7 @@ def _print_causes(causes: tuple[Cause, ...], console: Console) -> None:
             console.print(f"    change: {escape(cause.advice)}")
 
 
-def _share(residual: float, cause: Cause) -> str:
+def _share(residual: float, cause: StepCause) -> str:
     """Return a residual, in words, as a share of the difference."""
     return f"{residual / cause.difference:.0e} of the difference" if cause.difference else "nothing left"
 

@@ -13,7 +13,7 @@ from parity.measure.judged import Judged
 from parity.measure.policies import ABSENT
 from parity.measure.traces import Event, Site, Stage, Trace
 from parity.verifier.recordings.align import Alignment
-from parity.verifier.recordings.calls import Pair, read_pair
+from parity.verifier.recordings.calls import EventPair, read_pair
 from parity.verifier.recordings.no_gradient import Missing, missing_gradients
 from parity.verifier.recordings.pairs import pairs_of
 from parity.verifier.recordings.rounding import GRAINS, Traces, above_noise, grain, limit
@@ -113,7 +113,7 @@ def _absent(missing: Missing, step_a: int, step_b: int) -> Divergence:
     return Divergence("gradients", a, b, f"the gradient is missing in {missing.side}", judged)
 
 
-def _common_factor(traces: Traces, pairs: list[Pair]) -> float | None:
+def _common_factor(traces: Traces, pairs: list[EventPair]) -> float | None:
     """Return the factor between B's and A's largest tensor; None if it is zero or not finite."""
     largest = max(pairs, key=lambda pair: norm(traces.a.read(pair.a)))
     a, b = (wide(each).ravel() for each in read_pair(traces.a, traces.b, largest))
@@ -151,7 +151,7 @@ def parameters_apart(traces: Traces, alignment: Alignment, index: int) -> dict[s
     return distances | {"": most}
 
 
-def _scales(a: Trace, pairs: list[Pair]) -> list[float]:
+def _scales(a: Trace, pairs: list[EventPair]) -> list[float]:
     """Return for each pair the least size relative to which its error is measured.
 
     A gradient may be zero in theory, such as that of the bias of attention's keys, which softmax
@@ -178,7 +178,7 @@ def _scales(a: Trace, pairs: list[Pair]) -> list[float]:
     return scales
 
 
-def _typical(pairs: list[Pair], norms: list[float]) -> dict[str, float]:
+def _typical(pairs: list[EventPair], norms: list[float]) -> dict[str, float]:
     """Return the root mean square of all tensors of each port."""
     squares: dict[str, list[float]] = {}
     for pair, size in zip(pairs, norms, strict=True):
@@ -196,7 +196,7 @@ def _output(a: Trace, loss: Event) -> float:
 
 
 def _judge(
-    traces: Traces, pair: Pair, scale: float, apart: Mapping[str, float], factor: float
+    traces: Traces, pair: EventPair, scale: float, apart: Mapping[str, float], factor: float
 ) -> Judged:
     a, b = read_pair(traces.a, traces.b, pair)
     b = b if factor == 1 else wide(b) / factor

@@ -6,7 +6,7 @@ from parity.measure.shown import number
 from parity.verifier.recordings.diagnosis import Diagnosis
 from parity.verifier.recordings.diagnosis_report import to_dict
 from parity.verifier.recordings.judge import Divergence
-from parity.verifier.recordings.verdict import Cause
+from parity.verifier.recordings.verdict import StepCause
 from parity.verifier.report.comparison import PlaceSide
 from parity.verifier.report.report import Finding, Level, Report, Table
 
@@ -53,7 +53,7 @@ def _finding(
     *,
     rule: str,
     level: Level,
-    cause: Cause | None,
+    cause: StepCause | None,
     details: tuple[str, ...],
 ) -> Finding:
     return Finding(
@@ -69,7 +69,7 @@ def _finding(
     )
 
 
-def _evidence(cause: Cause) -> tuple[str, ...]:
+def _evidence(cause: StepCause) -> tuple[str, ...]:
     share = [each / cause.difference if cause.difference else 0.0
              for each in (cause.residual_a, cause.residual_b)]  # fmt: skip
     message = f"recomputed to {share[0]:.0e} of the difference in A, {share[1]:.0e} in B"

@@ -8,12 +8,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from parity.measure.traces import Event, Trace
-from parity.verifier.recordings.calls import Call, Ports, kind_of, main_pair, read_pair
+from parity.verifier.recordings.calls import ModuleCall, Ports, kind_of, main_pair, read_pair
 
 _Parameters = dict[tuple[int, ...], list[float]]
 
 
-def by_order(a: Trace, b: Trace, left: Ports, right: Ports, *, values: bool) -> dict[Call, Call]:
+def by_order(
+    a: Trace, b: Trace, left: Ports, right: Ports, *, values: bool
+) -> dict[ModuleCall, ModuleCall]:
     """Return the best pairing that keeps the order of calls: a weighted longest common subsequence."""
     # modules that do nothing outside training may stand anywhere, and tell nothing
     rows = [call for call in left if kind_of(a, call.path) != "identity"]
@@ -33,7 +35,7 @@ def by_order(a: Trace, b: Trace, left: Ports, right: Ports, *, values: bool) -> 
         for j in range(len(columns)):
             taken = best[i, j] + scores[i, j] if scores[i, j] else -1.0
             best[i + 1, j + 1] = max(best[i, j + 1], best[i + 1, j], taken)
-    partners: dict[Call, Call] = {}
+    partners: dict[ModuleCall, ModuleCall] = {}
     i, j = len(rows), len(columns)
     while i and j:
         if best[i, j] == best[i - 1, j]:
@@ -49,8 +51,8 @@ def by_order(a: Trace, b: Trace, left: Ports, right: Ports, *, values: bool) -> 
 def _likeness(
     a: Trace,
     b: Trace,
-    row: Call,
-    column: Call,
+    row: ModuleCall,
+    column: ModuleCall,
     mine: Mapping[str, Event],
     theirs: Mapping[str, Event],
     parameters: tuple[dict[str, _Parameters], dict[str, _Parameters]],

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from parity.measure.site import STAGES
 from parity.measure.traces import Event, Site, Stage, Trace
 from parity.verifier.recordings.align import Alignment
-from parity.verifier.recordings.calls import Pair, Parts, layout_between
+from parity.verifier.recordings.calls import EventPair, Parts, layout_between
 from parity.verifier.recordings.rounding import Traces
 
 Partners = Mapping[tuple[str, str, int], Event]
@@ -22,7 +22,7 @@ def stages_of(trace: Trace, step: int) -> tuple[Stage, ...]:
 
 def pairs_of(
     traces: Traces, alignment: Alignment, stage: Stage, step_a: int, step_b: int
-) -> Iterator[Pair]:
+) -> Iterator[EventPair]:
     """Yield the pairs of tensors of one stage of one step, matched by place or by name, in order."""
     a, b = traces.a, traces.b
     if stage in ("forward", "backward"):
@@ -31,14 +31,14 @@ def pairs_of(
             mine = Site(step_a, stage, *pair.a.site[2:])
             theirs = Site(step_b, stage, *pair.b.site[2:])
             if mine in a and theirs in b:
-                pairs.append(Pair(a[mine], b[theirs], pair.axes))
+                pairs.append(EventPair(a[mine], b[theirs], pair.axes))
         yield from pairs if stage == "forward" else reversed(pairs)
         return
     if stage in ("batch", "loss"):  # each program has its own names for them: paired in order
         for mine, theirs in zip(a.of(stage, step_a), b.of(stage, step_b), strict=False):
             axes = layout_between(mine.shape, theirs.shape)
             if axes is not None:
-                yield Pair(mine, theirs, None if axes == "same" else axes)
+                yield EventPair(mine, theirs, None if axes == "same" else axes)
         return
     partners = _named(b, stage, step_b)
     events = list(a.of(stage, step_a))
@@ -49,7 +49,7 @@ def pairs_of(
             yield pair
 
 
-def _by_name(alignment: Alignment, event: Event, partners: Partners) -> Pair | None:
+def _by_name(alignment: Alignment, event: Event, partners: Partners) -> EventPair | None:
     module, _, leaf = event.path.rpartition(".")
     other = alignment.path_in_b(module)
     names = [event.path, f"{other}.{leaf}" if other else leaf] if other is not None else [event.path]
@@ -57,11 +57,11 @@ def _by_name(alignment: Alignment, event: Event, partners: Partners) -> Pair | N
         partner = partners.get((name, event.port, event.call))
         axes = layout_between(event.shape, partner.shape) if partner else None
         if partner and axes is not None:
-            return Pair(event, partner, None if axes == "same" else axes)
+            return EventPair(event, partner, None if axes == "same" else axes)
     return None
 
 
-def _by_values(alignment: Alignment, event: Event, partners: Partners) -> Pair | None:
+def _by_values(alignment: Alignment, event: Event, partners: Partners) -> EventPair | None:
     """Return the pair of a tensor and the elements of B's whose parameters have the same values."""
     counterpart = alignment.counterparts.get(event.path)
     if counterpart is None:
@@ -70,7 +70,7 @@ def _by_values(alignment: Alignment, event: Event, partners: Partners) -> Pair |
     there = tuple(each for each in events if each is not None)
     if len(there) < len(events) or any(each.spacing != event.spacing for each in there):
         return None
-    return Pair(event, there[0], None, Parts(there, counterpart.index))
+    return EventPair(event, there[0], None, Parts(there, counterpart.index))
 
 
 def _named(trace: Trace, stage: Stage, step: int) -> dict[tuple[str, str, int], Event]:

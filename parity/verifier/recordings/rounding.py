@@ -13,7 +13,7 @@ from parity.measure.error import norm, relative_error, wide
 from parity.measure.policies import Limit, assumed, envelope
 from parity.measure.tolerance import epsilon
 from parity.measure.traces import Event, Site, Trace
-from parity.verifier.recordings.calls import Pair, read_pair
+from parity.verifier.recordings.calls import EventPair, read_pair
 
 _NOISE_GRAINS = 1e3
 """Units in the last place of a leaf's largest gradient below which an element of the leaf is noise."""
@@ -32,7 +32,7 @@ class Traces:
     """Second recording of A, one unit in the last place away; None: only the type's epsilon is used."""
 
 
-def limit(traces: Traces, pair: Pair, scale: float, apart: Mapping[str, float]) -> Limit:
+def limit(traces: Traces, pair: EventPair, scale: float, apart: Mapping[str, float]) -> Limit:
     """Return the limit for the error of a tensor that rounding explains.
 
     Args:
@@ -83,12 +83,12 @@ def _moved(shadow: Trace, a: Trace, event: Event, scale: float) -> float:
     """Return how far one unit in the last place of parameters and inputs moves a tensor of A."""
     if event.site not in shadow:
         return 0.0
-    values, moved = read_pair(a, shadow, Pair(event, shadow[event.site], None))
+    values, moved = read_pair(a, shadow, EventPair(event, shadow[event.site], None))
     error = relative_error(moved, values, at_least=scale, holes=True)
     return error if math.isfinite(error) else 0.0
 
 
-def grain(pair: Pair) -> float:
+def grain(pair: EventPair) -> float:
     """Return the epsilon of the coarser of two types; 0 for integers."""
     types = {pair.a.dtype, pair.b.dtype}
     floats = [epsilon(name) for name in types if "float" in name]

@@ -20,7 +20,7 @@ from parity.verifier.recordings.steps.explain import explain_step
 from parity.verifier.recordings.steps.segment import StepSegment
 from parity.verifier.recordings.steps.segments import step_segments
 from parity.verifier.recordings.steps.sides import leaf_of
-from parity.verifier.recordings.verdict import Cause, Verdict
+from parity.verifier.recordings.verdict import PlaceVerdict, StepCause
 
 STEP_STAGES = ("loss", "gradients", "clipped", "learning rate", "moments", "updated")
 UNRULED = ("forward", "loss", "backward", "gradients")
@@ -40,10 +40,10 @@ class PlaceKind:
 
     divergences: tuple[Divergence, ...]
     """The same place of one or more blocks."""
-    verdict: Verdict
+    verdict: PlaceVerdict
 
 
-class Search:
+class RecordingSearch:
     """Places that differ in the order of computation, as far as every one before has a cause.
 
     Each stage of the optimiser is recomputed from what the same side recorded before it, so a cause of
@@ -71,9 +71,9 @@ class Search:
         first = not self.places
         if first and comparison.stage == "parameters":
             self.places += [
-                PlaceKind(group, Verdict()) for group in self.difference.places[:MOST_PLACES]
+                PlaceKind(group, PlaceVerdict()) for group in self.difference.places[:MOST_PLACES]
             ]
-            self.places[0] = PlaceKind(self.places[0].divergences, Verdict(unknown=NO_OPERATIONS))
+            self.places[0] = PlaceKind(self.places[0].divergences, PlaceVerdict(unknown=NO_OPERATIONS))
             return False
         if not first and self._is_carried(comparison):
             self.follows.add((comparison.step, comparison.stage))
@@ -109,7 +109,9 @@ class Search:
                 if verdict.causes and verdict.causes[0].name not in self._named:
                     self.places.append(PlaceKind((each,), verdict))
             elif (not known or (mine.port and not port)) and mine.path not in self._frozen:
-                self.places.append(PlaceKind((each,), Verdict(unknown=f"{comparison.stage}: {NO_RULE}")))
+                self.places.append(
+                    PlaceKind((each,), PlaceVerdict(unknown=f"{comparison.stage}: {NO_RULE}"))
+                )
                 return False
         return True
 
@@ -117,7 +119,7 @@ class Search:
     def _named(self) -> set[str]:
         return {cause.name for place in self.places for cause in place.verdict.causes}
 
-    def _is_view(self, cause: Cause) -> bool:
+    def _is_view(self, cause: StepCause) -> bool:
         """Return whether a cause is only another view of one that was named, in a later stage."""
         if (
             cause.name == "weight-decay" and "coupled-decay" in self._named
@@ -134,17 +136,17 @@ class Search:
             return a == b
         return False
 
-    def _explain(self, divergence: Divergence) -> Verdict:
+    def _explain(self, divergence: Divergence) -> PlaceVerdict:
         step = divergence.judged.site.step
         carried = ASSUMED * self._apart(step) if self.places else 0.0
         if divergence.stage == "backward":
-            return self._passed_on(step, carried) or Verdict(unknown=NO_OPERATIONS)
+            return self._passed_on(step, carried) or PlaceVerdict(unknown=NO_OPERATIONS)
         if divergence.stage not in STEP_STAGES:
-            return Verdict(unknown=NO_OPERATIONS)
+            return PlaceVerdict(unknown=NO_OPERATIONS)
         site = divergence.judged.site
         if site.port == AVERAGE:
             averages = explain_average(self.difference.traces, site, divergence.judged.partner)
-            return averages or Verdict(unknown=f"updated: {NO_RULE}")
+            return averages or PlaceVerdict(unknown=f"updated: {NO_RULE}")
         carried = carried if divergence.stage == "gradients" else 0.0
         a, b = step_segments(self.difference, divergence)
         if divergence.stage in ("clipped", "moments", "updated"):
@@ -163,7 +165,7 @@ class Search:
         causes = (cause for place in self.places for cause in place.verdict.causes)
         return {name for cause in causes if cause.name == "missing-gradient" for name in cause.where}
 
-    def _passed_on(self, step: int, carried: float) -> Verdict | None:
+    def _passed_on(self, step: int, carried: float) -> PlaceVerdict | None:
         """Return the verdict on the parameters' gradients for a difference in the backward pass, if its
         cause makes all gradients multiples: then those between the layers are multiples, too."""
         comparison = self._at(step, "gradients")

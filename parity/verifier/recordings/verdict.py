@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Cause:
+class StepCause:
     """A known way in which two programs differ: with this one thing exchanged they are the same."""
 
     name: str
@@ -33,10 +33,10 @@ class Cause:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class PlaceVerdict:
     """Causes of a difference at one place."""
 
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[StepCause, ...] = ()
     """Best first; empty if nothing differs or no known cause explains the difference."""
     unknown: str | None = None
     """Sentence to print if no known cause explains the difference."""

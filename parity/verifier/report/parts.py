@@ -166,6 +166,8 @@ def _order_before(program: Program, end: int) -> list[int]:
             return order if moved else [*order, index]
         moved |= op.name in ("transpose", "flip", "concat", "gather", "slice")
         order.append(index)
+        if not op.inputs:  # it moves a constant
+            return order
         index = op.inputs[0]
     return order
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from jax import lax
 
 from parity.verifier.programs.jaxprs import equations
 from parity.verifier.programs.jaxprs.exchanges import Collective
@@ -57,6 +58,8 @@ def jax_code(op: Operation, operands: Sequence[str]) -> list[str]:
     run = op.run
     if isinstance(run, Collective) or op.name in ("shard", "unshard"):
         raise InputError(f"{op.source or op.name}: what devices exchange cannot be written as a program")
+    if op.name.startswith("random_"):
+        raise InputError(f"{op.source or op.name}: drawn numbers cannot be written as a program")
     if isinstance(run, OnEach):
         own = [f"{x}[i]" if stacked else x for x, stacked in zip(operands, run.stacked, strict=True)]
         return [f"jnp.stack([{_expression(op, run.run, own)} for i in range({run.count})])"]
@@ -87,6 +90,9 @@ def _expression(op: Operation, run: Any, operands: Sequence[str]) -> str:
         return f"jnp.where({operands[0]}, {operands[2]}, {operands[1]})"
     if name in _PLAIN:
         return _PLAIN[name](params, *operands)
+    if name.startswith("scatter"):
+        how = {key: each for key, each in params.items() if not key.startswith("update_")}
+        return f"lax.{name.replace('-', '_')}({', '.join(operands)}{_shown_by_name(how)})"
     return _bound(name, params, operands)
 
 
@@ -98,8 +104,13 @@ def _slices(params: dict[str, Any]) -> str:
 
 def _bound(name: str, params: dict[str, Any], operands: Sequence[str]) -> str:
     """Write the primitive itself, where there is no plainer form."""
-    shown = "".join(f", {key}={_shown(each)}" for key, each in params.items())
-    return f"lax.{name}_p.bind({', '.join(f'jnp.asarray({each})' for each in operands)}{shown})"
+    arrays = ", ".join(f"jnp.asarray({each})" for each in operands)
+    where = "lax" if hasattr(lax, f"{name}_p") else "lax.linalg"
+    return f"{where}.{name}_p.bind({arrays}{_shown_by_name(params)})"
+
+
+def _shown_by_name(params: dict[str, Any]) -> str:
+    return "".join(f", {key}={_shown(each)}" for key, each in params.items())
 
 
 def _shown(value: Any) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_unflatten
 
-from parity.verifier.programs.aten.calls import Call, Pick, name_of
-from parity.verifier.programs.aten.storage import View, Write
+from parity.verifier.programs.aten.calls import OperatorCall, Pick, name_of
+from parity.verifier.programs.aten.storage import Write, WrittenView
 
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "mm": "@", "bmm": "@", "mv": "@",
          "matmul": "@", "eq": "==", "ne": "!=", "ge": ">=", "gt": ">", "le": "<=", "lt": "<",
@@ -34,9 +34,9 @@ def torch_code(run: Any, operands: Sequence[str]) -> list[str]:
     """
     if isinstance(run, Pick):
         return [f"{operands[0]}[{run.number}]"]
-    if isinstance(run, View | Write):
+    if isinstance(run, WrittenView | Write):
         return _storage(run, operands)
-    assert isinstance(run, Call), run
+    assert isinstance(run, OperatorCall), run
     flat = run.filled([Text(each) for each in operands])
     before = []
     for position in run.written:
@@ -49,12 +49,12 @@ def torch_code(run: Any, operands: Sequence[str]) -> list[str]:
     return [*before, call, "(" + "".join(f"written_{i}, " for i in run.written).rstrip() + ")"]
 
 
-def _storage(run: View | Write, operands: Sequence[str]) -> list[str]:
+def _storage(run: WrittenView | Write, operands: Sequence[str]) -> list[str]:
     lines = [
         f"flat = torch.zeros({run.length}, dtype={operands[0]}.dtype)",
         f"torch.as_strided(flat, *{run.whole}).copy_({operands[0]})",
     ]
-    if isinstance(run, View):
+    if isinstance(run, WrittenView):
         return [*lines, f"torch.as_strided(flat, *{run.part})"]
     return [*lines, f"torch.as_strided(flat, *{run.part}).copy_({operands[1]})",
             f"torch.as_strided(flat, *{run.whole})"]  # fmt: skip

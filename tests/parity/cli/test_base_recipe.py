@@ -5,7 +5,7 @@ import pytest
 from parity.cli.support.base_recipe import given_flags, giving_way
 from parity.cli.support.job_file import base_job
 from vit_config import Augment, Recipe
-from vit_config.fine_tuning import Images, fine_tuning
+from vit_config.fine_tuning import TrainingSet, fine_tuning
 
 pytestmark = pytest.mark.quick
 
@@ -33,13 +33,13 @@ def test_either_way_to_state_the_warm_up_replaces_the_other():
     assert changed(LONG, warmup_fraction=0.25).warmup_start == 0.0
     none = changed(LONG, warmup_fraction=0)
     assert (none.warmup, none.warmup_start) == (0, None)
-    tuned = fine_tuning(Images(300))
+    tuned = fine_tuning(TrainingSet(300))
     assert changed(tuned, warmup_epochs=2.0).warmup == 2
     assert giving_way(LONG, {"warmup_epochs": 1.0, "warmup_fraction": 0.1}) == LONG  # refused later
 
 
 def test_what_has_no_effect_beside_a_change_falls_away():
-    tuned = fine_tuning(Images(300))
+    tuned = fine_tuning(TrainingSet(300))
     assert changed(tuned, augment__crop="none").augment == Augment(flip=True)
     assert changed(tuned, augment__crop="random", augment__crop_resize=40).augment.crop_resize == 40
     assert changed(tuned, augment__crop="tensorflow").augment.crop_area == (0.35, 1.0)

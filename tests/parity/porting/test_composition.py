@@ -18,7 +18,7 @@ from parity.porting.conversion import convert
 from parity.porting.conversion_plan import plan
 from parity.porting.dialects import called, dialects
 from parity.porting.dialects.dialect import NEUTRAL
-from parity.porting.dialects.rewrites import REWRITES, CannotRewriteError, State, canonical
+from parity.porting.dialects.rewrites import REWRITES, CannotRewriteError, ModelState, canonical
 from parity.porting.formats import Stored, open_container
 from vit_config import ConfigError, Preprocess, ViTConfig, write_weights
 from vit_config.parameters import parameters
@@ -36,19 +36,19 @@ WIDEST = {
 """For each rewriting the side on which nothing is left out, and nothing may be in two places."""
 
 
-def widest(source: Checkpoint) -> State:
+def widest(source: Checkpoint) -> ModelState:
     """The model with everything written out that a rewriting may leave out.
 
     Two files hold the same model, up to rewritings that are exact, if these are equal bit by bit.
     """
-    state = State(canonical(source.config), source.arrays)
+    state = ModelState(canonical(source.config), source.arrays)
     for name, value in WIDEST.items():
         if getattr(state.config, name) != value:
             try:
                 state = REWRITES[name](state, (value,))
             except CannotRewriteError:
                 continue
-    return State(canonical(state.config), state.arrays)
+    return ModelState(canonical(state.config), state.arrays)
 
 
 def assert_same(one: Checkpoint, other: Checkpoint) -> None:

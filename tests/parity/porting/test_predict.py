@@ -4,6 +4,7 @@ import io
 import itertools
 import json
 import os
+import re
 from pathlib import Path
 
 import jax
@@ -280,10 +281,12 @@ def test_without_a_usable_image_no_file_is_replaced(tmp_path, file, capsys, comm
     (tmp_path / "bad.png").write_text("no image")
     (tmp_path / "old").write_text("the answers of yesterday")
     name, flag = command
-    argv = [name, str(file), str(tmp_path / "bad.png"), flag, str(tmp_path / "old")]
-    status = main([*argv, "--framework", "torch"])
-    assert (status, (tmp_path / "old").read_text()) == (2, "the answers of yesterday")
-    assert "no image of 1 could be used, see above; no file is written" in capsys.readouterr().err
+    bad, old = str(tmp_path / "bad.png"), tmp_path / "old"
+    argv = [name, str(file), flag, str(old), "--framework", "torch"]
+    assert (main([*argv, bad, bad]), old.read_text()) == (2, "the answers of yesterday")
+    assert "no image of 2 could be used, see above; no file is written" in capsys.readouterr().err
+    assert (main([*argv, bad]), old.read_text()) == (2, "the answers of yesterday")
+    assert re.fullmatch(f"parity {name}: .*bad.png: not an image, .*\\n", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("command", [["predict"], ["embed", "--out", "x.npy"]])

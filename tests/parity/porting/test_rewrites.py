@@ -12,7 +12,7 @@ from parity.porting.dialects.rewrites import (
     REWRITES,
     CannotHoldError,
     CannotRewriteError,
-    State,
+    ModelState,
     express,
 )
 from parity.porting.formats.base import Stored
@@ -127,13 +127,13 @@ REMOVALS = {
 }
 
 
-def state_of(cfg: ViTConfig, change=lambda name, array: array) -> State:
+def state_of(cfg: ViTConfig, change=lambda name, array: array) -> ModelState:
     """A model without values that hide a fault."""
     arrays = to_arrays(redraw(ViT(cfg)))
-    return State(cfg, {name: Stored.of(change(name, array)) for name, array in arrays.items()})
+    return ModelState(cfg, {name: Stored.of(change(name, array)) for name, array in arrays.items()})
 
 
-def logits(state: State, images: np.ndarray) -> np.ndarray:
+def logits(state: ModelState, images: np.ndarray) -> np.ndarray:
     arrays = {name: stored.load().copy() for name, stored in state.arrays.items()}
     assert all(stored.shape == arrays[name].shape for name, stored in state.arrays.items())
     assert all(stored.dtype == np.float64 for stored in state.arrays.values())
@@ -141,7 +141,7 @@ def logits(state: State, images: np.ndarray) -> np.ndarray:
         return from_arrays(state.config, arrays)(torch.from_numpy(images)).logits.numpy()
 
 
-def assert_same_function(before: State, after: State, *, exactly: bool) -> None:
+def assert_same_function(before: ModelState, after: ModelState, *, exactly: bool) -> None:
     images = images_for(before.config)
     first, second = logits(before, images), logits(after, images)
     if exactly:
@@ -179,7 +179,7 @@ def test_what_is_left_out_must_have_no_effect(case):
     fitting = [name for name in before.arrays if fnmatchcase(name, f"*{pattern}")]
     last = {**before.arrays, fitting[-1]: state_of(cfg).arrays[fitting[-1]]}
     with pytest.raises(CannotRewriteError, match=rf"^{fitting[-1]} is not"):
-        REWRITES[field](State(cfg, last), ANY)
+        REWRITES[field](ModelState(cfg, last), ANY)
 
 
 @pytest.mark.parametrize("changes", [{}, {"num_heads": 6, "num_kv_heads": (6, 2, 3)}])

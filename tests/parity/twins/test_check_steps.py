@@ -20,7 +20,7 @@ from parity.twins.steps.check_steps import check_steps, digest
 from parity.twins.steps.plan import RANDOM, make_plan
 from parity.twins.steps.stability import stability
 from parity.twins.steps.steps_report import draw_steps, print_steps, steps_to_dict
-from parity.twins.steps.train_both import Curve, Walk
+from parity.twins.steps.train_both import Curve, TypeResult
 from parity.twins.steps.trainer_jax import JaxTrainer
 from tests.support.refusals import one_line
 from tests.support.tiny import TINY
@@ -160,7 +160,7 @@ def test_a_curve_judges_by_the_farthest_shadow_so_far():
 def test_a_chaotic_run_is_called_so():
     def walk(shadows):
         curve = Curve([0.0] * len(shadows), [[each] for each in shadows])
-        return Walk("float64", one_step=[1e-16] * len(shadows), curves={"parameters": curve})
+        return TypeResult("float64", one_step=[1e-16] * len(shadows), curves={"parameters": curve})
 
     calm = stability(walk([1e-16, 2e-16, 3e-16]))
     assert calm.quiet

@@ -8,8 +8,8 @@ from parity.measure.redraw import redraw
 from parity.measure.site import Site
 from parity.runs.state import TrainingState
 from parity.twins.judge import apart
-from parity.twins.steps.outcome import Change, Outcome, VisibleOutcome
-from parity.twins.steps.trainer import Taken
+from parity.twins.steps.outcome import Change, StepOutcome, VisibleOutcome
+from parity.twins.steps.trainer import StepGradients
 from tests.support.tiny import TINY
 from vit_config.parameters import parameters
 
@@ -23,13 +23,13 @@ def arrays(seed: int) -> dict[str, np.ndarray]:
 
 
 @pytest.fixture
-def outcome() -> Outcome:
+def outcome() -> StepOutcome:
     before = TrainingState(6, arrays(0), {"exp_avg": arrays(1)}, arrays(2))
     after = TrainingState(7, arrays(3), {"exp_avg": arrays(4)}, arrays(5))
-    return Outcome(before, Taken(0.25, arrays(6)), after)
+    return StepOutcome(before, StepGradients(0.25, arrays(6)), after)
 
 
-def test_every_number_of_a_step_has_a_place(outcome: Outcome) -> None:
+def test_every_number_of_a_step_has_a_place(outcome: StepOutcome) -> None:
     sites = list(outcome.sites())
     levels = list(dict.fromkeys(site.level for site in sites))
     assert levels == ["loss", "gradients", "exp_avg", "parameters", "ema"]
@@ -41,7 +41,7 @@ def test_every_number_of_a_step_has_a_place(outcome: Outcome) -> None:
     assert list(outcome.sites("moments")) == [s for s in sites if s.level == "exp_avg"]
 
 
-def test_what_the_loss_cannot_see_is_left_out_of_what_was_updated(outcome: Outcome) -> None:
+def test_what_the_loss_cannot_see_is_left_out_of_what_was_updated(outcome: StepOutcome) -> None:
     seen, site = VisibleOutcome(outcome, Sight(TINY)), Site(7, "updated", BIAS)
     hidden = outcome.after.params[BIAS][invisible(TINY)[BIAS]].size
     assert seen.read(site).size == outcome.after.params[BIAS].size - hidden
@@ -52,7 +52,7 @@ def test_what_the_loss_cannot_see_is_left_out_of_what_was_updated(outcome: Outco
     assert {s.stage for s in nothing.sites()} == {"loss", "gradients", "moments"}
 
 
-def test_the_change_is_what_the_step_made(outcome: Outcome) -> None:
+def test_the_change_is_what_the_step_made(outcome: StepOutcome) -> None:
     site = Site(7, "updated", "blocks.0.mlp.fc1.weight")
     change = Change(outcome, Sight(TINY))
     made = outcome.after.params[site.path] - outcome.before.params[site.path]

@@ -4,7 +4,7 @@ A target that lacks an option may still hold the model: a missing bias is a bias
 position table is a learned one. No rewrite changes a sum or product of the model, beyond adding zero and
 multiplying by one. A sum of two parameters that the model computes may be stored in their place: it is
 then rounded to the type of the weights, as the model rounds it when it computes in that type
-(`State.rounds`).
+(`ModelState.rounds`).
 """
 
 from __future__ import annotations
@@ -15,10 +15,16 @@ from typing import Any
 
 from parity.porting.dialects.dialect import Dialect
 from parity.porting.dialects.rewrites import biases, head, layers, positions
-from parity.porting.dialects.rewrites.rewrite import CannotRewriteError, Rewrite, State, canonical, need
+from parity.porting.dialects.rewrites.rewrite import (
+    CannotRewriteError,
+    ModelState,
+    Rewrite,
+    canonical,
+    need,
+)
 from vit_config import ConfigError
 
-__all__ = ["REWRITES", "CannotHoldError", "CannotRewriteError", "State", "canonical", "express"]
+__all__ = ["REWRITES", "CannotHoldError", "CannotRewriteError", "ModelState", "canonical", "express"]
 
 
 class CannotHoldError(ConfigError):
@@ -32,7 +38,7 @@ class CannotHoldError(ConfigError):
         """A sentence for each field in the way."""
 
 
-def express(state: State, dialect: Dialect) -> State:
+def express(state: ModelState, dialect: Dialect) -> ModelState:
     """Rewrite a model until a dialect can express it.
 
     Raises:
@@ -60,7 +66,7 @@ def express(state: State, dialect: Dialect) -> State:
     return state
 
 
-def _impossible(state: State, allowed: Any) -> State:
+def _impossible(state: ModelState, allowed: Any) -> ModelState:
     raise CannotRewriteError("")
 
 

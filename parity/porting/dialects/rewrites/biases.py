@@ -8,8 +8,8 @@ import numpy as np
 
 from parity.porting.dialects.rewrites.rewrite import (
     Arrays,
+    ModelState,
     Rewrite,
-    State,
     all_equal,
     constant,
     need,
@@ -22,7 +22,7 @@ from parity.porting.formats.base import Stored
 def zero_bias(field: str, weights: tuple[str, ...], where: str) -> Rewrite:
     """Return a rewrite that adds missing biases as zeros, or leaves out biases of zeros."""
 
-    def rewrite(state: State, allowed: Any) -> State:
+    def rewrite(state: ModelState, allowed: Any) -> ModelState:
         need(state.config.block != "parallel" or field not in ("attention_out_bias", "mlp_bias"))
         layers = [n for leaf in weights for (n,) in under(state, f"{leaf}.weight")]
         layers += [f"{leaf}.weight" for leaf in weights if f"{leaf}.weight" in state.arrays]
@@ -37,7 +37,7 @@ def zero_bias(field: str, weights: tuple[str, ...], where: str) -> Rewrite:
     return rewrite
 
 
-def qkv_bias(state: State, allowed: Any) -> State:
+def qkv_bias(state: ModelState, allowed: Any) -> ModelState:
     """Add missing biases of q, k and v as zeros, or leave out biases of zeros."""
     cfg = state.config
     need(cfg.attention != "per_head" and cfg.block != "parallel")
@@ -55,7 +55,7 @@ def qkv_bias(state: State, allowed: Any) -> State:
     return state.rewritten("q, k, v: biases of zeros left out", changes, {})
 
 
-def k_bias(state: State, allowed: Any) -> State:
+def k_bias(state: ModelState, allowed: Any) -> ModelState:
     """Add a bias of zeros to keys if q and v have one, or leave out a bias of zeros of the keys."""
     cfg = state.config
     new: Arrays = {}

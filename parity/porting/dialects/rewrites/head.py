@@ -8,14 +8,14 @@ import numpy as np
 
 from parity.porting.dialects.rewrites.rewrite import (
     CannotRewriteError,
-    State,
+    ModelState,
     allows,
     need,
 )
 from parity.porting.dialects.transfer import changed
 
 
-def final_norm(state: State, allowed: Any) -> State:
+def final_norm(state: ModelState, allowed: Any) -> ModelState:
     """Move the final norm before or after the pooling of a class token."""
     cfg = state.config
     target = {"pre_pool": "post_pool", "post_pool": "pre_pool"}.get(cfg.final_norm)
@@ -31,7 +31,7 @@ def final_norm(state: State, allowed: Any) -> State:
     return state.rewritten(note, {"final_norm": target}, new)
 
 
-def pool(state: State, allowed: Any) -> State:
+def pool(state: ModelState, allowed: Any) -> ModelState:
     """Turn a head on class token or mean into one on both, with zero weights for the other, or back."""
     cfg = state.config
     halves = ("class", "mean")
@@ -75,7 +75,7 @@ def pool(state: State, allowed: Any) -> State:
     raise CannotRewriteError(f"its head sees both; {TAKE_OFF}")
 
 
-def head_hidden(state: State, allowed: Any) -> State:
+def head_hidden(state: ModelState, allowed: Any) -> ModelState:
     """Refuse: no other layer replaces the tanh layer; a model without its head does not need it."""
     raise CannotRewriteError(TAKE_OFF)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from parity.porting.dialects.rewrites.rewrite import (
     Arrays,
-    State,
+    ModelState,
     all_equal,
     allows,
     constant,
@@ -20,7 +20,7 @@ from parity.porting.dialects.transfer import changed
 from vit_config.parameters import parameters
 
 
-def patch_embed(state: State, allowed: Any) -> State:
+def patch_embed(state: ModelState, allowed: Any) -> ModelState:
     """Convert between a kernel (D, C, ph, pw) and a matrix (D, values of a patch) of patches."""
     cfg = state.config
     options = (
@@ -49,7 +49,7 @@ def patch_embed(state: State, allowed: Any) -> State:
     return state.rewritten(note, {"patch_embed": target}, new)
 
 
-def mlp(state: State, allowed: Any) -> State:
+def mlp(state: ModelState, allowed: Any) -> ModelState:
     """Join the layers of gate and value into a packed one, the gate first, or split it."""
     cfg = state.config
     need(not cfg.linear_bounds, "gate and value have bounds of their own")
@@ -77,7 +77,7 @@ def mlp(state: State, allowed: Any) -> State:
     return state.rewritten("gate and value taken apart into two layers", {"mlp": "swiglu"}, new)
 
 
-def layer_scale(state: State, allowed: Any) -> State:
+def layer_scale(state: ModelState, allowed: Any) -> ModelState:
     """Add layer scales of ones, or leave out layer scales of ones."""
     cfg = state.config
     need(cfg.block == "pre_norm")
@@ -92,7 +92,7 @@ def layer_scale(state: State, allowed: Any) -> State:
     return state.rewritten("layer scales of ones left out", changes, {})
 
 
-def layer_scale_on(state: State, allowed: Any) -> State:
+def layer_scale_on(state: ModelState, allowed: Any) -> ModelState:
     """Add layer scales of ones to MLPs that have none."""
     cfg = state.config
     need(cfg.layer_scale_on == "attention")
@@ -102,7 +102,7 @@ def layer_scale_on(state: State, allowed: Any) -> State:
     return state.rewritten("layer scales of ones added to the MLPs", changes, new)
 
 
-def num_kv_heads(state: State, allowed: Any) -> State:
+def num_kv_heads(state: ModelState, allowed: Any) -> ModelState:
     """Repeat keys and values that several query heads share, once for each head."""
     cfg = state.config
     need(allows(allowed, None))

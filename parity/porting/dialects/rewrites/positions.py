@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.porting.dialects.rewrites.rewrite import (
     Arrays,
-    State,
+    ModelState,
     allows,
     canonical,
     constant,
@@ -22,7 +22,7 @@ from vit_config import ViTConfig
 from vit_config.numerics.tables import fixed_position_table
 
 
-def pos_embed(state: State, allowed: Any) -> State:
+def pos_embed(state: ModelState, allowed: Any) -> ModelState:
     """Write a fixed position table as a learned one, and a missing one as a learned one of zeros."""
     cfg = state.config
     need(allows(allowed, "learned") and cfg.pos_embed not in ("learned", "factorized"))
@@ -41,7 +41,7 @@ def pos_embed(state: State, allowed: Any) -> State:
     return replace(new, config=canonical(new.config))
 
 
-def pos_embed_grid(state: State, allowed: Any) -> State:
+def pos_embed_grid(state: ModelState, allowed: Any) -> ModelState:
     """State the grid of a position table, or have it be that of the image size: a model that takes
     images of any size is the same whichever size it is named after."""
     cfg = state.config
@@ -57,7 +57,7 @@ def pos_embed_grid(state: State, allowed: Any) -> State:
     return state.rewritten(note, {"pos_embed_grid": None, "image_size": (height, width)}, {})
 
 
-def pos_embed_prefix(state: State, allowed: Any) -> State:
+def pos_embed_prefix(state: ModelState, allowed: Any) -> ModelState:
     """Fold table rows of tokens before the patches into those tokens, or add missing rows as zeros."""
     cfg = state.config
     need(cfg.pos_embed == "learned")

@@ -17,7 +17,7 @@ Arrays = dict[str, Stored]
 
 
 @dataclass(frozen=True)
-class State:
+class ModelState:
     """A model: its schema and its tensors by the twins' names."""
 
     config: ViTConfig
@@ -29,7 +29,7 @@ class State:
 
     def rewritten(
         self, note: str, changes: Mapping[str, Any], new: Mapping[str, Stored], *, rounds: bool = False
-    ) -> State:
+    ) -> ModelState:
         """Return the state with fields changed and tensors replaced or added.
 
         Tensors that the new schema lacks are left out.
@@ -48,7 +48,7 @@ class State:
         order = [name for name in every if name in expected]
         if rounds:
             note += f" (rounded to {first(self).dtype})"
-        return State(
+        return ModelState(
             cfg, {name: every[name] for name in order}, (*self.said, note), self.rounds or rounds
         )
 
@@ -73,7 +73,7 @@ class CannotRewriteError(Exception):
     """A rewrite is not possible for this model; the message says why."""
 
 
-Rewrite = Callable[[State, Any], State]
+Rewrite = Callable[[ModelState, Any], ModelState]
 """A rewrite, given a state and the values that a field may have; raises `CannotRewriteError`."""
 
 
@@ -88,14 +88,14 @@ def _blocks(cfg: ViTConfig) -> Iterator[str]:
                 yield f"blocks.{i}.ffns.{j}."
 
 
-def under(state: State, *leaves: str) -> Iterator[tuple[str, ...]]:
+def under(state: ModelState, *leaves: str) -> Iterator[tuple[str, ...]]:
     """Yield the full names of `leaves` in each block that has the first of them."""
     for block in _blocks(state.config):
         if f"{block}{leaves[0]}" in state.arrays:
             yield tuple(f"{block}{leaf}" for leaf in leaves)
 
 
-def first(state: State) -> Stored:
+def first(state: ModelState) -> Stored:
     """Return the model's first tensor, used for its type."""
     return next(iter(state.arrays.values()))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from parity.porting.dialects.dialect import FALLBACK_FIELDS, Trained
+from parity.porting.dialects.dialect import FALLBACK_FIELDS, TrainedFields
 from parity.porting.dialects.timm.arguments import fields_of_arguments
 from vit_config import PRESETS
 from vit_config.presets import from_timm
@@ -26,7 +26,7 @@ STATED = {"num_classes": "num_classes", "img_size": "image_size"}
 """Fields that are sure, not a fallback, if the records give these arguments."""
 
 
-def trained(objects: Mapping[str, Any]) -> Trained:
+def trained(objects: Mapping[str, Any]) -> TrainedFields:
     """Read the schema's fields from a training script's records: ``arch``, and options under ``args``.
 
     Raises:
@@ -36,7 +36,7 @@ def trained(objects: Mapping[str, Any]) -> Trained:
     names = [CALLED.get(name) or name for name in texts]
     architectures = [name for name in names if name.partition(".")[0] in from_timm.architectures()]
     if not architectures:
-        return Trained({}, {})
+        return TrainedFields({}, {})
     name = architectures[0].partition(".")[0]
     options = _under(objects, "args.")
     given = _under(objects, "args.model_kwargs.")
@@ -53,7 +53,7 @@ def trained(objects: Mapping[str, Any]) -> Trained:
     fields = fields_of_arguments(given, module, PRESETS[name])
     sure = {field for argument, field in STATED.items() if given.get(argument) is not None}
     weak = [field for field in FALLBACK_FIELDS if field in fields and field not in sure]
-    return Trained(fields, {field: fields.pop(field) for field in weak})
+    return TrainedFields(fields, {field: fields.pop(field) for field in weak})
 
 
 def _under(objects: Mapping[str, Any], prefix: str) -> dict[str, Any]:

@@ -131,7 +131,7 @@ class Pick:
 
 
 @dataclass(frozen=True)
-class Call:
+class OperatorCall:
     """A call of an operator, to be repeated with other operands."""
 
     func: Any
@@ -175,12 +175,12 @@ def is_unset(name: str) -> bool:
     return name.removeprefix("new_").partition("_")[0] == "empty"
 
 
-def zeros_like(tensor: torch.Tensor) -> Call:
+def zeros_like(tensor: torch.Tensor) -> OperatorCall:
     """Return a call that makes zeros of a tensor's shape and type, from no operands."""
     return _call(aten.zeros.default, None, list(tensor.shape), dtype=tensor.dtype)
 
 
-def copy_of(target: torch.Tensor, given: torch.Tensor) -> Call | None:
+def copy_of(target: torch.Tensor, given: torch.Tensor) -> OperatorCall | None:
     """Return a call that makes what a tensor holds after another was copied into it, whatever it held
     before; None between types that do not both have fractions, or of another type and shape."""
     if target.dtype != given.dtype:
@@ -192,12 +192,12 @@ def copy_of(target: torch.Tensor, given: torch.Tensor) -> Call | None:
     return _call(aten.expand_copy.default, given, list(target.shape))
 
 
-def _call(func: Any, operand: Any, *args: Any, **kwargs: Any) -> Call:
+def _call(func: Any, operand: Any, *args: Any, **kwargs: Any) -> OperatorCall:
     """Return a call with one operand in front of fixed arguments, or with none."""
     given = args if operand is None else (operand, *args)
     flat, structure = tree_flatten((given, kwargs))
     slots = [] if operand is None else [0]
-    return Call(
+    return OperatorCall(
         func, [None if i in slots else each for i, each in enumerate(flat)], slots, structure, []
     )
 

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_flatten
 
 from parity.verifier.programs.aten.calls import (
     VIEWS,
-    Call,
+    OperatorCall,
     Pick,
     attributes_of,
     copy_of,
@@ -134,7 +134,7 @@ def in_float64(program: Program) -> Program:
         if op.run is None and isinstance(value, np.ndarray) and value.dtype.kind == "f":
             program.cache[op.index] = value.astype(np.float64)
             op.dtype = "float64"
-        if isinstance(op.run, Call):
+        if isinstance(op.run, OperatorCall):
             op.run = replace(op.run, fixed=widened(op.run.fixed))
     again = [op.index for op in program.operations if op.run is not None]
     for index in again:
@@ -244,7 +244,7 @@ class _Recorder(Tensors, TorchDispatchMode):
             common == "convert" and first is not None and isinstance(result, torch.Tensor)
             and first.dtype.is_floating_point == result.dtype.is_floating_point
         )  # fmt: skip
-        run: Any = Call(VIEWS.get(func, func), widened(fixed), slots, structure, written)
+        run: Any = OperatorCall(VIEWS.get(func, func), widened(fixed), slots, structure, written)
         if func is aten.as_strided.default:
             run = strided(*args)
 

@@ -15,7 +15,7 @@ Geometry = tuple[tuple[int, ...], tuple[int, ...], int]
 
 
 @dataclass
-class Storage:
+class WrittenStorage:
     """Memory that was written to, and the operation that holds all of it now."""
 
     length: int
@@ -39,7 +39,7 @@ def geometry_of(tensor: torch.Tensor) -> Geometry:
 
 
 @dataclass(frozen=True)
-class View:
+class WrittenView:
     """A view of a storage, such as one that was written to."""
 
     whole: Geometry
@@ -52,11 +52,11 @@ class View:
         return torch.as_strided(flat, *self.part).numpy()
 
 
-def strided(tensor: torch.Tensor, size: Any, stride: Any, offset: int | None = None) -> View:
+def strided(tensor: torch.Tensor, size: Any, stride: Any, offset: int | None = None) -> WrittenView:
     """Return `as_strided` as a view of its tensor's storage; what is given again may lie otherwise."""
     offset = int(tensor.storage_offset()) if offset is None else offset
     length = tensor.untyped_storage().nbytes() // tensor.element_size()
-    return View(geometry_of(tensor), (tuple(size), tuple(stride), offset), length)
+    return WrittenView(geometry_of(tensor), (tuple(size), tuple(stride), offset), length)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import torch
 
 from parity.verifier.programs.aten.calls import to_numpy
 from parity.verifier.programs.aten.context import Context
-from parity.verifier.programs.aten.storage import Storage, View, Write, geometry_of
+from parity.verifier.programs.aten.storage import Write, WrittenStorage, WrittenView, geometry_of
 from parity.verifier.programs.fingerprint import fingerprint
 from parity.verifier.programs.jaxprs.values import rounding_of
 from parity.verifier.programs.operation import Kind, Operation, Ref, Source
@@ -32,7 +32,7 @@ class Tensors:
         self.held: list[torch.Tensor] = []
         self.places: dict[Any, torch.Tensor] = {}
         """The last tensor at an address and of a geometry, in a program that runs backward."""
-        self.storages: dict[int, Storage] = {}
+        self.storages: dict[int, WrittenStorage] = {}
         self.sharing: dict[int, list[int]] = {}
         """The operations whose cached values lie in a storage, by its address."""
         self.line: Source | None = None
@@ -114,12 +114,12 @@ class Tensors:
         other = self.places.get((tensor.data_ptr(), *geometry_of(tensor)))
         return None if other is None else self.nodes[id(other)][1]
 
-    def again(self, tensor: torch.Tensor, storage: Storage) -> int:
+    def again(self, tensor: torch.Tensor, storage: WrittenStorage) -> int:
         """Record what a view holds after its storage was written to."""
         if storage.geometry == geometry_of(tensor):
             self.register(tensor, storage.index)
             return storage.index
-        run = View(storage.geometry, geometry_of(tensor), storage.length)
+        run = WrittenView(storage.geometry, geometry_of(tensor), storage.length)
         op = Operation(
             -1,
             "view",
@@ -138,7 +138,7 @@ class Tensors:
         length = storage.nbytes() // tensor.element_size()
         if known is None:
             base = tensor if tensor._base is None else tensor._base
-            known = Storage(length, index, geometry_of(tensor), base)
+            known = WrittenStorage(length, index, geometry_of(tensor), base)
             self.storages[storage._cdata] = known
             if base is not tensor:
                 entry = self.nodes.get(id(base))
@@ -152,7 +152,7 @@ class Tensors:
         self.register(tensor, index)
 
     def scatter(
-        self, storage: Storage, before: int | None, outer: Any, tensor: torch.Tensor, index: int
+        self, storage: WrittenStorage, before: int | None, outer: Any, tensor: torch.Tensor, index: int
     ) -> None:
         """Record the whole of a storage after a part of it was written to."""
         whole = torch.as_strided(tensor, *outer)

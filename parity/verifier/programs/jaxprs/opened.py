@@ -12,23 +12,23 @@ import jax
 from parity.verifier.programs.callables import is_record
 
 
-class Opened:
+class OpenedDataclass:
     """The fields of a dataclass, and the original from which it is made again."""
 
     def __init__(self, like: Any, inside: dict[str, Any]) -> None:
         self.like, self.inside = like, inside
 
 
-def _flatten(each: Opened) -> tuple[list[tuple[Any, Any]], tuple[Any, tuple[str, ...]]]:
+def _flatten(each: OpenedDataclass) -> tuple[list[tuple[Any, Any]], tuple[Any, tuple[str, ...]]]:
     keys = [(jax.tree_util.GetAttrKey(name), value) for name, value in each.inside.items()]
     return keys, (each.like, tuple(each.inside))
 
 
-def _unflatten(aux: tuple[Any, tuple[str, ...]], children: Iterable[Any]) -> Opened:
-    return Opened(aux[0], dict(zip(aux[1], children, strict=True)))
+def _unflatten(aux: tuple[Any, tuple[str, ...]], children: Iterable[Any]) -> OpenedDataclass:
+    return OpenedDataclass(aux[0], dict(zip(aux[1], children, strict=True)))
 
 
-jax.tree_util.register_pytree_with_keys(Opened, _flatten, _unflatten)
+jax.tree_util.register_pytree_with_keys(OpenedDataclass, _flatten, _unflatten)
 
 
 def opened(tree: Any) -> Any:
@@ -37,7 +37,9 @@ def opened(tree: Any) -> Any:
     def of(leaf: Any) -> Any:
         if not is_record(leaf):
             return leaf
-        return Opened(leaf, {each.name: opened(getattr(leaf, each.name)) for each in fields(leaf)})
+        return OpenedDataclass(
+            leaf, {each.name: opened(getattr(leaf, each.name)) for each in fields(leaf)}
+        )
 
     return jax.tree.map(of, tree)
 
@@ -46,11 +48,11 @@ def closed(tree: Any) -> Any:
     """Return the tree that `opened` was given, with the values that are in it now."""
 
     def of(leaf: Any) -> Any:
-        if not isinstance(leaf, Opened):
+        if not isinstance(leaf, OpenedDataclass):
             return leaf
         made = copy.copy(leaf.like)
         for name, value in leaf.inside.items():
             object.__setattr__(made, name, closed(value))
         return made
 
-    return jax.tree.map(of, tree, is_leaf=lambda each: isinstance(each, Opened))
+    return jax.tree.map(of, tree, is_leaf=lambda each: isinstance(each, OpenedDataclass))

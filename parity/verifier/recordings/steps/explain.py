@@ -15,7 +15,7 @@ from parity.verifier.recordings.steps.names import CAUSES
 from parity.verifier.recordings.steps.noise import noise
 from parity.verifier.recordings.steps.segment import Hypothesis, StepSegment
 from parity.verifier.recordings.steps.sides import RecordedSide, make_sides
-from parity.verifier.recordings.verdict import Cause, Verdict
+from parity.verifier.recordings.verdict import PlaceVerdict, StepCause
 
 RULES: dict[str, tuple[Callable[[RecordedSide], Iterable[Hypothesis]], ...]] = {
     "loss": (loss.hypotheses,),
@@ -91,7 +91,7 @@ class Contrast:
         return [fit for fit in fits if fit.residual <= WORSE * best + rounding]
 
 
-def explain_step(a: StepSegment, b: StepSegment, carried: float = 0.0) -> Verdict:
+def explain_step(a: StepSegment, b: StepSegment, carried: float = 0.0) -> PlaceVerdict:
     """Find why the same stage of two programs differs although everything before it agrees.
 
     A rule reproduces a side if its residual is rounding, and less than 2 % of the difference. A cause
@@ -111,7 +111,7 @@ def explain_step(a: StepSegment, b: StepSegment, carried: float = 0.0) -> Verdic
     """
     stage = a.stage
     if stage not in RULES and stage not in RELATIONS:
-        return Verdict(
+        return PlaceVerdict(
             unknown=f"{stage}: a stage that is recorded, not computed; there is no rule for it"
         )
     if stage == "updated":  # a series that one side did not record is taken to be the other's
@@ -121,21 +121,21 @@ def explain_step(a: StepSegment, b: StepSegment, carried: float = 0.0) -> Verdic
         a, b = replace(a, clipped_by_both=True), replace(b, clipped_by_both=True)
     sides = make_sides(a, b)
     if stage in ("moments", "updated") and (other := _other_optimizers(*sides)):
-        return Verdict(unknown=other)
+        return PlaceVerdict(unknown=other)
     if stage == "learning rate" and (rounded := _rounded(*sides)):
-        return Verdict(causes=(rounded,))
+        return PlaceVerdict(causes=(rounded,))
     contrast = Contrast(*sides, carried)
     if stage == "gradients" and (missing := _missing(a, b, contrast.difference)):
-        return Verdict(causes=(missing,))
+        return PlaceVerdict(causes=(missing,))
     if not contrast.keys:
-        return Verdict()
+        return PlaceVerdict()
     if stage in RELATIONS:
         pairs = [
             (first, second)
             for left, right in RELATIONS[stage](*sides)
             if (first := contrast.fit(sides[0], left)) and (second := contrast.fit(sides[1], right))
         ]
-        return _verdict(stage, contrast, pairs) or Verdict(unknown=_unknown(a, b, [], []))
+        return _verdict(stage, contrast, pairs) or PlaceVerdict(unknown=_unknown(a, b, [], []))
     fits: tuple[list[Fit], list[Fit]] = ([], [])
     for rules in RULES[stage]:
         for known, side in zip(fits, sides, strict=True):
@@ -146,21 +146,23 @@ def explain_step(a: StepSegment, b: StepSegment, carried: float = 0.0) -> Verdic
         verdict = _verdict(stage, contrast, pairs)
         if verdict is not None:
             return verdict
-    return Verdict(unknown=_unknown(a, b, *fits))
+    return PlaceVerdict(unknown=_unknown(a, b, *fits))
 
 
-def _verdict(stage: str, contrast: Contrast, pairs: list[tuple[Fit, Fit]]) -> Verdict | None:
+def _verdict(stage: str, contrast: Contrast, pairs: list[tuple[Fit, Fit]]) -> PlaceVerdict | None:
     if not pairs:
         return None
     first, second = min(pairs, key=lambda pair: _cost(pair[0].choices, pair[1].choices))
     aspects = _differing(first.choices, second.choices)
     if not aspects:
-        return Verdict(
+        return PlaceVerdict(
             unknown=f"{stage}: both follow the same rule ({_words(first.choices)}); the difference is in"
             " what went in, too small to be seen there",
             same=True,
         )
-    return Verdict(causes=tuple(_cause(stage, contrast, first, second, aspect) for aspect in aspects))
+    return PlaceVerdict(
+        causes=tuple(_cause(stage, contrast, first, second, aspect) for aspect in aspects)
+    )
 
 
 def _is_told_by_a_single(a: Fit, b: Fit) -> bool:
@@ -186,7 +188,7 @@ def _cost(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[int, int, int]:
     return len(aspects), numbers, length
 
 
-def _cause(stage: str, contrast: Contrast, a: Fit, b: Fit, aspect: str) -> Cause:
+def _cause(stage: str, contrast: Contrast, a: Fit, b: Fit, aspect: str) -> StepCause:
     name, advice = CAUSES[stage, aspect]  # pyright: ignore[reportArgumentType]
     chosen = [fit.choices[aspect] for fit in (a, b)]
     where: tuple[str, ...] = ()
@@ -200,13 +202,13 @@ def _cause(stage: str, contrast: Contrast, a: Fit, b: Fit, aspect: str) -> Cause
             if len(texts) == 1:
                 where = tuple(texts.pop().split(", "))
     words = [f"{aspect} {text}" if NUMBER.fullmatch(text) else f"{aspect}: {text}" for text in chosen]
-    return Cause(
+    return StepCause(
         name, stage, where, words[0], words[1], contrast.difference,
         residual_a=a.residual, residual_b=b.residual, advice=advice,
     )  # fmt: skip
 
 
-def _missing(a: StepSegment, b: StepSegment, difference: float) -> Cause | None:
+def _missing(a: StepSegment, b: StepSegment, difference: float) -> StepCause | None:
     """Return the cause that only one side has a gradient for parameters that both have; else None."""
     if not a.result or not b.result:
         return None
@@ -217,13 +219,13 @@ def _missing(a: StepSegment, b: StepSegment, difference: float) -> Cause | None:
     lacking = [", ".join(name for name in names if name not in each.result) for each in (a, b)]
     words = [f"gradient: missing for {each or 'none of these'}" for each in lacking]
     name, advice = CAUSES["gradients", "gradient"]
-    return Cause(
+    return StepCause(
         name, "gradients", names, words[0], words[1], difference,
         residual_a=0.0, residual_b=0.0, advice=advice,
     )  # fmt: skip
 
 
-def _rounded(a: RecordedSide, b: RecordedSide) -> Cause | None:
+def _rounded(a: RecordedSide, b: RecordedSide) -> StepCause | None:
     """Return the cause that one side computes its learning rates in float32, which no bound on their
     rounding tells from the other side's; else None."""
     which = learning_rate.in_float32(a, b)
@@ -232,7 +234,7 @@ def _rounded(a: RecordedSide, b: RecordedSide) -> Cause | None:
     name, advice = CAUSES["learning rate", "number type of the rate"]
     words = [f"number type of the rate: {'float32' if which == i else 'float64'}" for i in (0, 1)]
     difference = _norm(a.segment.result[k] - b.segment.result[k] for k in a.segment.result)
-    return Cause(
+    return StepCause(
         name, "learning rate", (), words[0], words[1], difference,
         residual_a=0.0, residual_b=0.0, advice=advice,
     )  # fmt: skip

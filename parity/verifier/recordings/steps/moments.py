@@ -32,7 +32,7 @@ RECORDED = "the moments before"
 CLIPPING = ("gradient", "added to the norm")
 
 
-class Given(NamedTuple):
+class MomentsUpdate(NamedTuple):
     """Inputs and results of the moments' update."""
 
     flat: JoinedLeaves
@@ -86,7 +86,7 @@ def hypotheses(side: RecordedSide) -> Iterator[Hypothesis]:
     if not any(v is None for v in recorded.values()):
         starts = [(RECORDED, recorded), ("zero, again", zero)]
     for start, before in starts:
-        given = Given(flat, before, after, bounds, parameters, side.eps)  # pyright: ignore[reportArgumentType]
+        given = MomentsUpdate(flat, before, after, bounds, parameters, side.eps)  # pyright: ignore[reportArgumentType]
         for source, gradient in _sources(side, given):
             made = _averages(given, gradient) if FIRST in present else _sums(given, gradient)
             for choices, value in made:
@@ -142,7 +142,7 @@ class GivenGradient(NamedTuple):
     gradient: np.ndarray
 
 
-def _sources(side: RecordedSide, given: Given) -> Iterator[GivenGradient]:
+def _sources(side: RecordedSide, given: MomentsUpdate) -> Iterator[GivenGradient]:
     """Yield the gradients that the optimiser may have been given, clipped or not."""
     segment, flat = side.segment, given.flat
     plain, clipped = flat.join(segment.gradients), flat.join(segment.clipped)
@@ -185,7 +185,7 @@ def _norms(side: RecordedSide, scale: float) -> Iterator[tuple[dict[str, str], f
             yield choices, norm / whole
 
 
-def _limits(given: Given, gradient: np.ndarray) -> Iterator[float]:
+def _limits(given: MomentsUpdate, gradient: np.ndarray) -> Iterator[float]:
     """Yield the values to which each element may have been clipped, if a first moment that began at
     zero shows the largest element."""
     kind = FIRST if FIRST in given.after else BUFFER
@@ -198,7 +198,7 @@ def _limits(given: Given, gradient: np.ndarray) -> Iterator[float]:
             yield limit
 
 
-def _scales(given: Given, gradient: np.ndarray) -> Iterator[float]:
+def _scales(given: MomentsUpdate, gradient: np.ndarray) -> Iterator[float]:
     """Yield the factors by which the gradient may have been multiplied before it reached the moments."""
     kind = FIRST if FIRST in given.after else BUFFER
     before, after, bound = given.before[kind], given.after[kind], given.bounds[kind]
@@ -213,14 +213,14 @@ def _scales(given: Given, gradient: np.ndarray) -> Iterator[float]:
         yield both[1] / (1 - both[0]) if kind == FIRST else both[1]
 
 
-def _aside(given: Given, bound: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+def _aside(given: MomentsUpdate, bound: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     """Return a function that removes from a vector any multiple of the parameters, which decay adds."""
     flat, p = given.flat, given.parameters / bound
     return lambda v: flat.project(v / bound, p) * bound
 
 
 def _averages(
-    given: Given, gradient: np.ndarray
+    given: MomentsUpdate, gradient: np.ndarray
 ) -> Iterator[tuple[dict[str, str], dict[str, np.ndarray]]]:
     for first in _first(given, gradient):
         if SECOND not in given.after:
@@ -230,7 +230,7 @@ def _averages(
             yield first.choices | second.choices, {FIRST: first.value, SECOND: second.value}
 
 
-def _first(given: Given, gradient: np.ndarray) -> Iterator[MomentRule]:
+def _first(given: MomentsUpdate, gradient: np.ndarray) -> Iterator[MomentRule]:
     """Yield the rules of the first moment, with decay in the gradient of the leaves that need it."""
     flat, bound = given.flat, given.bounds[FIRST]
     before, after = given.before[FIRST], given.after[FIRST]
@@ -256,7 +256,9 @@ def _first(given: Given, gradient: np.ndarray) -> Iterator[MomentRule]:
         yield MomentRule(choices, beta * before + weight * whole, whole)
 
 
-def _average(given: Given, kind: str, value: np.ndarray, name: str, aspect: str) -> Iterator[MomentRule]:
+def _average(
+    given: MomentsUpdate, kind: str, value: np.ndarray, name: str, aspect: str
+) -> Iterator[MomentRule]:
     before, after, bound = given.before[kind], given.after[kind], given.bounds[kind]
     beta = slope(before - value, after - value, bound, given.eps)
     if beta is not None and 0 <= beta < 1 and chosen(beta):
@@ -269,7 +271,9 @@ def _average(given: Given, kind: str, value: np.ndarray, name: str, aspect: str)
         yield MomentRule(choices, beta * before + value, value)
 
 
-def _sums(given: Given, gradient: np.ndarray) -> Iterator[tuple[dict[str, str], dict[str, np.ndarray]]]:
+def _sums(
+    given: MomentsUpdate, gradient: np.ndarray
+) -> Iterator[tuple[dict[str, str], dict[str, np.ndarray]]]:
     """Yield momentum * before + (1 - dampening) * gradient, the rule of torch.optim.SGD."""
     flat, bound = given.flat, given.bounds[BUFFER]
     before, after, p = given.before[BUFFER], given.after[BUFFER], given.parameters

@@ -41,7 +41,7 @@ class Names(NamedTuple):
 NO_NAMES = Names({}, {})
 
 
-class Leaves(Mapping[str, np.ndarray]):
+class TraceArrays(Mapping[str, np.ndarray]):
     """Arrays of a trace by name, as float64, each read on demand."""
 
     def __init__(self, trace: Trace, events: Mapping[str, HeldLeaf]) -> None:
@@ -122,7 +122,7 @@ def step_segment(
         names: A's name of each parameter whose name differs.
     """
     known = step - 1 in trace.steps
-    loose = lambda stage, step: Leaves(trace, _leaves(trace, stage, step, names))  # noqa: E731
+    loose = lambda stage, step: TraceArrays(trace, _leaves(trace, stage, step, names))  # noqa: E731
     rates = {name: _series(trace, "learning rate", name) for name in _paths(trace, "learning rate")}
     losses = [_series(trace, "loss", name) for name in _paths(trace, "loss")]
     counts = [e for e in trace.of("moments", step) if e.port == "step" and e.size == 1]

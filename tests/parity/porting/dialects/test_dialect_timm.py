@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
 from parity.porting.dialects import called
-from parity.porting.dialects.rewrites import State, canonical, express
+from parity.porting.dialects.rewrites import ModelState, canonical, express
 from parity.porting.dialects.sidecars import Sidecars
 from parity.porting.formats import Stored
 from tests.support.dialect_proof import prove
@@ -172,7 +172,7 @@ def test_patches_without_bias_get_one_of_zeros(tmp_path):
     cfg = ViTConfig(**SMALL, patch_bias=False, class_token=False, pool="mean")
     stream = np.random.default_rng(0)
     arrays = {name: Stored.of(stream.standard_normal(p.shape)) for name, p in parameters(cfg).items()}
-    state = express(State(cfg, arrays), called("timm-vit")[0])
+    state = express(ModelState(cfg, arrays), called("timm-vit")[0])
     assert state.said == ("patch projection: biases of zeros added",)
     assert state.config.patch_bias
 

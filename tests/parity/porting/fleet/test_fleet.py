@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from parity.cli import main
-from parity.porting.fleet import Manifest, run_manifest
+from parity.porting.fleet import FleetManifest, run_manifest
 from parity.porting.fleet.ledger import LEDGER
 from tests.support.fleet_folder import (
     ANSWER,
@@ -40,7 +40,7 @@ def fleet(tmp_path_factory):
     root = tmp_path_factory.mktemp("fleet")
     good = fill(root / "in", GOOD)
     assert main(["scan", str(root / "in"), "-o", str(root / "jobs.json")]) == 1
-    asked = Manifest.load(root / "jobs.json")
+    asked = FleetManifest.load(root / "jobs.json")
     answer(root / "jobs.json", **ANSWER)
     status = run(root / "jobs.json", out=root / "out", jobs=2)
     return root, good, asked, status
@@ -72,7 +72,7 @@ def test_a_scan_says_what_is_there(fleet):
     assert not (root / "in/trace").exists()
     again = root / "again.json"
     assert main(["scan", str(root / "in"), "-o", str(again)]) == 1
-    assert Manifest.load(again) == asked
+    assert FleetManifest.load(again) == asked
 
 
 def test_all_that_can_be_is_converted(fleet):

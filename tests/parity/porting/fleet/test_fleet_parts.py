@@ -12,9 +12,9 @@ import pytest
 
 from parity.porting.conversion import SUFFIXES
 from parity.porting.fleet.folders import walk
-from parity.porting.fleet.ledger import LEDGER, Entry, open_ledger
+from parity.porting.fleet.ledger import LEDGER, LedgerEntry, open_ledger
 from parity.porting.fleet.lines import line_of, printable
-from parity.porting.fleet.manifest import Job, Manifest
+from parity.porting.fleet.manifest import FleetJob, FleetManifest
 from parity.porting.fleet.names import output_names, suffix_of, sweep
 from parity.porting.fleet.pool import Ended, Message, run_tasks
 from parity.porting.formats.suffixes import NAMED, WEIGHTS
@@ -134,7 +134,7 @@ def manifest(*jobs, **fields):
     [
         (
             manifest({"skp": True}),
-            "Job has no field 'skp'; did you mean 'skip'?",
+            "FleetJob has no field 'skp'; did you mean 'skip'?",
         ),
         (
             manifest({"set": {"num_head": 3}}),
@@ -149,7 +149,7 @@ def manifest(*jobs, **fields):
         (manifest({"status": "fine"}), "status"),
         (manifest({"preprocess": {"mean": 1}}), "preprocess"),
         (manifest(version=2), "version"),
-        (manifest(jobs=1), "Manifest has no field 'jobs'"),
+        (manifest(jobs=1), "FleetManifest has no field 'jobs'"),
         ("[]", "expected a JSON object"),
         ("{", "not valid JSON at line 1"),
     ],
@@ -158,18 +158,18 @@ def test_a_wrong_manifest_is_one_line(tmp_path, text, said):
     path = tmp_path / "jobs.json"
     path.write_text(text)
     with pytest.raises(ConfigError) as caught:
-        Manifest.load(path)
+        FleetManifest.load(path)
     assert said in str(caught.value)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_a_manifest_is_what_was_written(tmp_path):
-    job = Job(
+    job = FleetJob(
         path="a", status="ask", said="?", set={"num_heads": None, "norm_eps": 1e-6}, image_size=(8, 9)
     )
-    written = Manifest(folder="x", checkpoints=(job,))
-    assert Manifest.from_json(written.to_json()) == written
+    written = FleetManifest(folder="x", checkpoints=(job,))
+    assert FleetManifest.from_json(written.to_json()) == written
     assert job.reading["given"] == {"norm_eps": 1e-6}
     with pytest.raises(MissingFileError, match="no such folder"):
         written.root(tmp_path / "jobs.json")
@@ -206,7 +206,9 @@ def test_half_written_outputs_are_swept_up(tmp_path):
         assert {path.name for path in tmp_path.iterdir()} == {"a.pth", ".a.pth", ".c.pth.abcdefgh", "b"}
 
 
-ENTRY = Entry(row="a", target="parity", options="0", status="done", output="a.safetensors", digest="1")
+ENTRY = LedgerEntry(
+    row="a", target="parity", options="0", status="done", output="a.safetensors", digest="1"
+)
 
 
 def test_the_ledger_tells_what_was_done(tmp_path):

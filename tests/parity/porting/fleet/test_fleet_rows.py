@@ -11,8 +11,8 @@ from rich.console import Console
 
 from parity.cli import main
 from parity.porting.conversion import convert
-from parity.porting.fleet import Manifest, run_manifest, scan
-from parity.porting.fleet.manifest import Job
+from parity.porting.fleet import FleetManifest, run_manifest, scan
+from parity.porting.fleet.manifest import FleetJob
 from tests.support.convert_cases import arrays_of
 from tests.support.convert_cases import run as command
 from tests.support.fleet_folder import (
@@ -158,7 +158,7 @@ def test_folders_of_orbax(tmp_path):
         for step in (3, 12):
             manager.save(step, args=ocp.args.StandardSave(tree))
     assert main(["scan", str(tmp_path / "in"), "-o", str(tmp_path / "jobs.json")]) == 0
-    jobs = Manifest.load(tmp_path / "jobs.json").checkpoints
+    jobs = FleetManifest.load(tmp_path / "jobs.json").checkpoints
     assert [job.path for job in jobs] == ["run/12", "run/3"]
     for status in ("done", "unchanged"):
         screen = io.StringIO()
@@ -237,4 +237,4 @@ def test_a_flag_that_rows_take_is_to_be_written_there_and_no_other(tmp_path, cap
         said = capsys.readouterr().err
         assert flags[0] in said
         assert said.endswith("by itself\n" if flags in alone else "in the manifest's rows\n")
-        assert flags in alone or flags[0][2:].replace("-", "_") in Job.fields()
+        assert flags in alone or flags[0][2:].replace("-", "_") in FleetJob.fields()

@@ -8,7 +8,7 @@ from filelock import FileLock
 from rich.console import Console
 
 from parity.cli import main
-from parity.porting.fleet import Manifest, run_manifest
+from parity.porting.fleet import FleetManifest, run_manifest
 from parity.porting.fleet.ledger import LEDGER
 from parity.porting.fleet.shard import Shard, parse_shard
 from tests.support.fleet_folder import own_file
@@ -39,7 +39,7 @@ def rows(path):
 
 
 def test_parts_are_converted_apart_and_the_whole_afterwards(jobs):
-    manifest, out = Manifest.load(jobs), jobs.parent / "out"
+    manifest, out = FleetManifest.load(jobs), jobs.parent / "out"
     parts = [{job.path for job in Shard(index, 2).jobs(manifest)} for index in range(2)]
     assert parts[0] | parts[1] == {job.path for job in manifest.checkpoints}
     assert [len(part) for part in parts] == [3, 2]

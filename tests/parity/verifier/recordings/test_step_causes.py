@@ -18,7 +18,7 @@ from parity.measure.site import Stage
 from parity.measure.traces import Trace, record
 from parity.verifier.recordings.steps.explain import explain_step
 from parity.verifier.recordings.steps.segments import step_segment
-from parity.verifier.recordings.verdict import Verdict
+from parity.verifier.recordings.verdict import PlaceVerdict
 
 BATCH, WIDTH, HIDDEN, CLASSES, STEPS = 11, 5, 7, 3, 4
 RATE = 1e-2
@@ -189,7 +189,7 @@ def first_difference(a: Trace, b: Trace) -> tuple[int, Stage] | None:
     return None
 
 
-def verdict(a: Trace, b: Trace) -> Verdict:
+def verdict(a: Trace, b: Trace) -> PlaceVerdict:
     where = first_difference(a, b)
     assert where is not None, "the fault has no effect"
     return explain_step(step_segment(a, *where), step_segment(b, *where))
@@ -429,7 +429,7 @@ def test_what_cannot_be_seen_is_no_difference(tmp_path):
         "updated",
     )  # after the first update they are not zero any more
     segments = [step_segment(each, 0, "updated") for each in traces]
-    assert explain_step(*segments) == Verdict()
+    assert explain_step(*segments) == PlaceVerdict()
 
 
 def zeroed(model: nn.Module) -> nn.Module:

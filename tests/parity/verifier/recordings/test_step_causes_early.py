@@ -12,7 +12,7 @@ from torch import nn
 
 from parity.verifier.recordings.steps.explain import explain_step
 from parity.verifier.recordings.steps.segments import step_segment
-from parity.verifier.recordings.verdict import Verdict
+from parity.verifier.recordings.verdict import PlaceVerdict
 from tests.parity.verifier.recordings.test_step_causes import (
     BATCH,
     CLASSES,
@@ -179,7 +179,7 @@ def test_the_constant_of_clipping_is_invisible_at_a_large_norm(tmp_path):
     a = run_torch(tmp_path / "a.trace", "float32", clip=torch_clip(1.0), times=2000.0)
     b = run_torch(tmp_path / "b.trace", "float32", clip=norm_clip(1.0, 0.0), times=2000.0)
     assert first_difference(a, b) is None
-    assert explain_step(step_segment(a, 0, "clipped"), step_segment(b, 0, "clipped")) == Verdict()
+    assert explain_step(step_segment(a, 0, "clipped"), step_segment(b, 0, "clipped")) == PlaceVerdict()
 
 
 @both

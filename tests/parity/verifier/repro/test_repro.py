@@ -139,6 +139,45 @@ def test_writing_in_place_and_scans(tmp_path, capsys):
     )
 
 
+def scattered(x, sign):
+    return x.at[jnp.array([0, 2])].add(sign * 2.0)
+
+
+def placed(x, row):
+    return x.at[jnp.array([0, row])].set(2 * x[:2])
+
+
+def solved(x, lower):
+    return jax.scipy.linalg.solve_triangular(x @ x.T + 9 * jnp.eye(3), x, lower=lower)
+
+
+def pooled(x, window):
+    return jax.lax.reduce_window(x, 0.0, jax.lax.add, (window, 2), (1, 1), "SAME")
+
+
+@pytest.mark.parametrize(
+    ("function", "right", "wrong"),
+    [(scattered, 1.0, -1.0), (placed, 2, 1), (solved, True, False), (pooled, 2, 1)],
+)
+def test_primitives_without_a_plainer_form(function, right, wrong, tmp_path, capsys):
+    x = np.random.default_rng(0).normal(size=(3, 5))
+    comparison = compare((lambda x: function(x, right), x), (lambda x: function(x, wrong), x))
+    assert executed(comparison, tmp_path, capsys)[0] == pytest.approx(
+        comparison.places[0].gap.error, rel=0.01
+    )
+
+
+def test_drawn_numbers_cannot_be_written(tmp_path):
+    def drawn(x, seed):
+        return x * jax.random.normal(jax.random.key(seed), (3, 5))
+
+    x = np.ones((3, 5))
+    comparison = compare((lambda x: drawn(x, 0), x), (lambda x: drawn(x, 1), x))
+    with pytest.raises(InputError, match="drawn numbers cannot be written as a program"):
+        write_repro(comparison.places[0], tmp_path / "place.py")
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_command_writes_and_runs_it(tmp_path, capsys):
     """Small arrays are in the text; the others lie beside it."""
     sides = [f"docs/port.py:{name}" for name in ("original", "port", "corrected")]
