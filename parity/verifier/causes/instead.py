@@ -14,7 +14,7 @@ from parity.verifier.search.region import Gap
 
 MOST_BACK = 4
 """Most operations after which one may lead back to the value before them."""
-_KEEPING = frozenset(["convert", "copy", "stop_gradient", "contiguous"])
+_KEEPING = frozenset(["convert", "copy", "detach", "stop_gradient", "contiguous"])
 _NEUTRAL = {"add": 0, "mul": 1, "sub": 0, "div": 1, "pow": 1}
 """Second operands with which an operation changes nothing; the first two take them on either side."""
 _FILLED = {"zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 1, "new_ones": 1}

@@ -19,7 +19,7 @@ TORCH_NAMES = {
     "view": "reshape", "_unsafe_view": "reshape", "_reshape_alias": "reshape", "expand": "broadcast",
     "to": "convert", "collapse_view": "reshape", "split_dim": "reshape",
     "broadcast_in_dim": "broadcast",
-    "sub": "sub", "rsub": "rsub", "select": "slice", "alias": "copy", "clone": "copy", "detach": "copy",
+    "sub": "sub", "rsub": "rsub", "select": "slice", "alias": "copy", "clone": "copy",
     "_softmax": "softmax", "_log_softmax": "log_softmax", "clamp": "clip", "clamp_min": "maximum",
     "clamp_max": "minimum", "div": "div", "true_divide": "div", "native_layer_norm": "layer_norm",
     "index": "gather", "embedding": "gather", "constant_pad_nd": "pad", "bitwise_not": "not",
@@ -34,7 +34,7 @@ TORCH_NAMES = {
 LAYOUT = frozenset(
     {
         "transpose", "reshape", "squeeze", "unsqueeze", "broadcast", "flip", "copy", "stop_gradient",
-        "contiguous", "reduce_precision", "_neg_view",
+        "contiguous", "reduce_precision", "_neg_view", "detach",
     }
 )  # fmt: skip
 """Operations that move or repeat the elements of their operand: the fingerprint stays."""

@@ -27,8 +27,8 @@ CALLERS = 4
 _STDLIB = sysconfig.get_paths()["stdlib"]
 _PACKAGE = Path(__file__).parents[2]
 _RUNS = f"{_PACKAGE / 'verifier'}/"
-_ASKS = f"{_RUNS}programs/sides.py"
-"""The file that records a side, outside of which no frame is the program's."""
+_ASKS = (f"{_RUNS}programs/sides.py", f"{_RUNS}programs/backward.py")
+"""The files that record a side, outside of which no frame is the program's."""
 _WATCHES = (f"{_RUNS}programs/built.py", f"{_RUNS}programs/transformations.py")
 """The files whose frames stand between a layer, or what an optimiser is made of, and its caller."""
 _RUNNERS = ("verifier", "measure", "exporting/onnx_graph", "exporting/stablehlo_graph")
@@ -61,7 +61,7 @@ def innermost(frames: Iterable[tuple[str, int, str]]) -> Source | None:
         if frame[0] in _WATCHES:
             continue
         ours = frame[0].startswith(_RUNS)
-        if (inside and ours) or frame[0] == _ASKS:
+        if (inside and ours) or frame[0] in _ASKS:
             break
         inside = inside or not ours
         if is_user(frame[0]) and frame not in own[-1:]:

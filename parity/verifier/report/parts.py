@@ -137,7 +137,7 @@ def _is_mask(program: Program, op: Operation) -> bool:
 _MOST_OF_A_MASK = 24
 """Most operations that are followed back from where a mask is read."""
 _MOST_LINES = 4
-_FLAT = frozenset(["round", "floor", "ceil", "sign", "stop_gradient"])
+_FLAT = frozenset(["round", "floor", "ceil", "sign", "stop_gradient", "detach"])
 """Operations through which no gradient passes."""
 
 
@@ -145,13 +145,19 @@ def _ended(gap: Gap) -> list[Source]:
     """Return the lines at which a gradient may end, where B has zeros that depend on nothing and A a
     computed value."""
     program, end = gap.b.program, gap.b.end
-    if program.operations[end].number != 0:
+    op = program.operations[end]
+    if op.number != 0:
         return []
     fixed = constants_of(program)
-    if end not in fixed or gap.a.end in constants_of(gap.a.program):
+    alone = end in fixed or op.name == "zeros_like"
+    if not alone or gap.a.end in constants_of(gap.a.program):
         return []
-    flat = (op.index for op in program.operations if op.name in _FLAT and op.index not in fixed)
-    return lines(program, list(flat))
+    flat = [op for op in program.operations if op.name in _FLAT and op.index not in fixed]
+    # autograd detaches what it keeps, on the line that computed it
+    asked = [
+        op for op in flat if op.name != "detach" or op.source != program.operations[op.inputs[0]].source
+    ]
+    return lines(program, [op.index for op in asked or flat])
 
 
 def _order_before(program: Program, end: int) -> list[int]:

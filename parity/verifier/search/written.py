@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -14,6 +15,8 @@ TYPES = {2.0**-8: "bfloat16", 2.0**-11: "float16", 2.0**-24: "float32"}
 """Names of the smaller types, by their rounding."""
 FLOAT32 = 2.0**-24
 POWERS = (-2.0, -1.0, -0.5, 0.5, 2.0)
+DERIVATIVES = (2 / math.sqrt(math.pi), -2 / math.sqrt(math.pi), math.sqrt(math.pi) / 2)
+"""Numbers in JAX's derivatives of erf, erfc and the inverse of erf, written in the program's type."""
 NEXT = 2.0
 """Most roundings by which a number that was computed in a smaller type may be off: the root of a
 width."""
@@ -32,7 +35,8 @@ def restore(program: Program, other: Program) -> tuple[Program, list[str]]:
 
     A number is restored only where the other program has one that rounds to it, or in float32 one
     whose inverse, square or root does: a scale of logits may be divided by, or be applied to queries
-    and keys. So nothing is forgiven that is not written in both.
+    and keys. So nothing is forgiven that is not written in both, but for `DERIVATIVES` in float32: the
+    derivative of GELU has one number in PyTorch, and two in JAX.
     """
     exact = sorted({each for op in other.operations for each in _numbers(other, op)})
     powers = sorted({each**p for each in exact if 2.0**-32 < each < 2.0**32 for p in POWERS})
@@ -67,7 +71,8 @@ def _exact(own: float, epsilon: float, exact: list[float], powers: list[float]) 
     """Return the exact number that rounds to `own`; None where there is none, or `own` is exact."""
     if not np.isfinite(own) or own in exact:
         return None
-    near = [each for each in exact if abs(each - own) <= NEXT * epsilon * abs(own)]
+    written = [*exact, *DERIVATIVES] if epsilon == FLOAT32 else exact
+    near = [each for each in written if abs(each - own) <= NEXT * epsilon * abs(own)]
     same = [e for e in near if rounded(np.asarray(e), epsilon) == rounded(np.asarray(own), epsilon)]
     far = near if epsilon == FLOAT32 else []  # smaller types have too few numbers to tell
     if epsilon == FLOAT32 and not near and own * 2**10 % 1:  # nor is a half the root of a quarter

@@ -93,6 +93,10 @@ PAIRS = {
         lambda x: lax.select_n(jnp.arange(15).reshape(3, 5) % 3, jnp.sin(x), jnp.cos(x), 3 * x),
         by_number_torch,
     ),
+    "GELU in float32": (  # whose derivative has other numbers in JAX, and these rounded
+        lambda x: jax.nn.gelu(x.astype(jnp.float32) * 1.5, approximate=False),
+        lambda x: torch.nn.functional.gelu(x * 1.5),
+    ),
     "an axis added": (lambda x: lax.expand_dims(x, (1,)) + x, lambda x: x[:, None] + x),
     "a scaled product and sum": (
         lambda x: 0.5 * (x @ x.T) + 2 * x.sum(1),
