@@ -1,0 +1,1 @@
+"""Random programs in JAX and in PyTorch: equal ones must be EQUAL, changed ones DIFFERENT."""
