@@ -179,9 +179,9 @@ def _groups(
     elif strong:
         for name in params:
             if decays[name] == (name in spared):
-                word = "decays" if decays[name] else "does not decay"
+                ours, theirs = ("decays", "does not") if decays[name] else ("does not decay", "does")
                 raise CheckpointError(
-                    f"{name} {word} in the recipe, but not in the groups that {kind} makes; give"
+                    f"{name} {ours} in the recipe, but {theirs} in the groups that {kind} makes; give"
                     " like_file, a file of a script that makes them as the recipe says"
                 )
     last = ParameterGroup(tuple(name for name in params if name in spared), decays=False)

@@ -181,6 +181,12 @@ def test_a_whole_module_of_pytorch_is_its_parameters(saved, tmp_path):
     assert_reads(open_container(tmp_path / "oldest.pt"), dict(model.state_dict()))
 
 
+def test_attributes_of_a_tensor_are_left_out(saved):
+    noted, parameter = torch.ones(2), torch.nn.Parameter(torch.zeros(3))
+    noted.note, parameter.decay = "by hand", False
+    assert_reads(saved({"w": noted, "p": parameter}), {"w": noted, "p": parameter})
+
+
 @pytest.mark.parametrize(
     ("array", "said"),
     [
