@@ -52,6 +52,12 @@ def test_there_and_back(own, tmp_path, capsys):
     assert weights.preprocess == PREPROCESS
     for name, array in arrays_of(SQUARE).items():
         np.testing.assert_array_equal(weights.arrays[name], array)
+    status, out, _ = run(capsys, "inspect", back)
+    hops = [" ".join(line.split()) for line in out.splitlines() if line.startswith("came from")]
+    assert [hop.partition(", sha256 ")[0] for hop in hops] == [
+        "came from own.safetensors, safetensors, parity",
+        "came from tv.pth, torch, torchvision",
+    ]
 
 
 def test_verified(own, tmp_path, capsys):

@@ -12,6 +12,7 @@ from parity.porting.dialects import dialects
 from tests.support.convert_cases import arrays_of, refused
 from tests.support.tiny import TINY
 from vit_config import WeightsError, write_weights
+from vit_config.rope import Rope
 
 CFG = TINY.replace(image_size=(15, 15), patch_size=(5, 5), norm_eps=1e-6)
 
@@ -147,12 +148,18 @@ def test_what_a_file_without_a_header_leaves_open_is_stated(own, tmp_path):
     assert converted.path.exists()
 
 
+SAPIENS = {
+    "hidden_size": 40, "register_tokens": 2, "pos_embed": "none", "norm": "rmsnorm", "qk_norm": True,
+    "rope": Rope(kind="centered", pairs="half"), "mlp": "swiglu_packed", "act": "silu", "num_classes": 0,
+    "layer_scale": 0.1, "layer_scale_on": "attention", "dynamic_image_size": True,
+}  # fmt: skip
 TWO_WAYS = {
     "timm-eva": (
         {"class_token": False, "pool": "map", "final_norm": "post_pool", "pool_num_heads": 5},
         {"pool_num_heads": None},
     ),
     "timm-eva-split": ({"num_kv_heads": (1, 1, 1)}, {"num_kv_heads": 1}),
+    "hf-sapiens2": ({**SAPIENS, "num_kv_heads": (5, 5, 5)}, {"num_kv_heads": None}),
     "timm-beit": (
         {"pos_embed": "none", "pos_embed_prefix": "none", "rel_pos_bias": True, "k_bias": False},
         {"pos_embed_prefix": "auto"},

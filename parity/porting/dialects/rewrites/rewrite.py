@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.porting.dialects.dialect import ANY
+from parity.porting.dialects.dialect import ANY, kv_heads
 from parity.porting.formats.base import Stored
 from vit_config import ConfigError, ViTConfig
 from vit_config.parameters import parameters
@@ -56,8 +56,8 @@ class State:
 def canonical(cfg: ViTConfig) -> ViTConfig:
     """Return an equal schema in which values that mean a default are the default."""
     changes: dict[str, Any] = {}
-    if cfg.num_kv_heads and len(set(cfg.kv_heads)) == 1:
-        changes["num_kv_heads"] = None if cfg.kv_heads[0] == cfg.num_heads else cfg.kv_heads[0]
+    if cfg.num_kv_heads:
+        changes["num_kv_heads"] = kv_heads(cfg.kv_heads, cfg.num_heads)
     if cfg.attention_head_dim and cfg.attention_head_dim * cfg.num_heads == cfg.hidden_size:
         changes["attention_head_dim"] = None
     if cfg.pool_num_heads == cfg.num_heads:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from parity.porting.dialects.dialect import Unsaid
+from parity.porting.dialects.dialect import Unsaid, kv_heads
 from parity.porting.dialects.timm import gemma4
 from parity.porting.dialects.timm.argument import (
     EPS,
@@ -141,7 +141,7 @@ EVA = {
     "mlp_ratio": shown(lambda cfg: ratio(cfg.mlp_dim, cfg.hidden_size), "mlp_dim", "pool_mlp_dim"),
     "num_kv_heads": Argument(
         lambda cfg: None if cfg.num_kv_heads is None else list(cfg.kv_heads),
-        lambda value, known: {"num_kv_heads": value[0] if len({*value}) == 1 else tuple(value)},
+        lambda value, known: {"num_kv_heads": kv_heads(value, known["num_heads"])},
     ),
     "qkv_bias": shown(lambda cfg: cfg.qkv_bias, "qkv_bias", "k_bias"),
     "attn_type": shown(
