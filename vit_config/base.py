@@ -95,8 +95,6 @@ class Schema(BaseModel, frozen=True):
             fields = parse_json(text, pairs=without_repeats)
         except json.JSONDecodeError as error:
             raise ConfigError(f"{where}: not valid JSON at line {error.lineno}: {error.msg}") from None
-        except ConfigError:
-            raise
         except ValueError as error:
             raise ConfigError(f"{where}: not valid JSON: {error}") from None
         if not isinstance(fields, dict):

@@ -128,7 +128,7 @@ def make_preprocess(
 
     Args:
         given: the preprocessing of the weights to start from; used where the recipe's `pixels` are
-            "data", except for its `eval_crop`.
+            "data", except for its `eval_crop` and for `max_patches`: a run has one size.
 
     Raises:
         DataError: a channel has the same value everywhere, or pixels are of another type.
@@ -164,4 +164,5 @@ def make_preprocess(
             f"{dataset.name} has pixels of {kind}, but the weights to start from take {base.pixel_type};"
             " convert the images"
         )
-    return base.replace(crop_fraction=crop, class_names=dataset.class_names, several_labels=several)
+    own = {"crop_fraction": crop, "class_names": dataset.class_names, "several_labels": several}
+    return base.replace(max_patches=None, **own)

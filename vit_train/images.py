@@ -21,5 +21,9 @@ def fit_image(image: np.ndarray, size: tuple[int, int], preprocess: Preprocess) 
 
     Returns:
         (H, W, C) of the image's type.
+
+    Raises:
+        InputError: `max_patches` gives each image a size of its own.
     """
-    return image if image.shape[:2] == size else fit(image, size, preprocess)
+    whole = image.shape[:2] == size and preprocess.max_patches is None
+    return image if whole else fit(image, size, preprocess)

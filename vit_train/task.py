@@ -189,6 +189,7 @@ def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
             *lines,
             *_statistics(dataset, job, preprocess),
             *_unknown_pixels(start, job, preprocess),
+            *_one_size(start, job),
         ),
     )
     if len(task.frozen) == len(task.parameter_names):  # `frozen` refuses patterns that match nothing
@@ -217,4 +218,16 @@ def _unknown_pixels(start: Start | None, job: Job, preprocess: Preprocess) -> tu
     return (
         f"{start.name} does not say how its images were prepared: mean ({mean}) and deviation ({std})"
         " are those of the training images; --recipe.pixels half or imagenet sets others",
+    )
+
+
+def _one_size(start: Start | None, job: Job) -> tuple[str, ...]:
+    """Note that images had sizes of their own for the weights to start from."""
+    most = start.preprocess.max_patches if start and start.preprocess else None
+    if start is None or most is None:
+        return ()
+    height, width = job.model.image_size
+    return (
+        f"{start.name} gives each image a size of its own (max_patches = {most}); this run, and what it"
+        f" exports, has all at {height}x{width}",
     )

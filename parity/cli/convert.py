@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -20,6 +21,16 @@ if TYPE_CHECKING:
 
 WRITTEN = 3e8
 """Bytes that are read, hashed and written in a second, until it is known how many are."""
+
+INTO = (
+    "paths", "reading", "into", "into_part", "step", "num_classes", "license_allow", "force",
+    "out", "jobs", "shard",
+)  # fmt: skip
+LORA = ("paths", "to", "step", "lora", "force")
+MANIFEST = ("to", "verify", "license_allow", "force", "manifest", "out", "jobs", "shard")
+ROWS = ("reading", "dtype", "image_size", "num_classes", "allow_nonfinite")
+"""Flags that are fields of a manifest's rows."""
+READING = "--set, --override, --like, --dialect, --part, --preprocess, --license"
 
 
 @dataclass(frozen=True)
@@ -95,9 +106,12 @@ def main(argv: list[str], prog: str = "parity convert") -> int:
 
     console = screen(120, highlight=False)
     if arguments.into is not None:
-        _check_into(arguments)
+        why = "where the host says it; leave it out, or convert to a file first"
+        _refuse_but(INTO, arguments, f"not with --into, {why}")
     elif not arguments.to:
         raise ConfigError("give --to DIALECT, such as --to hf; `parity list --dialects` shows all")
+    elif arguments.into_part is not None:
+        raise ConfigError(f"--into-part {arguments.into_part}: goes with --into HOST")
     if arguments.manifest is not None:
         return _convert_manifest(arguments, console)
     if arguments.out or arguments.jobs != 1 or arguments.shard:
@@ -124,8 +138,7 @@ def _write_lora(arguments: ConvertFiles, source: Path, out: Path, console: Conso
 
     from parity.runs.weights import write_run_lora
 
-    if not arguments.to:
-        raise ConfigError("--lora: give --to DIALECT, the model that PEFT is to load it onto")
+    _refuse_but(LORA, arguments, "not with --lora, which writes what a run trained; leave it out")
     step, layers = write_run_lora(source, out, arguments.to, arguments.step, force=arguments.force)
     console.print(
         f"[bold]{escape(str(out))}[/]  the LoRA of step {step}: {len(layers)} layers, such as"
@@ -135,26 +148,13 @@ def _write_lora(arguments: ConvertFiles, source: Path, out: Path, console: Conso
     return 0
 
 
-def _check_into(arguments: ConvertFiles) -> None:
-    """Refuse flags that say how a file is written, which the host already says."""
-    given = {
-        "--to": arguments.to,
-        "--dtype": arguments.dtype,
-        "--image-size": arguments.image_size,
-        "--channels": arguments.channels,
-        "--by": arguments.by,
-        "--prefix": arguments.prefix,
-        "--wrapper": arguments.wrapper,
-        "--text": arguments.text,
-        "--allow-nonfinite": arguments.allow_nonfinite,
-        "--verify": arguments.verify,
-        "--manifest": arguments.manifest,
-    }
-    if names := [name for name, value in given.items() if value]:
-        raise ConfigError(
-            f"{', '.join(names)}: not with --into, where the host says what is written; leave it out, or"
-            " convert to a file first"
-        )
+def _refuse_but(fits: Collection[str], arguments: ConvertFiles, why: str) -> None:
+    """Refuse flags that are given and not among those that fit. ConfigError: there are such."""
+    usual = vars(ConvertFiles())
+    odd = [name for name, value in vars(arguments).items() if name not in fits and value != usual[name]]
+    if odd:
+        flags = (READING if name == "reading" else "--" + name.replace("_", "-") for name in odd)
+        raise ConfigError(f"{', '.join(flags)}: {why}")
 
 
 def _put_into_host(arguments: ConvertFiles, source: Path, out: Path, console: Console) -> int:
@@ -258,32 +258,15 @@ def _convert_manifest(arguments: ConvertFiles, console: Console) -> int:
     from parity.porting.fleet import run_manifest
     from parity.porting.fleet.shard import parse_shard
 
-    if arguments.manifest is None or arguments.paths:
+    assert arguments.manifest is not None
+    if arguments.paths:
         raise ConfigError("--manifest: takes --out DIR, not SRC and DST")
     if arguments.out is None:
         raise ConfigError("--manifest: needs --out DIR, the folder to write to")
-    in_rows = {
-        "--dtype": arguments.dtype,
-        "--image-size": arguments.image_size,
-        "--num-classes": arguments.num_classes,
-        "--allow-nonfinite": arguments.allow_nonfinite,
-        "--set, --override, --like, --dialect, --part, --preprocess, --license": (
-            replace(arguments.reading, adapter=None) != ReadingFlags()
-        ),
-    }
-    alone = {
-        "--channels": arguments.channels,
-        "--by": arguments.by,
-        "--prefix": arguments.prefix or None,
-        "--wrapper": arguments.wrapper,
-        "--text": arguments.text,
-        "--adapter": arguments.reading.adapter,
-        "--step": arguments.step,
-        "--lora": arguments.lora,
-    }
-    for flags, todo in ((in_rows, "write them in the manifest's rows"), (alone, "convert it by itself")):
-        if given := [flag for flag, value in flags.items() if value is not None and value is not False]:
-            raise ConfigError(f"{', '.join(given)}: go with one checkpoint; {todo}")
+    if arguments.reading.adapter is not None:
+        raise ConfigError("--adapter: goes with one checkpoint; convert it by itself")
+    _refuse_but((*MANIFEST, *ROWS), arguments, "go with one checkpoint; convert it by itself")
+    _refuse_but(MANIFEST, arguments, "go with one checkpoint; write them in the manifest's rows")
     return run_manifest(
         arguments.manifest,
         to=arguments.to,

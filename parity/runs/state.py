@@ -60,11 +60,3 @@ def moments_of(recipe: Recipe) -> tuple[str, ...]:
     if recipe.optimizer == "sgd":
         return SGD if recipe.momentum else ()
     return ADAM
-
-
-def zeros(params: Mapping[str, np.ndarray], recipe: Recipe) -> dict[str, Arrays]:
-    """Return the moments before the first update: zeros."""
-    return {
-        moment: {name: np.zeros_like(value) for name, value in params.items()}
-        for moment in moments_of(recipe)
-    }

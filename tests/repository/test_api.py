@@ -18,7 +18,7 @@ import torch
 import parity
 from tests.support.peers import redrawn
 from tests.support.tiny import TINY
-from vit_config import ConfigError, pretrained, write_weights
+from vit_config import PRESETS, ConfigError, pretrained, write_weights
 
 NAME = "vit_tiny_patch16_224"
 ROOT = Path(__file__).parents[2]
@@ -137,6 +137,20 @@ def test_pretrained_models_take_another_head_and_size(framework, tmp_path):
         np.testing.assert_array_equal(actual[name], arrays[name])
     with pytest.raises(ConfigError, match="keeps the weights' configuration, but depth would change it"):
         parity.create_model(str(path), **options, depth=2)
+
+
+def test_check_takes_a_checkpoint_or_a_preset(tmp_path, monkeypatch):
+    seen = []
+    for name in ("check_config", "check_weights"):
+        monkeypatch.setattr(f"parity.twins.check.{name}", lambda given, **how: seen.append((given, how)))
+    path, images = tmp_path / "own.safetensors", np.zeros((1, *TINY.image_size, 3))
+    for given in (path, str(path)):
+        parity.check(given, images=images, seed=3)
+        assert seen[-1][0] == given
+        assert seen[-1][1]["images"] is images
+    parity.check("digits", seed=3)
+    assert (seen[-1][0], seen[-1][1]["subject"]) == (PRESETS["digits"], "digits")
+    assert [how["seed"] for _, how in seen] == [3, 3, 3]
 
 
 def test_check_diff_and_match_take_objects(tmp_path):

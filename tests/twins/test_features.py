@@ -221,3 +221,6 @@ def test_the_layer_before_the_head_keeps_its_inputs():
     images = nchw(random_images(TINY)).float()
     seen = model.forward_head(model.forward_features(images), pre_logits=True)
     assert torch.equal(model.head(seen), model(images).logits)
+    twin = vit_jax.from_arrays(model.cfg, vit_torch.to_arrays(model))
+    tokens = jnp.asarray(model.forward_features(images).detach().numpy())
+    assert error(twin.forward_head(tokens, pre_logits=True), seen.detach()) < 1e-6

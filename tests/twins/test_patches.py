@@ -7,7 +7,11 @@ import pytest
 import torch
 from flax import nnx
 
+import vit_jax.positions
+import vit_jax.rope
 import vit_jax.weights
+import vit_torch.positions
+import vit_torch.rope
 import vit_torch.weights
 from parity.measure.redraw import redraw
 from tests.support.tiny import TINY, VARIANTS, error
@@ -190,6 +194,34 @@ def test_training_drops_patches_and_keeps_their_places():
     assert jnp.isfinite(draw_and_run()).all()
 
 
+@pytest.mark.parametrize("name", ["corners", "leading_rows", "factorized", "leading_factorized"])
+def test_both_twins_fit_a_table_to_the_same_places(name, x64):
+    cfg, batch = schema(name), padded(images_of())
+    tables = {each: array for each, array in weights(cfg).items() if each in cfg.table_shapes}
+    ours = jax.jit(lambda tables, batch: vit_jax.positions.fit_positions(
+        tables, cfg, vit_jax.positions.places_of(batch)
+    ))(tables, arrays(batch))  # fmt: skip
+    places = vit_torch.positions.places_of(tensors(batch))
+    theirs = vit_torch.positions.fit_positions(
+        {each: torch.from_numpy(array) for each, array in tables.items()}, cfg, places
+    )
+    assert error(ours, theirs) <= 1e-15
+
+
+def test_kept_patches_of_each_image_keep_their_own_angles(x64):
+    stream = np.random.default_rng(0)
+    angles, kept = (
+        stream.standard_normal((2, 5, 6, 4)),
+        np.array([[4, 0, 5], [1, 3, 2]]),
+    )  # (B, h, N, d/2)
+    expected = np.stack([np.sin(each[:, rows]) for each, rows in zip(angles, kept, strict=True)])
+    expected = expected.transpose(0, 2, 1, 3)  # (B, n, h, d/2)
+    ours = vit_jax.rope.make_rotation(jnp.asarray(angles), jnp.asarray(kept))
+    theirs = vit_torch.rope.make_rotation(torch.from_numpy(angles), torch.from_numpy(kept))
+    assert error(ours.sin, expected) <= 1e-15
+    assert error(theirs.sin, expected) <= 1e-15
+
+
 def test_heads_and_features_take_patches():
     cfg, batch = schema("linear_chw"), tensors(padded(images_of()))
     model = vit_torch.weights.from_arrays(cfg, weights(cfg))
@@ -198,6 +230,9 @@ def test_heads_and_features_take_patches():
         assert error(model.forward_head(tokens, valid=batch.valid), model.logits(batch)) <= 1e-12
     with pytest.raises(InputError, match='"NCHW" needs images of one grid'):
         model.forward_intermediates(batch)
+    twin = vit_jax.weights.abstract_model(cfg)
+    with pytest.raises(InputError, match='"NHWC" needs images of one grid'):
+        twin.forward_intermediates(arrays(padded(images_of())))
 
 
 def test_the_shortest_length_that_holds_all_is_taken():
@@ -233,6 +268,16 @@ def test_batches_that_do_not_fit_the_model_are_refused():
         model = vit_torch.ViT(TINY.replace(**{"dynamic_image_size": True, **changes}))
         with pytest.raises(InputError, match=said):
             model(given)
+
+
+def test_an_image_beyond_both_tables_is_refused():
+    model = vit_torch.ViT(schema("leading_factorized"))
+    for grid in ((7, 2), (2, 6)):
+        image = torch.zeros(1, 3, grid[0] * 7, grid[1] * 5)
+        with pytest.raises(
+            InputError, match=rf"{grid[0]}x{grid[1]} patches, the position tables have 6x5"
+        ):
+            model(image)
 
 
 def test_a_size_within_a_budget_of_patches():

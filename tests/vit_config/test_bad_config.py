@@ -12,6 +12,7 @@ from vit_config import ConfigError, MissingFileError, Preprocess, Recipe, ViTCon
 from vit_config.augmentation import Augment, Mix
 from vit_config.presets.own import OWN
 from vit_config.recipe_rules import GOES_WITH
+from vit_config.rope import Rope
 
 pytestmark = pytest.mark.quick
 
@@ -68,6 +69,29 @@ CONTRADICTIONS = {
             "hidden_size": 20,
         },
         ['pos_embed_resize = "leading_rows"', 'pos_embed = "sincos2d_simple"'],
+    ),
+    "one projection with half a bias": (
+        {
+            "block": "parallel",
+            "attention": "differential",
+            "norm": "rmsnorm",
+            "attention_out_bias": False,
+        },
+        ["one output projection", "attention_out_bias = false", "mlp_bias = true"],
+    ),
+    "pooling squares of no side": (
+        {"pool": "soft", "class_token": False, "num_classes": 0},
+        ['pool = "soft"', "pool_window = null", "give their side"],
+    ),
+    "one norm of several pooled tokens": (
+        {
+            "pool": "soft",
+            "pool_window": 3,
+            "class_token": False,
+            "num_classes": 0,
+            "final_norm": "post_pool",
+        },
+        ['pool = "soft"', 'final_norm = "post_pool"'],
     ),
     "a width that sines of a grid do not fill": (
         {"pos_embed": "sincos2d", "pos_embed_prefix": "none"},
@@ -368,6 +392,18 @@ def test_every_field_that_needs_another_is_refused_without_it():
         (Preprocess, {"mean": (0.5,)}, ["mean has 1 channels", "std has 3"]),
         (Preprocess, {"std": (0.5, 0.0, 0.5)}, ["std = (0.5, 0.0, 0.5)", "greater than 0"]),
         (Preprocess, {"mean": (0.5, float("nan"), 0.5)}, ["Preprocess.mean", "nan", "finite"]),
+        (
+            Preprocess,
+            {"max_patches": 9, "crop_mode": "squash"},
+            ["max_patches = 9", "crop_mode = squash"],
+        ),
+        (
+            Rope,
+            {"kind": "mixed", "reference_grid": (3, 2)},
+            ["reference_grid = (3, 2)", 'kind = "mixed"'],
+        ),
+        (Rope, {"kind": "mixed", "offset": 0.5}, ["offset = 0.5", 'kind = "mixed"']),
+        (Rope, {"kind": "mixed", "pairs": "half"}, ['pairs = "half"', 'kind = "mixed"']),
     ],
 )
 def test_the_other_schemas_say_it_as_clearly(schema, fields, words):

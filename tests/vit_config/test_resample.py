@@ -229,7 +229,7 @@ def test_leading_rows():
 
 
 @pytest.mark.parametrize("name", ["factorized", "leading_rows"])
-def test_only_a_factorized_table_keeps_its_leading_rows_along_both_axes(name):
+def test_a_stretched_table_is_fitted_along_each_axis(name):
     cfg, grid = variant(name), (2, 3)
     rows, columns = table_matrices(
         cfg.replace(pos_embed_resize="bilinear", pos_embed_aspect="stretch"), grid

@@ -99,6 +99,7 @@ def test_exported_parameters_are_those_trained(tmp_path):
         ("not npz", "i.npz: not an .npz file with the arrays images and labels"),
         ("other arrays", "expected (N, H, W, C)"),
         ("label", "labels go from 0 to 11, the model has num_classes = 11 (0 to 10)"),
+        ("several", "labels have shape (400, 1), but the model gives an image one label"),
         ("size", "the image is 15x21, the model takes image_size = 21x15"),
         ("no preprocess", "does not say how images are prepared"),
         ("no head", "num_classes = 0"),
@@ -117,6 +118,9 @@ def test_bad_input(tmp_path, capsys, twin, change, message):
         images_at(
             images, 400, (15, 21) if change == "size" else (21, 15), 12 if change == "label" else 11
         )
+    if change == "several":
+        data = dict(np.load(images))
+        np.savez(images, images=data["images"], labels=data["labels"][:, None])
     status = MAINS[twin]([str(weights), str(images)])
     captured = capsys.readouterr()
     if change == "nothing":

@@ -248,6 +248,27 @@ def test_a_slice_that_is_not_made_is_refused():
         get_topology("v5e:2x4x2")
 
 
+def test_the_command_looks_for_the_largest_batch(capsys, monkeypatch):
+    """In whole parts of what is split, where the compiler only says that the first does not fit."""
+
+    def tried(job, topology, how, batch, *, limit, quick):
+        batches.append(batch)
+        fits = batch <= 50
+        return Flight(batch, fits, "" if fits else "no room", batch * 2**20, None, 0, 0, {}, 0, 0)
+
+    batches = []
+    monkeypatch.setattr("vit_jax.train.preflight.fly", tried)
+    argv = ["--recipe.accumulate", "2", "--recipe.batch-size", "64", "--hbm", "0.05"]
+    assert run("preflight", [*argv, "--mesh", "data=2,fsdp=2,tensor=2"]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "verdict does not fit: at least 64.00 MiB" in said
+    assert "XLA says no room" in said
+    assert "largest batch 48 takes 48.00 MiB; 56 would take 56.00 MiB" in said
+    assert all(batch % 8 == 0 for batch in batches)
+    assert run("preflight", ["--framework", "torch"]) == 2
+    assert "not of --framework torch" in capsys.readouterr().err
+
+
 def test_the_command_says_whether_a_run_fits(capsys):
     argv = ["--mesh", "data=2,fsdp=4", "--recipe.batch-size", "8", "--model.depth", "1", "--no-largest"]
     assert run("preflight", [*argv, "--layouts"]) == 0

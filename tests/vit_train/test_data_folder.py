@@ -12,7 +12,7 @@ from vit_config import DataError, MissingFileError, Preprocess, Recipe, ViTConfi
 from vit_config.job import Job
 from vit_torch.train.run import train
 from vit_train.data import eval_batches, open_dataset, train_batches
-from vit_train.fit import fitted
+from vit_train.fit import fitted, hold_out
 from vit_train.log import read_log
 from vit_train.task import make_task
 
@@ -175,6 +175,19 @@ def test_a_damaged_image_is_named_and_ends_the_run_or_is_replaced(root):
         again.train.on_damage = "replace"
         (other,) = train_batches(again, recipe, GREY, image_size=SIZE, num_threads=threads)
         np.testing.assert_array_equal(other["image"], batch["image"])
+
+
+def test_what_is_held_out_keeps_its_labels_and_names(root):
+    (root / "train" / "red" / "02.png").write_bytes(b"")
+    rest, out = hold_out(opened(root), 0.25)
+    splits = (rest.train, out)
+    assert [np.bincount(each.labels).tolist() for each in splits] == [[9, 10, 10], [4, 3, 3]]
+    numbered = {each.name(index): (each, index) for each in splits for index in range(len(each))}
+    assert len(numbered) == 39
+    (bad,) = (name for name in numbered if name.endswith("train/red/02.png"))
+    split, index = numbered[bad]
+    with pytest.raises(DataError, match=r"train/red/02\.png: damaged"):
+        split[index]
 
 
 def test_damaged_images_do_not_count_in_a_score(root):

@@ -219,6 +219,18 @@ def test_bands_with_several_labels_are_trained_on_scored_and_predicted(tmp_path,
     assert content["images"] == 8
     assert len(content["average_precision"]) == 2
     assert "mean average precision" in capsys.readouterr().out
+    plot = [str(whole), *flags, "--plot", str(tmp_path / "x.png")]
+    assert run("eval", plot, prog="parity eval") == 2
+    assert "images with several labels have no confusion matrix" in capsys.readouterr().err
+    assert run("plot", [str(whole), *flags], prog="parity plot") == 0
+    assert (whole / "attention.png").is_file()
+    assert not (whole / "confusion.png").exists()
+    single = table.with_name("one.csv")
+    text = table.read_text().replace("path,labels", "path,label").replace("ice;sea", "sea")
+    single.write_text("\n".join(row for row in text.split("\n") if ",," not in row))
+    one = [str(whole), *flags, "--data", f"table:{single}"]
+    assert run("eval", one, prog="parity eval") == 2
+    assert "gives an image any number of labels, but an image of table" in capsys.readouterr().err
     assert run("predict", [str(whole), str(tmp_path / "3.npy"), *flags], prog="parity predict") == 0
     assert "ice" in capsys.readouterr().out
     odd = tmp_path / "odd.npy"

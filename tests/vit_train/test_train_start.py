@@ -18,15 +18,17 @@ from tests.support.programs import each_program_once  # noqa: F401 - for every t
 from tests.support.share import rarely
 from tests.support.tiny import TINY
 from tests.support.tiny_tfds import write_tiny_set
-from vit_config import ConfigError, Preprocess, Recipe, WeightsError, write_weights
+from vit_config import ConfigError, InputError, Preprocess, Recipe, WeightsError, write_weights
 from vit_config.errors import UnstatedError
 from vit_config.job import Job
 from vit_config.numerics.resize import resize_weights
 from vit_config.parameters import parameters
 from vit_jax.train.run import train as train_in_jax
 from vit_torch.train.run import train as train_in_torch
+from vit_train.images import fit_image
 from vit_train.log import read_log
 from vit_train.start import frozen_names
+from vit_train.task import make_task
 
 SOURCE = TINY.replace(depth=2)
 CFG = SOURCE.replace(image_size=(14, 20), num_classes=3)
@@ -143,6 +145,21 @@ def test_what_does_not_fit_is_refused_with_both_values(weights, change, said):
     for part in said:
         assert part in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_sizes_of_its_own_become_the_size_of_the_run(arrays, data_dir, tmp_path):
+    """A model of patches is trained, and exported, for images of one size; another one is not scored."""
+    path, size = tmp_path / "naflex.safetensors", SOURCE.image_size
+    sizes = PIXELS.replace(max_patches=12)
+    write_weights(path, SOURCE.replace(dynamic_image_size=True), arrays, sizes)
+    cfg = SOURCE.replace(num_classes=3)
+    task = make_task(Job(cfg, RECIPE, DATA, init=str(path)), data_dir, start=read_start(str(path), cfg))
+    assert (task.preprocess.max_patches, task.preprocess.mean) == (None, PIXELS.mean)
+    assert any(
+        "max_patches = 12); this run, and what it exports, has all at 21x15" in n for n in task.notes
+    )
+    with pytest.raises(InputError, match="max_patches = 12 gives each image a size of its own"):
+        fit_image(np.zeros((*size, 3), np.uint8), size, sizes)
 
 
 def test_patterns_are_paths():

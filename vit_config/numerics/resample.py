@@ -132,9 +132,6 @@ def table_matrices(cfg: ViTConfig, grid: Grid) -> Matrices:
     Raises:
         ConfigError: the table is not fitted along its axes.
     """
-    if cfg.pos_embed_resize == "leading_rows" and cfg.pos_embed == "factorized":
-        rows, columns = (np.eye(*sides) for sides in zip(grid, cfg.table_grid, strict=True))
-        return rows, columns
     side = max(grid)
     is_whole_table = cfg.pos_embed == "learned" and grid == cfg.table_grid
     square = cfg.pos_embed_aspect == "keep" and not is_whole_table

@@ -155,7 +155,7 @@ def _one_line(event: events.ParseErrorEvent) -> str:
         flags = [word for word in event.tokens if word.startswith("-")]
         return f"no option {flags[0]}" if flags else f"unexpected {' '.join(event.tokens)}"
     if isinstance(event, events.InvalidChoice):
-        choices = ", ".join(event.choices)
+        choices = ", ".join(sorted({*event.choices} - {"None"}))  # of a set, in any order
         name = event.argument.display_name()
         return f"{name}: invalid choice {event.value!r}, expected one of {choices}"
     if isinstance(event, events.BadValue):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
@@ -222,6 +222,14 @@ class Dialect:
             values = self.can[name]
             return values(cfg) if callable(values) else values
         return ANY if name in (*SIZES, *NEUTRAL) else (ViTConfig.model_fields[name].default,)
+
+
+def kv_heads(each: Sequence[int], heads: int) -> tuple[int, ...] | int | None:
+    """Return the heads of keys of each block as a schema has them: one number if all blocks have the
+    same, None if that is the number of heads of the queries."""
+    if len(set(each)) != 1:
+        return tuple(each)
+    return None if each[0] == heads else each[0]
 
 
 def agree(name: str, one: Any, other: Any) -> bool:

@@ -47,10 +47,10 @@ class Flat:
 
     Args:
         separator: text that joins the keys of nested containers.
-        budget: budget of the file; None sets no limit.
+        budget: budget of the file.
     """
 
-    def __init__(self, separator: str, budget: Budget | None = None):
+    def __init__(self, separator: str, budget: Budget):
         self.tensors: dict[str, Stored] = {}
         self.objects: dict[str, Any] = {}
         self._separator = separator
@@ -86,12 +86,10 @@ class Flat:
 
     def _counted(self, tensor: Stored) -> Stored:
         """Return the tensor; the first read counts its values against the budget."""
-        if (budget := self._budget) is None:
-            return tensor
         left = [tensor.nbytes]
 
         def load() -> np.ndarray:
-            budget.values(left.pop() if left else 0)
+            self._budget.values(left.pop() if left else 0)
             return tensor.load()
 
         return replace(tensor, load=load)
@@ -99,8 +97,7 @@ class Flat:
     def _text_or_tensor(self, value: NumpyArray) -> Any:
         if value.array is None or value.array.dtype.kind not in "SU":
             return None if value.array is None else Stored.of(value.array)
-        if self._budget:
-            self._budget.objects(value.array.nbytes + _TEXT * value.array.size)
+        self._budget.objects(value.array.nbytes + _TEXT * value.array.size)
         return value.array.tolist()
 
     def _add_inert(self, name: str, value: Inert) -> None:

@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from parity.porting.formats.inert import Global, NumpyArray, NumpyType, shown
+from vit_config.errors import WeightsError
 from vit_config.files.stored import checked_shape
 
 _PLAIN = re.compile(r"[<>|=]?([biufcSUV])(\d{0,7})")
@@ -17,16 +18,15 @@ ML_TYPES = (
     "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
 )  # fmt: skip
 """Types of checkpoints that numpy lacks and ml_dtypes has."""
+SAVE = "save the tensors without it"
 
 
 def make_type(name: Any, *_: Any) -> NumpyType:
     """Build the result of ``numpy.dtype(name, align, copy)``."""
-    if isinstance(name, bytes):
-        name = name.decode()
     if isinstance(name, Global) and name.module == "ml_dtypes" and name.name in ML_TYPES:
         return NumpyType(np.dtype(getattr(ml_dtypes, name.name)))
     if not isinstance(name, str) or not _PLAIN.fullmatch(name):
-        raise TypeError(f"numpy arrays of type {shown(name)} are not read")
+        raise WeightsError(f"holds a numpy array of type {shown(name)}, which is not read; {SAVE}")
     return NumpyType(np.dtype(name))
 
 
@@ -34,7 +34,7 @@ def set_type(target: NumpyType, state: Any) -> None:
     """Set a type's byte order and, if the type has no fixed size, its size."""
     _, order, subtype, names, fields, size, *_ = state
     if subtype is not None or names is not None or fields is not None:
-        raise TypeError("structured numpy types are not read")
+        raise WeightsError(f"holds a structured numpy array, which is not read; {SAVE}")
     order = order.decode() if isinstance(order, bytes) else order
     kind = target.dtype.kind
     if kind in "SUV" and target.dtype.name not in ML_TYPES and size >= 0:

@@ -2,7 +2,8 @@
 
 Python's own unpickler imports and calls whatever a file names. This one cannot: a table of this
 package's functions serves known calls, and any other call gives an `Inert` record. It does not recurse,
-and counts the memory of its objects against the file's `Budget`.
+and counts the memory of its objects against the file's `Budget`. Opcodes of protocol 0 alone are not
+read: PyTorch itself reads none of its files.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ _MOST_COPIED = 1_000_000
 _LONGEST_LINE = 1 << 16
 _COST = 32
 _COSTS = {
-    "EMPTY_SET": 216, "FROZENSET": 216, "EMPTY_DICT": 96, "DICT": 96, "EMPTY_LIST": 96, "LIST": 96,
-    "TUPLE": 96, "TUPLE1": 96, "TUPLE2": 96, "TUPLE3": 96, "REDUCE": 512, "OBJ": 512, "INST": 512,
+    "EMPTY_SET": 216, "FROZENSET": 216, "EMPTY_DICT": 96, "EMPTY_LIST": 96,
+    "TUPLE": 96, "TUPLE1": 96, "TUPLE2": 96, "TUPLE3": 96, "REDUCE": 512, "OBJ": 512,
     "NEWOBJ": 512, "NEWOBJ_EX": 512, "GLOBAL": 128, "STACK_GLOBAL": 128, "SETITEM": 128,
     "MEMOIZE": 96, "PUT": 96, "BINPUT": 96, "LONG_BINPUT": 96,
 }  # fmt: skip
@@ -102,7 +103,6 @@ class Machine(Stack):
             if opcode.name == "STOP":
                 return self._take()
             self._step(opcode.name, argument)
-        raise ValueError("a pickle without an end")
 
     def _step(self, name: str, argument: Any) -> None:
         self._budget.objects(_COSTS.get(name, _COST))
@@ -164,11 +164,6 @@ class Machine(Stack):
         cls, *args = self._take_to_mark()
         self._push_made(call(cls, tuple(args)))
 
-    def _do_inst(self, argument: str) -> None:
-        args = self._take_to_mark()
-        self._do_global(argument)
-        self._push_made(call(self._take(), tuple(args)))
-
     def _do_build(self, _: None) -> None:
         state, target = self._take(), self._top()
         if isinstance(target, NumpyArray):
@@ -181,9 +176,6 @@ class Machine(Stack):
         elif isinstance(target, Global | str | bytes | int | float | list | set | tuple | None):
             raise TypeError(f"state set on {type(target).__name__}")
         # else a dict or a tensor: a state dict's _metadata, a tensor's hooks
-
-    def _do_persid(self, key: str) -> None:
-        self._stack.append(self._persistent(key))
 
     def _do_binpersid(self, _: None) -> None:
         self._stack.append(self._persistent(self._take()))

@@ -83,14 +83,6 @@ class Stack:
     def _do_tuple(self, _: None) -> None:
         self._stack.append(tuple(self._take_to_mark()))
 
-    def _do_list(self, _: None) -> None:
-        self._stack.append(self._take_to_mark())
-
-    def _do_dict(self, _: None) -> None:
-        values = self._take_to_mark()
-        self._stack.append({})
-        self._set_all(values)
-
     def _do_frozenset(self, _: None) -> None:
         self._stack.append(frozenset(map(key_of, self._take_to_mark())))
 

@@ -124,6 +124,11 @@ def _by_rules(optimizer: OptimizerState, model: Shapes) -> dict[int, str]:
         if not known and not any(_misfits(optimizer, model, names)):
             fitting.append((rule, names))
     sizes = " and ".join(str(len(group.indices)) for group in optimizer.groups)
+    if all(map(decay_of, optimizer.groups)):
+        raise CheckpointError(
+            f"both groups of the optimiser, of {sizes} parameters, have a weight decay, as no known rule"
+            " makes them; build the optimiser from named parameters"
+        )
     if not fitting:
         splits = list(_splits(model))[::2]
         tried = ", ".join(dict.fromkeys(f"{len(a)} and {len(b)}" for _, ((a, _), (b, _)) in splits))

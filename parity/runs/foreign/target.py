@@ -180,9 +180,9 @@ def _groups(
     elif strong:
         for name in params:
             if decays[name] == (name in spared):
-                here, there = ("decays", "not") if decays[name] else ("does not decay", "does")
+                ours, theirs = ("decays", "does not") if decays[name] else ("does not decay", "does")
                 raise CheckpointError(
-                    f"{name} {here} in the recipe, but {there} in the groups that {kind} makes; give"
+                    f"{name} {ours} in the recipe, but {theirs} in the groups that {kind} makes; give"
                     " --like-file, a file of a script that makes them as the recipe says"
                 )
     last = ParameterGroup(tuple(name for name in params if name in spared), decays=False)

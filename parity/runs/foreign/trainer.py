@@ -52,7 +52,9 @@ def read_trainer(container: Container) -> StateRecords:
         _say_arguments(stated, args, state)
         _say_schedule(stated, args, state, spe)
     if (kind := config.get("problem_type")) not in (None, "single_label_classification"):
-        raise CheckpointError(f"problem_type = {kind} in config.json, a loss that no recipe can express")
+        raise CheckpointError(
+            f"problem_type = {kind} in config.json; only single_label_classification is carried on"
+        )
     stated.say("the Trainer", loss="softmax")
     notes = [f"{what} are not carried" for name, what in LEFT.items() if (path / name).is_file()]
     return StateRecords(

@@ -52,6 +52,12 @@ def test_there_and_back(own, tmp_path, capsys):
     assert weights.preprocess == PREPROCESS
     for name, array in arrays_of(SQUARE).items():
         np.testing.assert_array_equal(weights.arrays[name], array)
+    status, out, _ = run(capsys, "inspect", back)
+    hops = [" ".join(line.split()) for line in out.splitlines() if line.startswith("came from")]
+    assert [hop.partition(", sha256 ")[0] for hop in hops] == [
+        "came from own.safetensors, safetensors, parity",
+        "came from tv.pth, torch, torchvision",
+    ]
 
 
 def test_verified(own, tmp_path, capsys):
@@ -245,13 +251,40 @@ def test_a_flipped_bit_is_named(own, tmp_path, capsys):
         (("--to", "parity", "--num-classes", "-1"), ["num_classes = -1"]),
         (("--to", "parity", "--dtype", "int8"), ["int8"]),
         (("--to", "parity", "--license-allow", "apache-2.0"), ["is under mit", "apache-2.0"]),
+        (("--to", "hf", "--by", "x"), ["'x', expected one of mean-scale, repeat, sum, zeros;"]),
         (("--to", "parity", "--shard", "0/2"), ["--manifest"]),
+        (("--to", "parity", "--into-part", "x"), ["--into-part x: goes with --into HOST"]),
+        (("--to", "parity", "--lora", "--dtype", "float16"), ["--dtype: not with --lora"]),
+        (("--into", "host", "--lora"), ["--lora: not with --into"]),
+        (("--to", "hf", "--manifest", "m", "--out", "o"), ["--manifest: takes --out DIR, not SRC"]),
     ],
 )
 def test_wrong_flags(own, tmp_path, capsys, flags, expected):
     folder = tmp_path / "out"
     folder.mkdir()
     refused(capsys, folder, expected, "convert", own, folder / "x.safetensors", *flags)
+
+
+def test_weights_of_no_licence_do_not_pass(tmp_path, capsys):
+    path = tmp_path / "own.safetensors"
+    write_weights(path, TINY, arrays_of(TINY))
+    argv = (path, tmp_path / "out.safetensors", "--to", "parity", "--license-allow", "mit")
+    refused(capsys, tmp_path, ["no licence is stated, and only mit may pass"], "convert", *argv)
+    assert run(capsys, "convert", *argv, "--license", "MIT")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ((), "--manifest: needs --out DIR"),
+        (("--out", "o", "--lora", "--text"), "--text, --lora: go with one checkpoint"),
+        (("--out", "o", "--step", "3", "--set", "act=relu"), "--step: go with one checkpoint; convert"),
+        (("--out", "o", "--set", "act=relu"), "--license: go with one checkpoint; write them in"),
+    ],
+)
+def test_flags_that_a_manifest_says_itself(capsys, flags, expected):
+    status, _, err = run(capsys, "convert", "--manifest", "m.json", "--to", "hf", *flags)
+    assert (status, expected in err) == (2, True)
 
 
 def test_where_it_may_not_write(own, tmp_path, capsys):

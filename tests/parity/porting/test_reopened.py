@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from parity.porting import conversion, reopened
@@ -11,6 +12,7 @@ from parity.porting.dialects import dialects
 from tests.support.convert_cases import arrays_of, refused
 from tests.support.tiny import TINY
 from vit_config import WeightsError, write_weights
+from vit_config.rope import Rope
 
 CFG = TINY.replace(image_size=(15, 15), patch_size=(5, 5), norm_eps=1e-6)
 
@@ -144,3 +146,35 @@ def test_what_a_file_without_a_header_leaves_open_is_stated(own, tmp_path):
     """msgpack holds nothing but tensors."""
     converted = convert(own, to="hf-flax-vit", out=tmp_path / "out.msgpack")
     assert converted.path.exists()
+
+
+SAPIENS = {
+    "hidden_size": 40, "register_tokens": 2, "pos_embed": "none", "norm": "rmsnorm", "qk_norm": True,
+    "rope": Rope(kind="centered", pairs="half"), "mlp": "swiglu_packed", "act": "silu", "num_classes": 0,
+    "layer_scale": 0.1, "layer_scale_on": "attention", "dynamic_image_size": True,
+}  # fmt: skip
+TWO_WAYS = {
+    "timm-eva": (
+        {"class_token": False, "pool": "map", "final_norm": "post_pool", "pool_num_heads": 5},
+        {"pool_num_heads": None},
+    ),
+    "timm-eva-split": ({"num_kv_heads": (1, 1, 1)}, {"num_kv_heads": 1}),
+    "hf-sapiens2": ({**SAPIENS, "num_kv_heads": (5, 5, 5)}, {"num_kv_heads": None}),
+    "timm-beit": (
+        {"pos_embed": "none", "pos_embed_prefix": "none", "rel_pos_bias": True, "k_bias": False},
+        {"pos_embed_prefix": "auto"},
+    ),
+}
+"""By dialect: a schema as changes to TINY, and the same function said by default values."""
+
+
+@pytest.mark.parametrize("to", TWO_WAYS)
+def test_what_can_be_said_in_two_ways_is_read_as_the_default(to, tmp_path):
+    changes, usual = TWO_WAYS[to]
+    cfg = TINY.replace(**changes)
+    write_weights(tmp_path / "own.safetensors", cfg, arrays_of(cfg))
+    convert(tmp_path / "own.safetensors", to=to, out=tmp_path / "out")
+    read = read_checkpoint(tmp_path / "out")
+    assert read.config == cfg.replace(**usual)
+    for name, array in arrays_of(cfg).items():
+        np.testing.assert_array_equal(read.arrays[name].load(), array)

@@ -1,5 +1,7 @@
 """Training states that cannot be carried on as asked: one line, and nothing is written."""
 
+import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -124,10 +126,61 @@ def test_groups_that_are_too_many_or_unknown(path, tmp_path):
 
     refused(CheckpointError, changed(path, halve), names=("differ in betas",))
 
-    def three(state):
+    def both(state):
         state["param_groups"][0]["weight_decay"] = 0.01
 
-    refused(CheckpointError, changed(path, three))
+    refused(CheckpointError, changed(path, both), names=("both groups", "22 and 10 parameters"))
+
+
+def every(name, value):
+    """A change of an entry of every group."""
+
+    def change(optimizer):
+        for group in optimizer["param_groups"]:
+            group[name] = value(group)
+
+    return change
+
+
+def shares_a_parameter(optimizer):
+    first, second = optimizer["param_groups"]
+    second["params"][0] = first["params"][0]
+
+
+DAMAGED = {
+    "by names": (
+        lambda optimizer: optimizer.update(state={"head.weight": optimizer["state"][0]}),
+        "keeps its state under 'head.weight.step', not under a number",
+    ),
+    "twice": (shares_a_parameter, "a parameter is in two groups of the optimiser; the file is damaged"),
+    "in no group": (
+        lambda optimizer: optimizer["state"].update({99: optimizer["state"][0]}),
+        "a state of parameter 99, which is in none of its groups",
+    ),
+    "in none": (every("params", lambda group: "all"), "does not say which parameters are in it"),
+    "too few names": (
+        every("param_names", lambda group: ["x"]),
+        "has 22 parameters and 1 names of such",
+    ),
+    "other names": (
+        every("param_names", lambda group: [f"x{index}" for index in group["params"]]),
+        "the optimiser names x0, which is no parameter of the model",
+    ),
+    "one name": (
+        every("param_names", lambda group: ["head.bias"] * len(group["params"])),
+        "a parameter is in two groups of the optimiser by its name",
+    ),
+    "other entries": (
+        lambda optimizer: optimizer["state"][0].update(acc_delta=torch.ones(2)),
+        "keeps acc_delta of cls_token; it is none of torch's AdamW, Adam and SGD",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_an_optimiser_that_contradicts_itself(path, case):
+    change, said = DAMAGED[case]
+    assert said in refused(CheckpointError, changed(path, change))
 
 
 def test_two_rules_that_both_fit_are_named():
@@ -142,6 +195,29 @@ def test_two_rules_that_both_fit_are_named():
     assert assign(OptimizerState(groups, {}), model).keys() == {0, 1}
     strong = (Group({"weight_decay": 0.1}, (0,), None), groups[1])
     assert assign(OptimizerState(strong, state), model) == {0: "a.weight", 1: "token"}
+
+
+def test_what_a_trainer_does_that_is_not_carried_on(tmp_path):
+    _, folder = trainer_folder(tmp_path, **OPTIONS["linear"])
+    for name, value, said in (
+        ("optim", "adafactor", "optim = adafactor in training_args.bin"),
+        ("lr_scheduler_type", "polynomial", "expected one of linear, cosine, constant"),
+        ("lr_scheduler_kwargs", {"num_cycles": 2}, "without lr_scheduler_kwargs"),
+    ):
+        other = tmp_path / name / folder.name
+        shutil.copytree(folder, other)
+        arguments = torch.load(folder / "training_args.bin", weights_only=False)
+        setattr(arguments, name, value)
+        torch.save(arguments, other / "training_args.bin")
+        refused(CheckpointError, other, names=(said,))
+    state, config = folder / "trainer_state.json", folder / "config.json"
+    before = state.read_text()
+    state.write_text(before.replace('"max_steps": 12', '"max_steps": 13'))
+    refused(CheckpointError, folder, names=("max_steps = 13", "not whole epochs of 3 steps"))
+    state.write_text(before)
+    kind = {"problem_type": "multi_label_classification"}
+    config.write_text(json.dumps({**json.loads(config.read_text()), **kind}))
+    refused(CheckpointError, folder, names=("problem_type = multi_label_classification",))
 
 
 def test_a_missing_moment(path):
@@ -271,10 +347,15 @@ def test_nothing_is_written_where_it_cannot_be(run, tmp_path):
     open_ended = replace(run, steps_per_epoch=None)
     assert "give --steps-per-epoch" in error(UnstatedError, written("timm", changed=open_ended))
     decayed = replace(run, recipe=run.recipe.replace(decay="not_vectors"))
-    said = error(CheckpointError, written("timm", changed=decayed))
-    assert "decays in the recipe, but not in the groups that timm makes; give --like-file" in said
-    said = error(CheckpointError, written("hf"))  # tokens decay in the Trainer
-    assert "does not decay in the recipe, but does in the groups that hf makes" in said
+    assert "give --like-file" in error(CheckpointError, written("timm", changed=decayed))
+    said = error(CheckpointError, written("hf"))
+    assert "cls_token does not decay in the recipe, but does in the groups that hf makes; give" in said
+    lamb = replace(run, recipe=run.recipe.replace(optimizer="lamb"))
+    assert 'optimizer = "lamb": only' in error(CheckpointError, written("timm", changed=lamb))
+    layers = replace(run, recipe=run.recipe.replace(layer_decay=0.7))
+    assert "layer_decay = 0.7" in error(CheckpointError, written("timm", changed=layers))
+    parts = replace(run, recipe=run.recipe.replace(accumulate=2))
+    assert "accumulate = 2: Lightning" in error(CheckpointError, written("lightning", changed=parts))
     assert "expected one of timm" in error(ConfigError, written("keras"))
     other, args = timm_run(1, model_kwargs={**ARGS["model_kwargs"], "num_heads": 4})
     like = save_timm(other, args, tmp_path / "like")

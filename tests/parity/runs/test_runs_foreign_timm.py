@@ -16,6 +16,7 @@ from tests.support.runs_foreign import (
     Training,
     arrays,
     assert_near,
+    edited,
     error,
     next_in_optax,
     ours,
@@ -145,6 +146,21 @@ def test_losses_clipping_and_parts_that_timm_says(tmp_path):
     assert (run.config.dropout_head, run.config.stochastic_depth) == (0.1, 0.2)
     _, path = timm_file(tmp_path / "plain", bce_loss=True, smoothing=0.0)
     assert read_foreign(path).recipe.loss == "softmax"  # as timm's script decides
+
+
+def test_what_else_timm_says_is_taken_or_named(tmp_path):
+    _, path = timm_file(tmp_path)
+    said = {"bce_loss": True, "bce_target_thresh": 0.2, "model_ema_warmup": True, "reprob": 0.25}
+
+    def change(content):
+        vars(content["args"]).update(said)
+        content["amp_scaler"] = {"scale": 2.0}
+
+    run = read_foreign(edited(path, change))
+    assert (run.recipe.loss, run.recipe.label_threshold) == ("sigmoid_mean", 0.2)
+    assert run.recipe.ema_warmup
+    assert "changes to training images are not carried: reprob = 0.25" in " ".join(run.notes)
+    assert "(amp_scaler) is not carried" in " ".join(run.notes)
 
 
 def test_names_in_the_groups_are_believed(tmp_path):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from itertools import count, takewhile
 from typing import Any
 
-from parity.porting.dialects.dialect import ANY, Dialect, by_code
+from parity.porting.dialects.dialect import ANY, Dialect, by_code, kv_heads
 from parity.porting.dialects.hf import dinov3
 from parity.porting.dialects.hf.config import NUMBERS, HfSettings, no_classifier
 from parity.porting.dialects.hf.keys import ACTS, Key, sizes
@@ -68,7 +68,8 @@ def _stated(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
         if width := rows.get(f"{block.format(0)}.q_norm", 0):
             keys = takewhile(rows.__contains__, (f"{block.format(i)}.{k}" for i in count()))
             heads = rows.get(f"{block.format(0)}.{q}", 0) // width
-            return {"num_heads": heads, "num_kv_heads": tuple(rows[each] // width for each in keys)}
+            shared = kv_heads([rows[each] // width for each in keys], heads)
+            return {"num_heads": heads, "num_kv_heads": shared}
     return {}
 
 
@@ -90,7 +91,8 @@ def _heads(entries: Mapping[str, Any]) -> tuple[int, ...]:
 
 def _derive(entries: Mapping[str, Any]) -> dict[str, Any]:
     read = dinov3.derive({"key_bias": True, **entries})
-    return {**read, "mlp": "swiglu_packed", "num_kv_heads": _heads(entries)}
+    shared = kv_heads(_heads(entries), entries["num_attention_heads"])
+    return {**read, "mlp": "swiglu_packed", "num_kv_heads": shared}
 
 
 def _entries(cfg: ViTConfig) -> dict[str, Any]:

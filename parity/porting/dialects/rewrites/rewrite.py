@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.porting.dialects.dialect import ANY
+from parity.porting.dialects.dialect import ANY, kv_heads
 from parity.porting.formats.base import Stored
 from vit_config import ConfigError, ViTConfig
 from vit_config.parameters import parameters
@@ -56,15 +56,15 @@ class ModelState:
 def canonical(cfg: ViTConfig) -> ViTConfig:
     """Return an equal schema in which values that mean a default are the default."""
     changes: dict[str, Any] = {}
-    if cfg.num_kv_heads and set(cfg.kv_heads) == {cfg.num_heads}:
-        changes["num_kv_heads"] = None
+    if cfg.num_kv_heads:
+        changes["num_kv_heads"] = kv_heads(cfg.kv_heads, cfg.num_heads)
     if cfg.attention_head_dim and cfg.attention_head_dim * cfg.num_heads == cfg.hidden_size:
         changes["attention_head_dim"] = None
     if cfg.pool_num_heads == cfg.num_heads:
         changes["pool_num_heads"] = None
     if cfg.pool_mlp_dim == cfg.mlp_dim:
         changes["pool_mlp_dim"] = None
-    if cfg.pos_embed == "learned" and cfg.num_prefix_rows == cfg.num_prefix_tokens:
+    if cfg.num_prefix_rows == cfg.replace(pos_embed_prefix="auto").num_prefix_rows:
         changes["pos_embed_prefix"] = "auto"
     return cfg.replace(**changes) if changes else cfg
 

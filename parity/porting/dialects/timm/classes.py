@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from parity.porting.dialects.dialect import Unsaid
+from parity.porting.dialects.dialect import Unsaid, kv_heads
 from parity.porting.dialects.timm import gemma4
 from parity.porting.dialects.timm.argument import (
     EPS,
@@ -141,7 +141,7 @@ EVA = {
     "mlp_ratio": shown(lambda cfg: ratio(cfg.mlp_dim, cfg.hidden_size), "mlp_dim", "pool_mlp_dim"),
     "num_kv_heads": Argument(
         lambda cfg: None if cfg.num_kv_heads is None else list(cfg.kv_heads),
-        lambda value, known: {"num_kv_heads": plain(value)},
+        lambda value, known: {"num_kv_heads": kv_heads(value, known["num_heads"])},
     ),
     "qkv_bias": shown(lambda cfg: cfg.qkv_bias, "qkv_bias", "k_bias"),
     "attn_type": shown(
@@ -170,7 +170,7 @@ EVA = {
     "use_fc_norm": shown(lambda cfg: cfg.final_norm == "post_pool", "final_norm"),
     "attn_pool_num_heads": Argument(
         lambda cfg: cfg.pool_num_heads or cfg.num_heads if cfg.pool == "map" else NEEDLESS,
-        lambda value, known: {"pool_num_heads": value},
+        lambda value, known: {"pool_num_heads": None if value == known["num_heads"] else value},
     ),
     "attn_pool_mlp_ratio": shown(
         lambda cfg: ratio(cfg.pool_mlp.mlp_dim, cfg.hidden_size) if cfg.pool == "map" else NEEDLESS,

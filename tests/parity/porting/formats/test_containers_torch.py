@@ -12,6 +12,7 @@ import types
 import zipfile
 from collections import OrderedDict
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -33,6 +34,7 @@ from tests.support.container_files import (
     values,
     write_torchscript,
 )
+from tests.support.refusals import one_line
 from vit_config import ConfigError, WeightsError
 
 pytestmark = pytest.mark.quick
@@ -113,6 +115,7 @@ def test_what_is_not_a_tensor(saved):
             "array": np.arange(6.0).reshape(2, 3),
             "fortran": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
             "swapped": np.arange(3, dtype=">i4"),
+            "brain": np.arange(3, dtype=ml_dtypes.bfloat16),
             "words": np.array(["ab", "c"]),
             "optimizer": {"state": {0: {"step": torch.tensor(2.0)}}, "param_groups": [{"lr": 1.0}]},
             "device": torch.device("cuda:0"),
@@ -147,10 +150,18 @@ def test_what_is_not_a_tensor(saved):
     assert container.objects.pop("where").startswith("datetime.timezone")
     assert container.objects == expected
     tensors = loaded(container.tensors)
-    assert tensors.keys() == {"model.w", "array", "fortran", "swapped", "optimizer.state.0.step"}
+    assert tensors.keys() == {
+        "model.w",
+        "array",
+        "fortran",
+        "swapped",
+        "brain",
+        "optimizer.state.0.step",
+    }
     for name in ("array", "fortran"):
         assert (tensors[name] == np.arange(6.0).reshape(2, 3)).all()
-    assert tensors["swapped"].tolist() == [0, 1, 2]
+    assert tensors["swapped"].tolist() == tensors["brain"].tolist() == [0, 1, 2]
+    assert tensors["brain"].dtype == ml_dtypes.bfloat16
 
 
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
@@ -163,9 +174,31 @@ def test_every_protocol(protocol, saved):
     )
 
 
-def test_a_whole_module_of_pytorch_is_its_parameters(saved):
+def test_a_whole_module_of_pytorch_is_its_parameters(saved, tmp_path):
     model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
     assert_reads(saved(model), dict(model.state_dict()))
+    torch.save(model, tmp_path / "oldest.pt", pickle_protocol=1)  # objects are made by another call
+    assert_reads(open_container(tmp_path / "oldest.pt"), dict(model.state_dict()))
+
+
+def test_attributes_of_a_tensor_are_left_out(saved):
+    noted, parameter = torch.ones(2), torch.nn.Parameter(torch.zeros(3))
+    noted.note, parameter.decay = "by hand", False
+    assert_reads(saved({"w": noted, "p": parameter}), {"w": noted, "p": parameter})
+
+
+@pytest.mark.parametrize(
+    ("array", "said"),
+    [
+        (np.array([{"loss": 1.0}], object), "holds a numpy array of type 'O8', which is not read; save"),
+        (np.zeros(2, [("loss", "f4"), ("step", "i4")]), "holds a structured numpy array, which is not"),
+    ],
+)
+def test_an_array_of_no_numbers_is_no_damage(saved, array, said):
+    with pytest.raises(WeightsError) as caught:
+        saved({"w": torch.ones(2), "history": array})
+    one_line(caught.value, said, "save the tensors without it")
+    assert "damaged" not in str(caught.value)
 
 
 def foreign(module: str, name: str, **attributes):
