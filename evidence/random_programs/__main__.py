@@ -26,6 +26,7 @@ import torch
 
 from evidence.random_programs.operations import OPERATIONS, ROWS, WIDTH
 from parity.verifier.compare import compare
+from parity.verifier.report.compared import Compared
 
 X = np.random.default_rng(0).standard_normal((ROWS, WIDTH)).astype(np.float32)
 FRAMEWORKS = ("jax", "torch")
@@ -94,9 +95,9 @@ def apart(program: Program, other: Program) -> float:
     return float((a - b).abs().max() / a.abs().max())
 
 
-def judge(seed: int) -> dict[str, tuple[str, str]]:
-    """Compare the program of a seed with itself, and with a changed copy; give both verdicts, and what
-    each should be: "" where either is right."""
+def judge(seed: int) -> dict[str, tuple[Compared, str]]:
+    """Compare the program of a seed with itself, and with a changed copy; return both results, and the
+    verdict that each should have: "" where any is right."""
     rng = random.Random(seed)
     program = tuple(drawn(rng) for _ in range(rng.randint(2, LONGEST)))
     other = changed(program, rng)
@@ -105,8 +106,8 @@ def judge(seed: int) -> dict[str, tuple[str, str]]:
     expected = "EQUAL" if distance < SAME else "DIFFERENT" if distance > OTHER else ""
     given = side(program, one)
     return {
-        "the same": (compare(given, side(program, two)).verdict, "EQUAL"),
-        "changed": (compare(given, side(other, two)).verdict, expected),
+        "the same": (compare(given, side(program, two)), "EQUAL"),
+        "changed": (compare(given, side(other, two)), expected),
     }
 
 
@@ -122,10 +123,11 @@ def main() -> int:
     counts: Counter[tuple[str, str]] = Counter()
     wrong: list[str] = []
     for seed in range(arguments.seed, arguments.seed + arguments.count):
-        for pair, (verdict, expected) in judge(seed).items():
+        for pair, (compared, expected) in judge(seed).items():
             counts[pair, expected] += 1
-            if expected not in ("", verdict):
-                wrong.append(f"program {seed}, {pair}: {verdict}, not {expected}")
+            if expected not in ("", compared.verdict):
+                why = "; ".join(place.message for place in compared.places if place.message)
+                wrong.append(f"program {seed}, {pair}: {compared.verdict}, not {expected}: {why}")
                 print(wrong[-1], flush=True)
     seconds = time.process_time() - started
     command = f"python -m evidence.random_programs --count {arguments.count} --seed {arguments.seed}"

@@ -10,8 +10,8 @@ from evidence.random_programs.operations import OPERATIONS
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_program_is_judged_as_it_should_be(seed):
-    for verdict, expected in programs.judge(seed).values():
-        assert expected in ("", verdict)
+    for compared, expected in programs.judge(seed).values():
+        assert expected in ("", compared.verdict)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
