@@ -101,8 +101,8 @@ def _read_all(folder):
         (_text(b"\xff\xfe"), WeightsError, "damaged, not text"),
         (_text(b"[" * 100_000), WeightsError, "nested too deep"),
         (_text(b'{"version": ' + b"9" * 5000 + b"}"), WeightsError, "digits"),
-        (_text(b'{"format": "other", "version": 1}'), WeightsError, "Index.format = 'other'"),
-        (_text(b'{"version": 1}'), WeightsError, "Index.version = 1"),
+        (_text(b'{"format": "other", "version": 1}'), WeightsError, "TraceIndex.format = 'other'"),
+        (_text(b'{"version": 1}'), WeightsError, "TraceIndex.version = 1"),
         (_text(b'{"steps": 2}'), WeightsError, "has no field 'steps'"),
         (lambda folder: (folder / "index.json").unlink(), MissingFileError, "holds no index.json"),
         (
@@ -291,7 +291,7 @@ def test_the_page_names_every_field_and_stage():
     text = PAGE.read_text(encoding="utf-8").partition("## The format")[2]
     described = set(re.findall(r"^\| `([\w ]+)`", text, re.MULTILINE))
     formats = parity.measure.traces.format
-    expected = {*formats.Index.fields(), *formats.Event.fields(), *STAGES}
+    expected = {*formats.TraceIndex.fields(), *formats.Event.fields(), *STAGES}
     assert described == expected
 
 

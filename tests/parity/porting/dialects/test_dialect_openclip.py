@@ -121,7 +121,9 @@ def test_without_a_config_file_is_asked_what_it_would_say(tmp_path):
         read_checkpoint(saved)
     given = {"num_heads": 5, "norm_eps": 1e-5, "act": "gelu", "pool": "class"}
     assert read_checkpoint(saved, given=given).dialect.name == "open-clip"
-    with pytest.raises(ConfigError, match=r"cannot infer act; .*; its tensors are .*; give --dialect"):
+    with pytest.raises(
+        ConfigError, match=r"cannot infer act; .*; its tensors are .*; choose .* by --dialect"
+    ):
         read_checkpoint(saved, given={"num_heads": 5, "norm_eps": 1e-5, "pool": "mean"})
     torch.save(model.visual.state_dict(), tmp_path / "tower.pt")
     prove(
