@@ -1,5 +1,5 @@
 # make demo        train a ViT on real digits in Flax, carry it to PyTorch, show that they are the same
-# make test        the suite, in eight minutes on two quiet cores
+# make test        the suite, in six to eight minutes on two quiet cores
 # make quick       what is told in a minute: schemas, files, dialects, errors, formulas, a few checks
 # make exhaustive  every case of every table, every page, the whole mutation score, in hours
 # make family      every architecture of timm's ViT, DeiT, EVA, BEiT and NaFlexViT against the twins

@@ -19,10 +19,11 @@ from parity.measure.precision import Precision
 from parity.measure.recording import Recording
 from parity.measure.redraw import Batch, branch_norms, random_batch, redraw
 from parity.measure.tolerance import DEFAULT_DTYPES, DType
+from parity.porting.anomalies import not_finite
 from parity.porting.checkpoint import read_checkpoint
 from parity.twins.judge import FirstDivergence, compare
 from parity.twins.task import TEXTS, TwinTask, run_both, text_task
-from vit_config import ConfigError, InputError, ViTConfig
+from vit_config import ConfigError, InputError, ViTConfig, WeightsError
 from vit_config.init import Kind
 from vit_config.inputs import check_image
 from vit_config.waiting import Stage, nobody
@@ -162,11 +163,15 @@ def check_weights(
 
     Raises:
         MissingFileError, WeightsError, ConfigError: see `parity.porting.checkpoint.read_checkpoint`.
+        WeightsError, InputError: the weights or the images hold values that are not finite.
         InputError: the model was not built for such images.
     """
     stored = read_checkpoint(source)
     cfg = stored.config
     arrays = {name: each.load() for name, each in stored.arrays.items()}
+    for name, values in arrays.items():
+        if problem := not_finite(name, values):
+            raise WeightsError(f"{source}: {name}: {problem}, so no results can be compared")
     dtype = next(iter(arrays.values())).dtype.name
     batch = random_batch(cfg, batch_size if images is None else len(images), seed)
     text, unread = text_task(stored, seed)
@@ -174,6 +179,8 @@ def check_weights(
         if images.ndim != 4:
             raise InputError(f"images have shape {images.shape}, expected (B, H, W, C)")
         check_image(cfg, *images.shape[1:])
+        if not np.isfinite(images).all():
+            raise InputError("images hold values that are not finite, so no results can be compared")
         batch = Batch(images.astype(np.float64), batch.labels)
     return _report(
         TwinTask(cfg, lambda name, kind, shape: arrays[name], dtype, batch, fault=fault),

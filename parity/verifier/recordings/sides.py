@@ -6,7 +6,7 @@ from pathlib import Path
 
 from parity.measure.traces import Trace
 from parity.measure.traces.reader import is_trace
-from vit_config import ConfigError
+from vit_config import ConfigError, MissingFileError
 
 
 class Recorded:
@@ -29,6 +29,8 @@ def recordings(a: str | Path, b: str | Path) -> tuple[Recorded, Recorded] | None
         return None
     if not all(recorded):
         one, other = (a, b) if recorded[0] else (b, a)
+        if ":" not in str(other) and not Path(other).exists():
+            raise MissingFileError(f"{other}: no such file or folder; give a recording, as {one} is")
         raise ConfigError(
             f"{one} is a recording and {other} is none; record both by parity.record, or give both as"
             " programs"

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import vit_torch
@@ -18,7 +19,7 @@ from parity.twins.check_report import to_dict
 from tests.support.fault_subjects import BASE as SUBJECT
 from tests.support.fault_subjects import NEEDED
 from tests.support.tiny import TINY, VARIANTS, variant
-from vit_config import write_weights
+from vit_config import InputError, WeightsError, write_weights
 from vit_torch.leaves import leaves
 
 SMALL_PRESETS = ["digits", "mnist_exercise", "mnist_conv_vit"]
@@ -231,6 +232,19 @@ def test_command_checks_a_file(tmp_path, capsys):
     report = check_weights(path, dtypes=("float32", "bfloat16"))
     assert report.passed
     assert "float32" in report.weights
+
+
+def test_values_that_are_not_finite_are_no_difference(tmp_path):
+    path, model = tmp_path / "w.safetensors", vit_torch.ViT(TINY)
+    save(path, model)
+    images = np.zeros((2, *TINY.image_size, TINY.in_channels))
+    images[1, 2] = np.nan
+    with pytest.raises(InputError, match="images hold values that are not finite"):
+        check_weights(path, images=images)
+    model.head.bias.data[1] = float("inf")
+    save(path, model)
+    with pytest.raises(WeightsError, match=r"w\.safetensors: head\.bias: 1 of 11 values are not finite"):
+        check_weights(path)
 
 
 def test_list_of_faults(capsys):
