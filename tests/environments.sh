@@ -40,9 +40,9 @@ import sys
 import numpy as np
 
 from parity import record
-from parity.verifier.programs.build import Order, built
+from parity.verifier.programs.build import BuildOrder, built
 
-model, images = built(Order(name=sys.argv[1]))
+model, images = built(BuildOrder(name=sys.argv[1]))
 model.eval()
 images = images.astype(np.float64)
 if sys.argv[1].startswith("torch"):
