@@ -23,6 +23,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 import torch
+from rich.console import Console
+from rich.progress import track
 
 from evidence.random_programs.operations import OPERATIONS, ROWS, WIDTH
 from parity.verifier.compare import compare
@@ -122,7 +124,8 @@ def main() -> int:
     started = time.process_time()
     counts: Counter[tuple[str, str]] = Counter()
     wrong: list[str] = []
-    for seed in range(arguments.seed, arguments.seed + arguments.count):
+    seeds = range(arguments.seed, arguments.seed + arguments.count)
+    for seed in track(seeds, "programs", disable=not sys.stderr.isatty(), console=Console(stderr=True)):
         for pair, (compared, expected) in judge(seed).items():
             counts[pair, expected] += 1
             if expected not in ("", compared.verdict):

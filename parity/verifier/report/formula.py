@@ -16,18 +16,9 @@ _INFIX = {"add": ("+", 1), "sub": ("-", 1), "mul": ("*", 2), "div": ("/", 2),
           "pow": ("**", 3), "matmul": ("@", 2),
           "eq": ("==", 0), "ge": (">=", 0), "gt": (">", 0), "le": ("<=", 0), "lt": ("<", 0)}  # fmt: skip
 _UNSEEN = frozenset(
-    [
-        "broadcast",
-        "convert",
-        "copy",
-        "detach",
-        "stop_gradient",
-        "contiguous",
-        "squeeze",
-        "unsqueeze",
-        "view",
-    ]
-)
+    ["broadcast", "convert", "copy", "detach", "stop_gradient", "contiguous", "squeeze", "unsqueeze",
+     "view"]
+)  # fmt: skip
 _LETTERS = [*"xyzuvwpqrst", *ascii_lowercase[:15]]
 
 

@@ -121,8 +121,11 @@ def step_segment(
         stage: the stage that differs.
         names: A's name of each parameter whose name differs.
     """
+
+    def loose(stage: Stage, step: int) -> TraceArrays:
+        return TraceArrays(trace, _leaves(trace, stage, step, names))
+
     known = step - 1 in trace.steps
-    loose = lambda stage, step: TraceArrays(trace, _leaves(trace, stage, step, names))  # noqa: E731
     rates = {name: _series(trace, "learning rate", name) for name in _paths(trace, "learning rate")}
     losses = [_series(trace, "loss", name) for name in _paths(trace, "loss")]
     counts = [e for e in trace.of("moments", step) if e.port == "step" and e.size == 1]
