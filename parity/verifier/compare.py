@@ -12,7 +12,7 @@ import numpy as np
 
 from parity.verifier.locate import compare_programs
 from parity.verifier.own_type import in_type
-from parity.verifier.programs.backward import Weights, cotangent
+from parity.verifier.programs.backward import NOTHING, Weights, cotangent
 from parity.verifier.programs.mistakes import message_of, warnings_of_what_works
 from parity.verifier.programs.program import Program
 from parity.verifier.programs.remote import Away, differentiated, recorded
@@ -94,7 +94,7 @@ def _in_float64(
     if why:
         return replace(compared, no_backward=why), given
     if forward.notes:  # the rounding would reach every gradient and hide faults there
-        return replace(compared, no_backward=ROUNDED), given
+        return replace(compared, no_backward=ROUNDED, gradients_left_out=True), given
     begin(BACKWARD)
     weights, cut = _weights(of_a, of_b), _cut_off(of_a, of_b)
     compared = replace(compared, forward=replace(forward, remarks=(*forward.remarks, *cut)))
@@ -104,18 +104,20 @@ def _in_float64(
             first, second = map(differentiated, given, weights, "AB")
     except Exception as error:  # a program that cannot be differentiated was still compared forward
         name = "" if isinstance(error, USER_ERRORS) else f"{type(error).__name__}: "
-        return replace(compared, no_backward=f"{name}{message_of(error)}"), given
+        why = f"{name}{message_of(error)}"
+        return replace(compared, no_backward=why, gradients_left_out=NOTHING not in why), given
     begin(GRADIENTS)
     then = compare_programs(first, second, pair=pair_gradients)
     if not then.counts.outputs:
-        return replace(compared, no_backward="no parameter and no input of A is one of B's"), given
+        why = "no parameter and no input of A is one of B's"
+        return replace(compared, no_backward=why, gradients_left_out=True), given
     return replace(compared, backward=replace(then, backward=True)), given
 
 
 def _weights(a: Program, b: Program) -> tuple[Weights, Weights]:
     """Draw the weights of the outputs whose sum is differentiated: the same for both outputs of a pair,
     each in its own layout."""
-    pairs, _ = pair_outputs(a, b)
+    pairs = pair_outputs(a, b).pairs
     outputs = Outputs(a, b, pairs)
     places = [{index: k for k, (_, index) in reversed([*enumerate(p.outputs)])} for p in (a, b)]
     weights: tuple[list[Any], list[Any]] = [], []
@@ -135,7 +137,7 @@ def _cut_off(a: Program, b: Program) -> list[str]:
     """Say which outputs one side alone returns as no tensors, so that they have no gradients."""
     said = "as no tensor, through which no gradient flows"
     lines = []
-    for x, y in pair_outputs(a, b)[0]:
+    for x, y in pair_outputs(a, b).pairs:
         if (x in a.cut_off) != (y in b.cut_off):
             side, index = (a, x) if x in a.cut_off else (b, y)
             lines.append(f"{side.name}: returns {side.path(index) or 'its output'} {said}")

@@ -28,18 +28,18 @@ from parity.verifier.report.parts import part_of
 from parity.verifier.report.remarks import all_missing, remarks
 from parity.verifier.search.digits import loses_digits, lost_digits
 from parity.verifier.search.inputs import check_inputs
-from parity.verifier.search.meeting import Index, is_weak, meet
+from parity.verifier.search.meeting import Index, is_noise, is_weak, meet
 from parity.verifier.search.nearness import measure
 from parity.verifier.search.origin import origin
-from parity.verifier.search.pairing import pair_outputs
+from parity.verifier.search.pairing import Paired, pair_outputs
 from parity.verifier.search.places import Search
 from parity.verifier.search.region import Gap, Kind, Region
 from parity.verifier.search.rounding import align, is_rounded_number, limit_of, limit_of_tables
 
 _COLLECTIVES = frozenset(each.name for each in collectives.CAUSES)
 _TABLE = "a table that one program holds in float32"
-Pairing = Callable[[Program, Program], tuple[list[tuple[int, int]], list[str]]]
-"""Finds the outputs that are compared, and the names of those that have no counterpart."""
+Pairing = Callable[[Program, Program], Paired]
+"""Finds the outputs that are compared."""
 
 
 def compare(a: Any, b: Any, *, gradients: bool = False) -> Comparison:
@@ -64,19 +64,20 @@ def compare_programs(
     a, b, aligned = align(a, b)
     measure(a)
     measure(b)
-    pairs, left_out = (pair or pair_outputs)(a, b)
-    left_out += _without_numbers(a, b)
+    paired = (pair or pair_outputs)(a, b)
+    pairs = paired.pairs
+    left_out = [*paired.left_out, *_without_numbers(a, b)]
     check_inputs(a, b, pairs)
     missing = [pair for pair in pairs if all_missing(a, b, pair)]
     left_out += [f"A's and B's {a.path(x) or 'output'}, which are all NaN" for x, _ in missing]
     pairs = [pair for pair in pairs if pair not in missing]
     unstable = loses_digits(a, b, pairs)
-    if unstable:  # B's sensitivity is the fault, and forgives nothing
+    if unstable:  # B's sensitivity is the fault, and forgives nothing but what is zero in theory
         for op in b.operations:
-            op.near = LEAST
+            op.near, op.grain = LEAST, op.grain if is_noise(op) else 0.0
     search = Search(a, b, pairs)
     met = meet(b.operations, search.index)
-    counts = _counts(a, b, pairs, left_out, met)
+    counts = _counts(a, b, paired._replace(pairs=pairs, left_out=left_out), met)
     letters = Letters(search.index)
     error = max(
         (search.outputs.error((x, y), a.values([x])[x], b.values([y])[y]) for x, y in pairs),
@@ -144,13 +145,8 @@ def _types(a: Program, b: Program) -> tuple[str, ...]:
     return tuple(requests)
 
 
-def _counts(
-    a: Program,
-    b: Program,
-    pairs: Sequence[tuple[int, int]],
-    left_out: list[str],
-    met: dict[int, list[int]],
-) -> Counts:
+def _counts(a: Program, b: Program, paired: Paired, met: dict[int, list[int]]) -> Counts:
+    pairs = paired.pairs
     comparable = [op for op in b.operations if op.run is not None and not is_weak(op) and op.size]
     ends = {y for _, y in pairs}
     used = ends.union(*(b.operations[i].inputs for i in b.upstream(ends)))
@@ -158,7 +154,7 @@ def _counts(
     return Counts(
         outputs=len(pairs),
         elements=sum(b.operations[y].size for _, y in pairs),
-        outputs_left_out=tuple(left_out),
+        outputs_left_out=tuple(paired.left_out),
         operations_a=sum(op.run is not None for op in a.operations),
         operations_b=sum(op.run is not None for op in b.operations),
         met=sum(op.index in met for op in comparable),
@@ -166,7 +162,15 @@ def _counts(
         inputs=sum(op.kind == "input" for op in b.operations),
         parameters=len(leaves),
         unused=tuple(op.label for op in leaves if op.index not in used),
+        tally=paired.tally,
+        zero_in_theory=paired.zero,
+        unmoved=sum(_is_zero(a, x) and _is_zero(b, y) for x, y in pairs),
     )
+
+
+def _is_zero(program: Program, output: int) -> bool:
+    op = program.operations[output]
+    return op.number == 0 and op.size > 0
 
 
 def _known(

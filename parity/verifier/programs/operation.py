@@ -88,6 +88,9 @@ class Operation:
     """Its fingerprint; None where it has no numbers (keys, tuples)."""
     near: Nearness = NEAREST
     """What rounding may do to it; `nearness.py` measures that."""
+    grain: float = 0.0
+    """Root mean square of what a nudge of all leaves moves it by; 0 where that is a choice that falls
+    out otherwise, and not round-off."""
     is_layout: bool = False
     """Whether it only moves or repeats the elements of its one operand."""
     epsilon: float = 0.0

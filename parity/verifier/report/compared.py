@@ -21,6 +21,8 @@ class Compared:
     """Comparison of the gradients; None if the forward passes differ or no gradients were compared."""
     no_backward: str = ""
     """Reason why gradients were not compared although they were asked for; empty if there is none."""
+    gradients_left_out: bool = False
+    """Whether A has gradients, and they were not compared for that reason."""
     in_type: InType | None = None
     """Runs in a smaller type, if that was asked for."""
 
@@ -32,9 +34,8 @@ class Compared:
     @property
     def verdict(self) -> Verdict:
         """Verdict on the two programs."""
-        verdicts: list[Verdict] = [self.forward.verdict]
-        if self.backward is not None and self.backward.verdict != "INCOMPLETE":
-            verdicts.append(self.backward.verdict)  # a parameter in another form has no gradient in B
+        verdicts: list[Verdict] = [part.verdict for part in self.parts]
+        verdicts += ["INCOMPLETE"] if self.gradients_left_out else []
         return worst([*verdicts, self.in_type.verdict] if self.in_type else verdicts)
 
     @property
@@ -64,15 +65,11 @@ class Compared:
         return tuple(dict.fromkeys(each for part in self.parts for each in part.remarks))
 
     def summary(self) -> str:
-        """Say how much was compared, and how far apart it is."""
+        """Say how much of A was compared, and how far apart it is."""
         text = self.forward.summary()
         if self.backward is not None:
-            counts = self.backward.counts
-            number = (
-                f"{counts.outputs} gradient{'s' * (counts.outputs != 1)} ({counts.elements} numbers)"
-            )
-            text += f"; {number}, {self.backward.error:.2g}"
-        return text
+            text += f"; {self.backward.summary()}"
+        return f"{text}; no gradients" if self.no_backward else text
 
     def to_text(self) -> str:
         """Return the report as text."""

@@ -96,6 +96,18 @@ class Counts:
     parameters: int = 0
     unused: tuple[str, ...] = ()
     """Parameters from which no path leads to an output that was compared."""
+    tally: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """How many of A's outputs were compared, and how many it has, by what they are: outputs; or gradients
+    of parameters and of inputs."""
+    zero_in_theory: tuple[str, ...] = ()
+    """Compared outputs that are nothing but round-off, such as the gradient of a key's bias."""
+    unmoved: int = 0
+    """Compared pairs of outputs that are zero on both sides, of which nothing can be seen."""
+
+    @property
+    def all_of_a(self) -> bool:
+        """Whether all that A has was compared."""
+        return all(compared == every for compared, every in self.tally.values())
 
 
 @dataclass(frozen=True, repr=False)
@@ -152,12 +164,15 @@ class Comparison:
         return "\n".join([f"{self.verdict}: {self.summary()}", *self.details()])
 
     def summary(self) -> str:
-        """Say how much was compared, and how far apart it is."""
+        """Say how much was compared, of how much, and how far apart it is."""
         c = self.counts
-        return (
-            f"{c.outputs} output{'s' * (c.outputs != 1)} compared ({c.elements} numbers),"
-            f" largest relative error {self.error:.2g}"
+        every = " and ".join(
+            f"{compared} of {number} {what if number != 1 else what[:-1]}"
+            for what, (compared, number) in c.tally.items()
         )
+        if self.backward:
+            return f"gradients of {every} ({c.elements} numbers), {self.error:.2g}"
+        return f"{every} compared ({c.elements} numbers), largest relative error {self.error:.2g}"
 
     def details(self, *, brief: bool = False) -> list[str]:
         """Return the lines of `to_text` below the first; `brief`: without counts."""
@@ -173,6 +188,14 @@ class Comparison:
             names = [each.removeprefix("A's ") for each in names] if brief else names
             shown = _some(tuple(names)) if brief else ", ".join(names)
             lines += [f"{phrase}: {shown}"] if names else []
+        if c.zero_in_theory:
+            names = [each.partition("'s ")[2] for each in c.zero_in_theory]
+            lines.append(
+                f"zero in theory, and nothing but round-off on both sides: {_some(tuple(names))}"
+            )
+        if c.unmoved:
+            what = "gradients" if self.backward else "outputs"
+            lines.append(f"zero on both sides, which says nothing: {c.unmoved} of {c.outputs} {what}")
         if c.unused and not brief:
             lines.append(f"parameters that reach no output: {', '.join(c.unused)}")
         if self.rounded:

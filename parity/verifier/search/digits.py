@@ -13,9 +13,10 @@ import numpy as np
 
 from parity.measure.tolerance import FACTOR
 from parity.verifier.programs.fingerprint import distance
+from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 from parity.verifier.search.layouts import arrangements
-from parity.verifier.search.meeting import is_weak
+from parity.verifier.search.meeting import is_weak, size_of
 from parity.verifier.search.nearness import movements
 from parity.verifier.search.pairing import Outputs, Pairs
 from parity.verifier.search.places import MOST, Search
@@ -33,14 +34,18 @@ FARTHEST = 1e-6
 
 def loses_digits(a: Program, b: Program, pairs: Pairs) -> bool:
     """Return whether nothing but B's own sensitivity explains how far an output of B is from A's."""
-    suspects = [
-        (x, y) for x, y in pairs if b.operations[y].near.norm >= TIMES * a.operations[x].near.norm
-    ]
+    suspects = [(x, y) for x, y in pairs if _moved(b.operations[y]) >= TIMES * _moved(a.operations[x])]
     outputs = Outputs(a, b, suspects)
     return any(
         outputs.error((x, y), a.values([x])[x], b.values([y])[y]) > BEYOND * a.operations[x].near.norm
         for x, y in suspects
     )
+
+
+def _moved(op: Operation) -> float:
+    """Return the relative distance that rounding explains, however large it is."""
+    size = size_of(op) if op.mark is not None else 0.0
+    return max(op.near.norm, FACTOR * op.grain / size if size else 0.0)
 
 
 def lost_digits(search: Search) -> Iterator[tuple[Gap, str]]:
@@ -51,7 +56,7 @@ def lost_digits(search: Search) -> Iterator[tuple[Gap, str]]:
     """
     if not search.unequal():
         return
-    limits = {index: FACTOR * norm for index, (_, _, norm) in movements(search.b).items()}
+    limits = {index: FACTOR * each.norm for index, each in movements(search.b).items()}
     for _ in range(MOST):
         now = search.round()
         first = None if now is None else _first(now, limits)

@@ -9,7 +9,8 @@ import numpy as np
 
 from parity.measure.nearness import MOST as FARTHEST
 from parity.measure.nearness import Nearness
-from parity.verifier.programs.fingerprint import HUGE, LEAST, MOST, SQUARE, is_plain, same
+from parity.measure.tolerance import FACTOR
+from parity.verifier.programs.fingerprint import HUGE, INFINITE, SQUARE, is_plain, same
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 
@@ -92,25 +93,20 @@ def is_weak(op: Operation, mark: np.ndarray | None = None) -> bool:
 
 
 def noise(program: Program) -> set[int]:
-    """Return the values that are nothing but the round-off of their operands, such as a difference of
-    equals."""
-    noisy = set()
-    for op in program.operations:
-        if op.mark is None or not op.inputs:
-            continue
-        size = max(abs(op.mark[LEAST]), abs(op.mark[MOST]))
-        if size and size <= grain(program, op):
-            noisy.add(op.index)
-    return noisy
+    """Return the values that are nothing but round-off, such as a difference of equals."""
+    return {op.index for op in program.operations if is_noise(op)}
 
 
-def grain(program: Program, op: Operation) -> float:
-    """Return the size up to which a value is nothing but the round-off of its operands."""
-    if op.name not in ("sub", "add", "sum", "matmul", "mean"):
-        return 0.0
-    marks = [program.operations[i].mark for i in op.inputs]
-    scales = [float(np.sqrt(m[SQUARE])) for m in marks if m is not None]
-    return 1e-14 * (float(np.prod(scales)) if op.name == "matmul" else max(scales, default=0.0))
+def is_noise(op: Operation) -> bool:
+    """Return whether a value is zero up to rounding, and is not zero: a nudge of all leaves moves it by
+    its own size."""
+    return op.mark is not None and 0 < size_of(op) <= FACTOR * op.grain
+
+
+def size_of(op: Operation) -> float:
+    """Return the root mean square of a value's numbers."""
+    assert op.mark is not None
+    return float(np.sqrt(op.mark[SQUARE])) if not op.mark[INFINITE] else np.inf
 
 
 def meet(operations: Sequence[Operation], index: Index) -> dict[int, list[int]]:

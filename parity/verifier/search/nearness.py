@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from parity.measure.nearness import MOST as FARTHEST
 from parity.measure.nearness import nearness
 from parity.measure.nudge import nudged
-from parity.verifier.programs.fingerprint import LEAST, MOST, SQUARE, distance, fingerprint, moved
+from parity.verifier.programs.fingerprint import HUGE, LEAST, MOST, SQUARE, distance, fingerprint, moved
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 
@@ -17,14 +18,49 @@ NUDGE = 1
 """Seed."""
 
 
-Movement = tuple[float, float, float]
-"""How far a nudge of all leaves moved a value: its means, its extremes, and all of it; relative."""
+class Movement(NamedTuple):
+    """How far a nudge of all leaves moved a value."""
+
+    means: float
+    """Its means, relative to their sizes."""
+    extremes: float
+    """Its least and its largest number, relative to the larger."""
+    norm: float
+    """All of it, in the norm, relative to its own."""
+    grain: float
+    """All of it: the root mean square of what its numbers moved by."""
+
+    @property
+    def is_any(self) -> bool:
+        """Whether anything moved."""
+        return max(self) > 0
+
+
+STEPS = frozenset(["floor", "ceil", "round", "sign", "trunc"])
+"""Operations on floating point numbers whose results jump."""
 
 
 def measure(program: Program) -> None:
-    """Set the limits of each operation of a program: how far its value may move by rounding."""
-    for index, movement in movements(program).items():
-        program.operations[index].near = nearness(*movement)
+    """Set the limits of each operation of a program: how far its value may move by rounding.
+
+    A value that moves because another element was chosen - an index, a comparison, a rounded number -
+    did not move by round-off, and neither did what is computed from it and moves beyond rounding.
+    """
+    moves = movements(program)
+    chosen: set[int] = set()
+    for op in program.operations:
+        movement = moves.get(op.index)
+        follows = any(i in chosen for i in op.inputs)
+        if movement is None:
+            if follows and (op.mark is None or op.is_layout):
+                chosen.add(op.index)
+            continue
+        op.near = nearness(movement.means, movement.extremes, movement.norm)
+        jumps = op.dtype[:3] not in ("flo", "com") or op.name in STEPS
+        if (jumps and movement.is_any) or (follows and movement.norm > FARTHEST.norm):
+            chosen.add(op.index)
+        else:
+            op.grain = movement.grain
 
 
 def movements(program: Program) -> dict[int, Movement]:
@@ -80,7 +116,7 @@ def _is_nudged(program: Program, op: Operation) -> bool:
 
 
 def _moved(op: Operation, mark: np.ndarray, value: Any, before: Any) -> Movement:
-    """How far a value moved: its means, its extremes, and all of it.
+    """How far a value moved.
 
     Single numbers move by more than means of many do: by the root of their number.
     """
@@ -90,17 +126,23 @@ def _moved(op: Operation, mark: np.ndarray, value: Any, before: Any) -> Movement
     single = means * math.sqrt(op.size)
     if math.isfinite(single) and size:
         extremes = max(extremes, single * math.sqrt(op.mark[SQUARE]) / size)
-    norm = _distance(before, np.asarray(value)) if isinstance(before, np.ndarray) else single
-    return means, extremes, norm
+    if isinstance(before, np.ndarray):
+        norm, grain = _distances(before, np.asarray(value))
+    else:
+        norm, grain = single, min(single, 1.0) * math.sqrt(max(op.mark[SQUARE], mark[SQUARE]))
+    return Movement(means, extremes, norm, grain if math.isfinite(grain) else 0.0)
 
 
-def _distance(before: np.ndarray, value: np.ndarray) -> float:
-    """Return the relative distance; `distance`, which is slow, only where there are infinities."""
-    if before.dtype != np.float64:
-        return distance(before, value)
+def _distances(before: np.ndarray, value: np.ndarray) -> tuple[float, float]:
+    """Return the relative distance in the norm, and the root mean square of the difference; by
+    `distance`, which is slow, only where there are infinities."""
+    if before.dtype != np.float64 or before.shape != value.shape:
+        return distance(before, value), 0.0
     with np.errstate(invalid="ignore", over="ignore"):
         apart, flat = (value - before).ravel(order="K"), before.ravel(order="K")
         squares = float(np.dot(apart, apart)), float(np.dot(flat, flat))
-    if not all(map(math.isfinite, squares)) or not squares[1]:
-        return distance(before, value)
-    return math.sqrt(squares[0] / squares[1])
+    if not all(map(math.isfinite, squares)):
+        finite = apart[np.isfinite(apart) & (np.abs(flat) < HUGE)]
+        return distance(before, value), math.sqrt(float(np.dot(finite, finite)) / max(flat.size, 1))
+    grain = math.sqrt(squares[0] / max(flat.size, 1))
+    return (math.sqrt(squares[0] / squares[1]) if squares[1] else distance(before, value)), grain

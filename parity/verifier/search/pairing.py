@@ -5,17 +5,18 @@ from __future__ import annotations
 import copy
 from collections import Counter, deque
 from collections.abc import Container, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from parity.measure.nearness import LEAST as NEAREST
 from parity.measure.nearness import MOST as FARTHEST
-from parity.verifier.programs.fingerprint import INFINITE, LEAST, MOST, SQUARE, distance
+from parity.measure.tolerance import FACTOR
+from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 from parity.verifier.search.layouts import LayoutChange, conventional, layout_changes
-from parity.verifier.search.meeting import Index, grain, is_weak, meet
+from parity.verifier.search.meeting import Index, is_noise, is_weak, meet
 
 Named = tuple[str, int]
 """Path and operation of an output."""
@@ -24,7 +25,19 @@ Pairs = list[tuple[int, int]]
 """Pairs of outputs, of A and of B, that are compared."""
 
 
-def pair_outputs(a: Program, b: Program) -> tuple[Pairs, list[str]]:
+class Paired(NamedTuple):
+    """Which outputs are compared."""
+
+    pairs: Pairs
+    left_out: list[str]
+    """Outputs without a counterpart, as "A's logits"."""
+    tally: dict[str, tuple[int, int]]
+    """How many of A's are compared, and of how many, by what they are."""
+    zero: tuple[str, ...] = ()
+    """Compared outputs that are zero in theory: nothing but round-off."""
+
+
+def pair_outputs(a: Program, b: Program) -> Paired:
     """Return the pairs of outputs to compare, and the names of the outputs without a counterpart."""
     of_a, of_b = list(a.outputs), list(b.outputs)
     pairs: Pairs = []
@@ -59,7 +72,9 @@ def pair_outputs(a: Program, b: Program) -> tuple[Pairs, list[str]]:
         if same:
             take(x, same[0])
     left = [f"A's {n or 'output'}" for n, _ in of_a] + [f"B's {n or 'output'}" for n, _ in of_b]
-    return pairs, left
+    zero = (a.path(x) or "output" for x, _ in pairs if is_noise(a.operations[x]))
+    tally = {"outputs": (len(pairs), len(pairs) + len(of_a))}
+    return Paired(pairs, left, tally, tuple(f"A's {each}" for each in zero))
 
 
 def _kin(
@@ -127,8 +142,8 @@ class Outputs:
     are, those of two shapes with channels first or last. Where that does not bring one shape to the
     other, any change of axes is tried, so that further faults are found; but it is a difference.
 
-    Two outputs are equal up to what rounding may do to either. An output of A that is nothing but
-    round-off, such as a gradient that is zero in theory, equals anything of its size.
+    Two outputs are equal up to what rounding may do to either. Two that are zero up to rounding, such as
+    gradients that are zero in theory, are equal whatever their sizes.
     """
 
     def __init__(self, a: Program, b: Program, pairs: Pairs) -> None:
@@ -136,14 +151,14 @@ class Outputs:
         leaves = list(_equal_parameters(a, b))
         self._limits: dict[tuple[int, int], float] = {}
         """Largest relative distance at which a pair is equal."""
-        self._grains: dict[tuple[int, int], float] = {}
-        """Size up to which the outputs of a pair are nothing but round-off."""
+        self._grains: dict[tuple[int, int], tuple[float, float]] = {}
+        """Root mean squares of what rounding moves the outputs of a pair by."""
         self._changes: dict[tuple[int, int], list[LayoutChange]] = {}
         self.unlike: Pairs = []
         """Pairs between whose shapes there is no conventional change of layout."""
         for x, y in pairs:
             self._limits[x, y] = a.operations[x].near.or_more(b.operations[y].near).norm
-            self._grains[x, y] = _grain(a, b, (x, y))
+            self._grains[x, y] = a.operations[x].grain, b.operations[y].grain
             given, shape = a.operations[x].shape, b.operations[y].shape
             changes = _known(a, b, (x, y), leaves) or list(conventional(given, shape))
             if not changes:
@@ -170,11 +185,11 @@ class Outputs:
     def equal(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> bool:
         """Return whether two outputs are equal up to rounding and a known change of layout."""
         of_b = np.asarray(of_b)
-        if self._is_rounding(pair, of_a, of_b):
+        if self._are_noise(pair, of_a, of_b):
             return True
         if self._is_exact(pair, of_a, of_b):
             return any(np.array_equal(each, of_b) for each in self.arrangements(pair, of_a))
-        return any(distance(each, of_b) <= self._limits[pair] for each in self.arrangements(pair, of_a))
+        return any(self._is_near(pair, each, of_b) for each in self.arrangements(pair, of_a))
 
     def error(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> float:
         """Return the relative distance of two outputs; infinite between shapes that cannot be compared,
@@ -182,13 +197,23 @@ class Outputs:
         if pair in self.unlike:
             return np.inf
         of_b = np.asarray(of_b)
-        if self._is_rounding(pair, of_a, of_b):
+        if self._are_noise(pair, of_a, of_b):
             return 0.0
         return min((distance(each, of_b) for each in self.arrangements(pair, of_a)), default=np.inf)
 
-    def _is_rounding(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> bool:
-        largest = self._grains[pair]
-        return largest > 0 and all(_size(each) <= largest for each in (of_a, of_b))
+    def _are_noise(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> bool:
+        """Return whether both outputs are zero up to rounding, and one of them is not zero."""
+        sizes, grains = (_size(of_a), _size(of_b)), self._grains[pair]
+        return any(sizes) and all(
+            size <= FACTOR * grain for size, grain in zip(sizes, grains, strict=True)
+        )
+
+    def _is_near(self, pair: tuple[int, int], of_a: np.ndarray, of_b: np.ndarray) -> bool:
+        """Return whether two outputs of one layout differ by no more than rounding."""
+        apart = distance(of_a, of_b)
+        if apart <= self._limits[pair]:
+            return True
+        return np.isfinite(apart) and apart * _size(of_a) <= FACTOR * max(self._grains[pair])
 
     def nearest(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> LayoutChange | None:
         """Return the change of layout that brings A's output closest to B's; None if there is none."""
@@ -214,18 +239,10 @@ class Outputs:
                 if not self.equal((x, y), a.values([x])[x], b.values([y])[y])]  # fmt: skip
 
 
-def _grain(a: Program, b: Program, pair: tuple[int, int]) -> float:
-    """Return the size up to which an output of A, or B's where A's is all zero, is nothing but
-    round-off; 0 where A's is larger."""
-    x, y = a.maker(pair[0]), b.maker(pair[1])
-    if x.mark is None or x.mark[INFINITE]:
-        return 0.0
-    largest = grain(a, x) if x.mark[SQUARE] else grain(b, y)
-    return largest if max(-x.mark[LEAST], x.mark[MOST]) <= largest else 0.0
-
-
 def _size(value: Any) -> float:
-    return float(np.abs(value).max(initial=0.0))
+    """Return the root mean square of an array's numbers."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(np.linalg.norm(np.ravel(value)) / np.sqrt(max(np.size(value), 1)))
 
 
 def _known(

@@ -1,67 +1,76 @@
-"""Pairing the gradients of two programs by the parameters that they are taken of."""
+"""Pairing the gradients of two programs by the parameters that they are taken of.
+
+Parameters belong together by their numbers where these tell, as trained ones do. Before training they
+do not: all norms hold ones and zeros, all biases zeros. Such parameters belong together where their
+gradients are the same, else where they are used alike. Whatever is open then is compared as a whole:
+however it belongs together, the numbers of A's gradients must be those of B's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import reduce
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
-import numpy as np
-
-from parity.measure.nearness import Nearness
 from parity.verifier.programs.backward import GRADIENT
-from parity.verifier.programs.fingerprint import fingerprint
-from parity.verifier.programs.operation import Operation, Ref
+from parity.verifier.programs.fingerprint import moved, same
+from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
-from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import computing_with
-from parity.verifier.search.rounding import share
+from parity.verifier.search.aligned import aligned
+from parity.verifier.search.meeting import Index, is_noise
+from parity.verifier.search.packed import Links, holds_the_same
+from parity.verifier.search.pairing import Paired, Pairs
+from parity.verifier.search.uses import Uses
 
-_Named = dict[int, tuple[str, int]]
-"""Path and operation of each gradient, by the operation of its parameter."""
+Named = dict[int, tuple[str, int]]
+"""Path and operation of each gradient, by the operation of its leaf."""
+
+Group = tuple[list[int], list[int]]
+"""Leaves of A and of B that together hold the same numbers."""
 
 
-def pair_gradients(a: Program, b: Program) -> tuple[list[tuple[int, int]], list[str]]:
+def pair_gradients(a: Program, b: Program) -> Paired:
     """Return the pairs of gradients to compare, and the names of the gradients without a counterpart.
 
-    Both programs come from `backward.record_gradients`. Gradients are paired where their parameters
-    hold the same numbers; of several such parameters, as fresh norms have, those that are read at the
-    same points. A parameter that is packed or stacked on one side is paired with all that hold its
-    numbers on the other. Where parameters lie in another order, their gradients are compared in the
-    order of the parameters' numbers.
+    Both programs come from `backward.record_gradients`. Parameters that are packed, split or stacked on
+    one side are paired with all that hold their numbers on the other.
     """
-    pairs: list[tuple[int, int]] = []
-    of_a, of_b = _gradients(a), _gradients(b)
-    together = [([x], [y]) for x, y in _equal_parameters(a, b, of_a, of_b)]
-    rest_a, rest_b = (
-        {leaf: each for leaf, each in mine.items() if not any(leaf in pair[side] for pair in together)}
-        for side, mine in enumerate((of_a, of_b))
-    )
-    for mine, theirs in _packed(a, b, rest_a, rest_b):
-        together.append((mine, theirs))
-        rest_a, rest_b = _without(rest_a, mine), _without(rest_b, theirs)
-    for mine, theirs in together:
-        if len(mine) == len(theirs) == 1 and np.array_equal(a.cache[mine[0]], b.cache[theirs[0]]):
-            pairs.append((of_a[mine[0]][1], of_b[theirs[0]][1]))
-        else:
-            pairs.append((_in_order(a, mine, of_a), _in_order(b, theirs, of_b)))
-    left_out = [
-        f"{program.name}'s {path.removeprefix(f'{GRADIENT}.')}"
-        for program, rest in ((a, rest_a), (b, rest_b))
-        for leaf, (path, _) in rest.items()
-        if program.operations[leaf].kind == "parameter"  # an input may be another, such as a mask
+    of_a, of_b = gradients_of(a), gradients_of(b)
+    groups = groups_of(a, b, of_a, of_b)
+    pairs: Pairs = []
+    for mine, theirs in groups:
+        pairs.append(aligned(a, b, [(leaf, of_a[leaf]) for leaf in mine],
+                             [(leaf, of_b[leaf]) for leaf in theirs]))  # fmt: skip
+    paired = {leaf for mine, _ in groups for leaf in mine}, {leaf for _, mine in groups for leaf in mine}
+    left_out, tally = [], {}
+    for program, named, known in ((a, of_a, paired[0]), (b, of_b, paired[1])):
+        for leaf, (path, _) in named.items():
+            kind = "inputs" if program.operations[leaf].kind == "input" else "parameters"
+            if program is a:
+                compared, every = tally.get(kind, (0, 0))
+                tally[kind] = compared + (leaf in known), every + 1
+            if leaf not in known:
+                left_out.append(f"{program.name}'s {path.removeprefix(f'{GRADIENT}.')}")
+    zero = [
+        f"{program.name}'s {named[leaf][0].removeprefix(f'{GRADIENT}.')}"
+        for program, named, leaf in _zero_in_theory(a, b, of_a, of_b, groups)
     ]
-    return pairs, left_out
+    return Paired(pairs, left_out, tally, tuple(zero))
 
 
-def _without(named: _Named, leaves: Sequence[int]) -> _Named:
-    return {leaf: each for leaf, each in named.items() if leaf not in leaves}
+def _zero_in_theory(
+    a: Program, b: Program, of_a: Named, of_b: Named, groups: Iterable[Group]
+) -> Iterable[tuple[Program, Named, int]]:
+    """Yield the leaves whose gradients are nothing but round-off; those of B only where A packs them."""
+    for mine, theirs in groups:
+        noisy = [leaf for leaf in mine if is_noise(a.operations[of_a[leaf][1]])]
+        yield from ((a, of_a, leaf) for leaf in noisy)
+        if not noisy:
+            yield from ((b, of_b, y) for y in theirs if is_noise(b.operations[of_b[y][1]]))
 
 
-def _gradients(program: Program) -> _Named:
+def gradients_of(program: Program) -> Named:
     """Return the output that is the gradient of each leaf, for leaves that have one."""
     leaves = {op.label: op.index for op in program.operations if op.run is None}
-    gradients: _Named = {}
+    gradients: Named = {}
     for path, index in program.outputs:
         name = path.removeprefix(f"{GRADIENT}.")
         labels = [name, f"trees.{name}", name.removeprefix("inputs.")] if name != path else []
@@ -71,79 +80,80 @@ def _gradients(program: Program) -> _Named:
     return gradients
 
 
-def _equal_parameters(a: Program, b: Program, of_a: _Named, of_b: _Named) -> list[tuple[int, int]]:
-    """Pair parameters that hold the same numbers, those that are read alike first."""
-    index = Index(a)
+def groups_of(a: Program, b: Program, of_a: Named, of_b: Named) -> list[Group]:
+    """Return the leaves that belong together: one and one first, then several."""
+    uses = Uses(a, b)
+    groups: list[Group] = [([x], [y]) for x, y in _one_and_one(a, b, of_a, of_b, uses)]
+    rest_a = [x for x in of_a if not any(x in mine for mine, _ in groups)]
+    rest_b = [y for y in of_b if not any(y in theirs for _, theirs in groups)]
+    links = Links(a, b, {x: of_a[x][1] for x in rest_a}, {y: of_b[y][1] for y in rest_b}, uses)
+    for linked in (links.by_numbers, links.by_use, links.by_module, links.by_number):
+        for group in _together(rest_a, rest_b, linked):
+            if holds_the_same(a, b, *group):
+                groups.append(group)
+                rest_a = [x for x in rest_a if x not in group[0]]
+                rest_b = [y for y in rest_b if y not in group[1]]
+                links.know(group)
+    return groups
+
+
+def _one_and_one(a: Program, b: Program, of_a: Named, of_b: Named, uses: Uses) -> list[tuple[int, int]]:
+    """Pair leaves that hold the same numbers: those whose gradients are the same first, then those that
+    are used alike, then those whose gradients are nearest.
+
+    Leaves that hold one number many times are paired by their gradients or their use alone.
+    """
     leaves = Index(a, of_a.keys())
-    readers_a, readers_b = a.consumers(), b.consumers()
     ranked = []
     for order, y in enumerate(of_b):
         op = b.operations[y]
         assert op.mark is not None
         partners = [each.index for each in leaves.find(op.mark) if each.size == op.size]
-        alone = len(partners) < 2
-        uses = [] if alone else [b.operations[i] for i in computing_with(b, y, readers_b)]
-        there = {each.index for use in uses for each in index.meets(use)}
+        telling = op.number is None
+        if telling and len(partners) == 1:
+            ranked.append((False, 0.0, 0.0, order, partners[0], y))
+            continue
+        of_y = b.operations[of_b[y][1]]
         for x in partners:
-            here = set() if alone else set(computing_with(a, x, readers_a))
-            ranked.append((-len(here & there), order, x, y))
+            of_x = a.operations[of_a[x][1]]
+            other, shared = not _is_same(of_x, of_y), uses.shared(x, y)
+            if telling or shared or not other:
+                ranked.append((other, -shared, _apart(of_x, of_y), order, x, y))
     taken: set[int] = set()
     pairs = []
     for *_, x, y in sorted(ranked):
-        if x not in taken and ~y not in taken:  # operations of B by their complements
+        if x not in taken and ~y not in taken:  # leaves of B by their complements
             taken |= {x, ~y}
             pairs.append((x, y))
     return pairs
 
 
-def _packed(a: Program, b: Program, of_a: _Named, of_b: _Named) -> list[tuple[list[int], list[int]]]:
-    """Find sets of parameters that together hold the same numbers: q, k and v on one side, packed or
-    stacked over the layers on the other."""
-    groups: list[tuple[list[int], list[int]]] = []
-    for y in of_b:
-        shared = [x for x in of_a if _telling(a.cache[x]) and share(a.cache[x], b.cache[y])]
-        if not shared:
+def _is_same(x: Operation, y: Operation) -> bool:
+    """Return whether two gradients hold the same numbers and are not zero, in theory or altogether."""
+    assert x.mark is not None
+    assert y.mark is not None
+    zero = is_noise(x) or is_noise(y) or not x.mark.any()
+    return not zero and same(x.mark, y.mark, x.near.or_more(y.near))
+
+
+def _apart(x: Operation, y: Operation) -> float:
+    """Return how far two gradients are apart, in any order of their numbers."""
+    assert x.mark is not None
+    assert y.mark is not None
+    return max(moved(x.mark, y.mark))
+
+
+def _together(
+    mine: Sequence[int], theirs: Sequence[int], linked: Callable[[int, int], bool]
+) -> list[Group]:
+    """Return the sets of leaves that are linked with each other, directly or by way of others."""
+    groups: list[Group] = []
+    for y in theirs:
+        here = [x for x in mine if linked(x, y)]
+        if not here:
             continue
-        touched = [group for group in groups if set(group[0]) & set(shared)]
+        touched = [group for group in groups if set(group[0]) & set(here)]
         groups = [group for group in groups if group not in touched]
-        mine = dict.fromkeys([*shared, *(x for group in touched for x in group[0])])
-        groups.append((sorted(mine), sorted([y, *(each for group in touched for each in group[1])])))
-    return [
-        (mine, theirs)
-        for mine, theirs in groups
-        if np.array_equal(
-            np.sort(_joined([a.cache[x] for x in mine])), np.sort(_joined([b.cache[y] for y in theirs]))
-        )
-    ]
-
-
-def _telling(value: np.ndarray) -> bool:
-    """Return whether a parameter can be told by its numbers; one of zeros cannot."""
-    return bool(value.size) and value.min() != value.max()
-
-
-def _joined(values: Sequence[Any]) -> np.ndarray:
-    return np.concatenate([np.ravel(each) for each in values])
-
-
-def _in_order(program: Program, leaves: Sequence[int], named: _Named) -> int:
-    """Append an output to a program: the gradients of several parameters as one list, sorted by the
-    parameters' numbers, and where these are equal by their own."""
-    parts = [named[leaf][1] for leaf in leaves]
-    numbers = _joined([program.cache[leaf] for leaf in leaves])
-
-    def run(values: Sequence[Any]) -> np.ndarray:
-        joined = _joined(values)
-        return joined[np.lexsort((joined, numbers))]
-
-    known = program.values(parts)
-    value = run([known[each] for each in parts])
-    op = Operation(
-        len(program), "gather", tuple(map(Ref, parts)), run,
-        shape=value.shape, dtype=str(value.dtype), mark=fingerprint(value),
-        near=reduce(Nearness.or_more, (program.operations[each].near for each in parts)),
-    )  # fmt: skip
-    program.operations.append(op)
-    program.outputs.append((", ".join(named[leaf][0] for leaf in leaves), op.index))
-    program.keep(op.index, value, always=True)
-    return op.index
+        own = dict.fromkeys([*here, *(x for group in touched for x in group[0])])
+        groups.append((sorted(own), sorted([y, *(each for group in touched for each in group[1])])))
+    return groups

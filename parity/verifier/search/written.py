@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +16,8 @@ TYPES = {2.0**-8: "bfloat16", 2.0**-11: "float16", 2.0**-24: "float32"}
 FLOAT32 = 2.0**-24
 POWERS = (-2.0, -1.0, -0.5, 0.5, 2.0)
 DERIVATIVES = (2 / math.sqrt(math.pi), -2 / math.sqrt(math.pi), math.sqrt(math.pi) / 2)
-"""Numbers in JAX's derivatives of erf, erfc and the inverse of erf, written in the program's type."""
+"""Numbers in JAX's derivatives of erf, erfc and the inverse of erf, written in the program's type:
+bfloat16 has 1.125 for 2 / sqrt(pi)."""
 NEXT = 2.0
 """Most roundings by which a number that was computed in a smaller type may be off: the root of a
 width."""
@@ -35,11 +36,13 @@ def restore(program: Program, other: Program) -> tuple[Program, list[str]]:
 
     A number is restored only where the other program has one that rounds to it, or in float32 one
     whose inverse, square or root does: a scale of logits may be divided by, or be applied to queries
-    and keys. So nothing is forgiven that is not written in both, but for `DERIVATIVES` in float32: the
-    derivative of GELU has one number in PyTorch, and two in JAX.
+    and keys. So nothing is forgiven that is not written in both, but for `DERIVATIVES`, in smaller types
+    than float32 only where they are multiplied with a bell curve: the derivative of GELU has one number
+    in PyTorch, and two in JAX.
     """
     exact = sorted({each for op in other.operations for each in _numbers(other, op)})
     powers = sorted({each**p for each in exact if 2.0**-32 < each < 2.0**32 for p in POWERS})
+    readers = program.consumers()
     changed: dict[int, Operation] = {}
     given: dict[int, np.ndarray] = {}
     for op in program.operations:
@@ -47,17 +50,52 @@ def restore(program: Program, other: Program) -> tuple[Program, list[str]]:
             continue
         if op.kind == "constant" and op.size == 1 and op.dtype[:3] == "flo":
             own = np.asarray(program.cache[op.index])
-            number = _exact(float(own.ravel()[0]), op.epsilon, exact, powers)
+            known = [*exact, *DERIVATIVES] if op.epsilon == FLOAT32 else exact
+            number = _exact(float(own.ravel()[0]), op.epsilon, known, powers)
             if number is not None:
                 given[op.index] = np.full(own.shape, number)
             continue
-        operands = tuple(_restored(each, op.epsilon, exact, powers) for each in op.operands)
+        known = (
+            [*exact, *DERIVATIVES]
+            if op.epsilon == FLOAT32 or _of_a_bell(program, readers, op)
+            else exact
+        )
+        operands = tuple(_restored(each, op.epsilon, known, powers) for each in op.operands)
         if any(new is not old for new, old in zip(operands, op.operands, strict=True)):
             changed[op.index] = replace(op, operands=operands)
     if not changed and not given:
         return program, []
     lines = [str(op.source or op.name) for op in changed.values()]
     return program.fed(given, {}, changed), [*lines, *("a constant" for _ in given)]
+
+
+def _of_a_bell(program: Program, readers: Sequence[Sequence[int]], op: Operation) -> bool:
+    """Return whether a multiplication with a number, or one with its result, is also one with
+    exp(-x ** 2), the derivative of erf but for a number."""
+    if op.name != "mul" or len(op.inputs) != 1:
+        return False
+    then = (program.operations[i] for i in readers[op.index])
+    factors = [*op.inputs, *(i for each in then if each.name == "mul" for i in each.inputs)]
+    return any(_is_bell(program, i) for i in factors)
+
+
+def _is_bell(program: Program, index: int) -> bool:
+    """Return whether a value is exp(-x ** 2) of some other."""
+
+    def made(index: int) -> Operation:
+        each = program.maker(index)
+        return made(each.inputs[0]) if each.name in ("convert", "broadcast") and each.inputs else each
+
+    curve = made(index)
+    inner = made(curve.inputs[0]) if curve.name == "exp" and curve.inputs else None
+    squared = (
+        made(inner.inputs[0]) if inner is not None and inner.name == "neg" and inner.inputs else None
+    )
+    return squared is not None and (
+        squared.name == "square"
+        or (squared.name == "pow" and squared.operands[1:] == (2,))
+        or (squared.name == "mul" and len(set(squared.inputs)) == 1)
+    )
 
 
 def _restored(each: object, epsilon: float, exact: list[float], powers: list[float]) -> object:
@@ -71,8 +109,7 @@ def _exact(own: float, epsilon: float, exact: list[float], powers: list[float]) 
     """Return the exact number that rounds to `own`; None where there is none, or `own` is exact."""
     if not np.isfinite(own) or own in exact:
         return None
-    written = [*exact, *DERIVATIVES] if epsilon == FLOAT32 else exact
-    near = [each for each in written if abs(each - own) <= NEXT * epsilon * abs(own)]
+    near = [each for each in exact if abs(each - own) <= NEXT * epsilon * abs(own)]
     same = [e for e in near if rounded(np.asarray(e), epsilon) == rounded(np.asarray(own), epsilon)]
     far = near if epsilon == FLOAT32 else []  # smaller types have too few numbers to tell
     if epsilon == FLOAT32 and not near and own * 2**10 % 1:  # nor is a half the root of a quarter

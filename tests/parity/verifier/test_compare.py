@@ -88,7 +88,7 @@ def test_each_phase_is_named_as_it_begins(made):
 def test_equal_models_and_their_gradients(made):
     comparison = compare(made["original"](), made["original"]())
     assert (comparison.verdict, comparison.backward.error, comparison.places) == ("EQUAL", 0.0, ())
-    assert "5 gradients (" in comparison.to_text()
+    assert "gradients of 4 of 4 parameters and 1 of 1 input (" in comparison.to_text()
     assert compare(made["original"](), made["original"](), backward=False).backward is None
 
 
@@ -135,7 +135,7 @@ def test_the_verb_writes_each_kind_of_report(file, tmp_path, capsys):
     (region,) = [r["locations"][0]["physicalLocation"]["region"] for r in results]
     assert region["startLine"] == line_of('approximate="tanh"')
     out = capsys.readouterr().out
-    assert out.startswith("DIFFERENT: 1 output compared (21 numbers)")
+    assert out.startswith("DIFFERENT: 1 of 1 output compared (21 numbers)")
     assert "narrow" in out.partition("module of B")[2]
 
 
