@@ -97,8 +97,8 @@ class Counts:
     unused: tuple[str, ...] = ()
     """Parameters from which no path leads to an output that was compared."""
     tally: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """How many of A's outputs were compared, and how many it has, by what they are: outputs; or gradients
-    of parameters and of inputs."""
+    """How many of A's outputs were compared, and how many it has, by what they are: outputs; or
+    gradients of parameters and of inputs."""
     zero_in_theory: tuple[str, ...] = ()
     """Compared outputs that are nothing but round-off, such as the gradient of a key's bias."""
     unmoved: int = 0

@@ -86,12 +86,13 @@ def _is_bell(program: Program, index: int) -> bool:
         each = program.maker(index)
         return made(each.inputs[0]) if each.name in ("convert", "broadcast") and each.inputs else each
 
-    curve = made(index)
-    inner = made(curve.inputs[0]) if curve.name == "exp" and curve.inputs else None
-    squared = (
-        made(inner.inputs[0]) if inner is not None and inner.name == "neg" and inner.inputs else None
-    )
-    return squared is not None and (
+    for name in ("exp", "neg"):
+        op = made(index)
+        if op.name != name or not op.inputs:
+            return False
+        index = op.inputs[0]
+    squared = made(index)
+    return bool(
         squared.name == "square"
         or (squared.name == "pow" and squared.operands[1:] == (2,))
         or (squared.name == "mul" and len(set(squared.inputs)) == 1)
