@@ -29,6 +29,9 @@ _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 ABOVE = 2**0.5 - 1
 """What a number that stands for +inf counts beyond 1, so that no count of +inf equals one of -inf."""
 
+_FINITE = HUGE**2 / 4
+"""Sum of squares below which nothing stands for infinity, neither in an array nor in one so near."""
+
 _CHUNK = 1 << 13
 """Elements taken at once: few enough for the cache, and for a dot product in one thread."""
 
@@ -124,12 +127,31 @@ def is_plain(mark: np.ndarray) -> bool:
     )
 
 
+def squares(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
+    """Return the sum of the squares of an array of float64, and that of its differences from another of
+    its shape; not finite where they are too large."""
+    own = apart = 0.0
+    order = "K" if a.strides == b.strides else "C"
+    flat, other = a.ravel(order=order), b.ravel(order=order)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for start in range(0, flat.size, _CHUNK):
+            part = flat[start : start + _CHUNK]
+            difference = part - other[start : start + _CHUNK]
+            own += np.dot(part, part)
+            apart += np.dot(difference, difference)
+    return float(own), float(apart)
+
+
 def distance(a: np.ndarray, b: np.ndarray) -> float:
     """Return the relative distance in the norm; infinite unless infinities, and integers that float64
     does not have, stand at the same places."""
     if np.shape(a) != np.shape(b):
         return np.inf
     a, b = np.asarray(a), np.asarray(b)
+    if a.dtype == b.dtype == np.float64:
+        own, apart = squares(a, b)
+        if 1 / _FINITE < own < _FINITE and apart < _FINITE:
+            return math.sqrt(apart / own)
     integers = a.dtype.kind in "iu" and b.dtype.kind in "iu"
     apart_at = a != b if integers else None
     huge_a, huge_b = (EXACT if integers else _infinite_from(each) for each in (a, b))

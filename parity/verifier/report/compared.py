@@ -34,9 +34,9 @@ class Compared:
     @property
     def verdict(self) -> Verdict:
         """Verdict on the two programs."""
-        verdicts: list[Verdict] = [part.verdict for part in self.parts]
-        verdicts += ["INCOMPLETE"] if self.gradients_left_out else []
-        return worst([*verdicts, self.in_type.verdict] if self.in_type else verdicts)
+        parts = [self.forward, *filter(None, (self.backward, self.in_type))]
+        verdict = worst(part.verdict for part in parts)
+        return worst((verdict, "INCOMPLETE")) if self.gradients_left_out else verdict
 
     @property
     def equal(self) -> bool:

@@ -10,7 +10,16 @@ import numpy as np
 from parity.measure.nearness import MOST as FARTHEST
 from parity.measure.nearness import nearness
 from parity.measure.nudge import nudged
-from parity.verifier.programs.fingerprint import HUGE, LEAST, MOST, SQUARE, distance, fingerprint, moved
+from parity.verifier.programs.fingerprint import (
+    HUGE,
+    LEAST,
+    MOST,
+    SQUARE,
+    distance,
+    fingerprint,
+    moved,
+    squares,
+)
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 
@@ -138,11 +147,10 @@ def _distances(before: np.ndarray, value: np.ndarray) -> tuple[float, float]:
     `distance`, which is slow, only where there are infinities."""
     if before.dtype != np.float64 or before.shape != value.shape:
         return distance(before, value), 0.0
-    with np.errstate(invalid="ignore", over="ignore"):
-        apart, flat = (value - before).ravel(order="K"), before.ravel(order="K")
-        squares = float(np.dot(apart, apart)), float(np.dot(flat, flat))
-    if not all(map(math.isfinite, squares)):
-        finite = apart[np.isfinite(apart) & (np.abs(flat) < HUGE)]
-        return distance(before, value), math.sqrt(float(np.dot(finite, finite)) / max(flat.size, 1))
-    grain = math.sqrt(squares[0] / max(flat.size, 1))
-    return (math.sqrt(squares[0] / squares[1]) if squares[1] else distance(before, value)), grain
+    own, apart = squares(before, value)
+    if not math.isfinite(own + apart):
+        with np.errstate(invalid="ignore", over="ignore"):
+            finite = (value - before)[(np.abs(before) < HUGE) & (np.abs(value) < HUGE)]
+        return distance(before, value), float(np.linalg.norm(finite)) / math.sqrt(before.size)
+    grain = math.sqrt(apart / max(before.size, 1))
+    return (math.sqrt(apart / own) if own else distance(before, value)), grain

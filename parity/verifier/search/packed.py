@@ -118,11 +118,11 @@ def holds_the_same(a: Program, b: Program, mine: Sequence[int], theirs: Sequence
     sizes = [np.array([op.size for op in each], float) for each in (of_a, of_b)]
     if sizes[0].sum() != sizes[1].sum():
         return False
-    marks = [
+    here, there = (
         _mark_of_all(np.array([op.mark for op in each]), size)
         for each, size in zip((of_a, of_b), sizes, strict=True)
-    ]
-    return same(*marks)
+    )
+    return same(here, there)
 
 
 def _mark_of_all(marks: np.ndarray, sizes: np.ndarray) -> np.ndarray:

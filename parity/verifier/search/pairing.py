@@ -12,7 +12,7 @@ import numpy as np
 from parity.measure.nearness import LEAST as NEAREST
 from parity.measure.nearness import MOST as FARTHEST
 from parity.measure.tolerance import FACTOR
-from parity.verifier.programs.fingerprint import distance
+from parity.verifier.programs.fingerprint import distance, squares
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 from parity.verifier.search.layouts import LayoutChange, conventional, layout_changes
@@ -154,6 +154,8 @@ class Outputs:
         self._grains: dict[tuple[int, int], tuple[float, float]] = {}
         """Root mean squares of what rounding moves the outputs of a pair by."""
         self._changes: dict[tuple[int, int], list[LayoutChange]] = {}
+        self._last: tuple[Program, Program, Pairs] | None = None
+        """Two programs, and the pairs that differ between them: the last that were asked for."""
         self.unlike: Pairs = []
         """Pairs between whose shapes there is no conventional change of layout."""
         for x, y in pairs:
@@ -169,6 +171,7 @@ class Outputs:
     def of(self, renamed: Mapping[int, int]) -> Outputs:
         """Return the same pairs with B's outputs renumbered; `renamed` maps old to new operations."""
         other = copy.copy(self)
+        other._last = None
         other.pairs, other.unlike = (
             [(x, renamed[y]) for x, y in pairs] for pairs in (self.pairs, self.unlike)
         )
@@ -203,10 +206,13 @@ class Outputs:
 
     def _are_noise(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> bool:
         """Return whether both outputs are zero up to rounding, and one of them is not zero."""
-        sizes, grains = (_size(of_a), _size(of_b)), self._grains[pair]
-        return any(sizes) and all(
-            size <= FACTOR * grain for size, grain in zip(sizes, grains, strict=True)
-        )
+        limits = [FACTOR * grain for grain in self._grains[pair]]
+        both = [np.asarray(each) for each in (of_a, of_b)]
+        for value, limit in zip(both, limits, strict=True):  # a few large numbers tell at once
+            if np.abs(value.flat[:64]).max(initial=0.0) > limit * np.sqrt(value.size):
+                return False
+        sizes = [*map(_size, both)]
+        return any(sizes) and all(size <= limit for size, limit in zip(sizes, limits, strict=True))
 
     def _is_near(self, pair: tuple[int, int], of_a: np.ndarray, of_b: np.ndarray) -> bool:
         """Return whether two outputs of one layout differ by no more than rounding."""
@@ -235,14 +241,17 @@ class Outputs:
 
     def unequal(self, a: Program, b: Program) -> Pairs:
         """Return the pairs that differ between two programs, either of which may be patched."""
-        return [(x, y) for x, y in self.pairs
-                if not self.equal((x, y), a.values([x])[x], b.values([y])[y])]  # fmt: skip
+        if self._last is None or self._last[0] is not a or self._last[1] is not b:
+            pairs = [(x, y) for x, y in self.pairs
+                     if not self.equal((x, y), a.values([x])[x], b.values([y])[y])]  # fmt: skip
+            self._last = a, b, pairs
+        return list(self._last[2])
 
 
 def _size(value: Any) -> float:
     """Return the root mean square of an array's numbers."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return float(np.linalg.norm(np.ravel(value)) / np.sqrt(max(np.size(value), 1)))
+    value = np.abs(value).astype(np.float64, copy=False)
+    return float(np.sqrt(squares(value, value)[0] / max(value.size, 1)))
 
 
 def _known(
