@@ -16,6 +16,7 @@ from parity.verifier.programs.backward import NOTHING, Weights, cotangent
 from parity.verifier.programs.mistakes import message_of, warnings_of_what_works
 from parity.verifier.programs.program import Program
 from parity.verifier.programs.remote import Away, differentiated, recorded
+from parity.verifier.programs.shared import return_freed_memory, sharing
 from parity.verifier.programs.sides import GivenSide, taken_apart
 from parity.verifier.report.compared import Compared
 from parity.verifier.search.pairing import Outputs, pair_outputs
@@ -79,10 +80,13 @@ def _in_float64(
     begin: Callable[[str], None],
 ) -> tuple[Compared, list[GivenSide | Away]]:
     started = time.perf_counter()
+    return_freed_memory()
     begin(RECORDING)
     named = zip((a, b), names, strict=True)
     given = [s if isinstance(s, Away) else taken_apart(s, name) for s, name in named]
-    of_a, of_b = (recorded(g, n, gradients=gradients) for g, n in zip(given, "AB", strict=True))
+    of_a = recorded(given[0], "A", gradients=gradients)
+    with sharing(of_a):
+        of_b = recorded(given[1], "B", gradients=gradients)
     begin(FORWARD)
     forward = compare_programs(of_a, of_b, started)
     compared = Compared(*names, forward)
@@ -101,7 +105,9 @@ def _in_float64(
     del of_a, of_b
     try:
         with warnings_of_what_works():
-            first, second = map(differentiated, given, weights, "AB")
+            first = differentiated(given[0], weights[0], "A")
+            with sharing(first):
+                second = differentiated(given[1], weights[1], "B")
     except Exception as error:  # a program that cannot be differentiated was still compared forward
         name = "" if isinstance(error, USER_ERRORS) else f"{type(error).__name__}: "
         why = f"{name}{message_of(error)}"

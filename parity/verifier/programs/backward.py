@@ -121,7 +121,8 @@ def _of_jax(weights: Weights, call: Callable[..., Any]) -> Callable[..., Any]:
         def loss_of(params: Any, own: dict[int, Any]) -> Any:
             filled = [own.get(i, leaf) for i, leaf in enumerate(leaves)]
             args, kwargs = jax.tree.unflatten(structure, filled)
-            outputs = jax.tree.leaves(only_numbers(call(params, rest, *args, **kwargs)))
+            returned = jax.tree.leaves(only_numbers(call(params, rest, *args, **kwargs)))
+            outputs = [*map(jax.numpy.asarray, returned)]  # a number of Python's has no type
             return sum((outputs[k] * w.astype(outputs[k].dtype)).sum() for k, w in weights)
 
         of_params, of_inputs = jax.grad(loss_of, argnums=(0, 1))(params, own)

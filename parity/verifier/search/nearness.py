@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,17 +75,21 @@ def measure(program: Program) -> None:
 
 def movements(program: Program) -> dict[int, Movement]:
     """Run a program once more, each leaf nudged, and return how far each operation's value moves."""
-    leaves = {op.index: program.cache[op.index] for op in program.operations if _is_nudged(program, op)}
-    known: dict[int, Any] = {i: nudged(v, NUDGE, str(i)) for i, v in leaves.items()}
-    behind = sorted(program.behind(known))
+    leaves = {op.index for op in program.operations if _is_nudged(program, op)}
+    moved_leaves = _layouts_of(program, leaves)
+    behind = sorted(program.behind(leaves))
     last: dict[int, int] = {}
     for index in behind:
         last.update(dict.fromkeys(program.operations[index].inputs, index))
-    known |= program.values(sorted(last.keys() - known.keys() - set(behind)))
-    marks: dict[int, np.ndarray] = {i: fingerprint(value) for i, value in known.items() if i in leaves}
+    known: dict[int, Any] = program.values(sorted(last.keys() - leaves - set(behind)))
+    marks: dict[int, np.ndarray] = {}
     moves: dict[int, Movement] = {}
     for index in behind:
         op = program.operations[index]
+        for i in moved_leaves.intersection(op.inputs):  # made when it is read: together they take room
+            known[i] = _nudged(program, i)
+            if i in leaves and i not in marks:
+                marks[i] = fingerprint(known[i])
         value = known[index] = _again(program, op, known)
         if op.mark is not None:
             source = op.inputs[0] if op.is_layout and op.inputs else -1
@@ -96,9 +101,28 @@ def movements(program: Program) -> dict[int, Movement]:
                 marks[index] = fingerprint(value)
                 moves[index] = _moved(op, marks[index], value, program.cache.get(index))
         for i in op.inputs:
-            if last[i] == index:
+            if last[i] == index or i in moved_leaves:
                 known.pop(i, None)
+        if index in moved_leaves or index not in last:
+            del known[index]
     return moves
+
+
+def _layouts_of(program: Program, leaves: Set[int]) -> set[int]:
+    """Return leaves, and the operations that only move their elements."""
+    moved = set(leaves)
+    for op in program.operations:
+        if op.is_layout and len(op.inputs) == 1 and op.inputs[0] in moved:
+            moved.add(op.index)
+    return moved
+
+
+def _nudged(program: Program, index: int) -> Any:
+    """Return a nudged leaf, or what an operation makes of one by moving its elements."""
+    op = program.operations[index]
+    if op.run is None:
+        return nudged(program.cache[index], NUDGE, str(index))
+    return program.apply(op, {i: _nudged(program, i) for i in op.inputs}, {})
 
 
 def _again(program: Program, op: Operation, known: dict[int, Any]) -> Any:

@@ -45,7 +45,7 @@ class Tensors:
             return known[1]
         self.held.append(tensor)
         name = f"the {kind} {label}" if label != kind else f"a {kind}"
-        value = to_numpy(tensor, name).copy()  # the program may write into it
+        value = to_numpy(tensor, name)  # where the program writes into it, it is copied before
         return self.add(
             Operation(-1, kind, (), None, kind, label, epsilon=epsilon), tensor, value, always=True
         )

@@ -37,6 +37,7 @@ from parity.verifier.programs.jaxprs.values import cast, leaf_value, literal, ro
 from parity.verifier.programs.names import JAX_NAMES, LAYOUT
 from parity.verifier.programs.operation import BUILT, Kind, Operation, Ref, Source
 from parity.verifier.programs.program import Program
+from parity.verifier.programs.shared import shared
 from parity.verifier.programs.sources import innermost
 
 DRAWS = ("random_bits", "random_gamma", "rng_bit_generator", "rng_uniform")
@@ -69,7 +70,7 @@ def record_jax(
         trees, leaves = [], []
         for kind, prefix, tree in arguments:
             paths, structure = jax.tree_util.tree_flatten_with_path(tree)
-            given = [leaf_value(value) if dtype is None else cast(value, dtype) for _, value in paths]
+            given = [_wide(value) if dtype is None else cast(value, dtype) for _, value in paths]
             trees.append(jax.tree.unflatten(structure, given))
             for (path, original), each in zip(paths, given, strict=True):
                 value = leaf_value(each)
@@ -93,6 +94,11 @@ def record_jax(
             program.outputs.append((path, each.index))
             program.keep(each.index, each.value, always=True)
     return program
+
+
+def _wide(value: Any) -> Any:
+    wide = leaf_value(value)
+    return shared(wide) if isinstance(wide, np.ndarray) else wide
 
 
 def _key(entry: Any) -> str:

@@ -17,7 +17,7 @@ def leaf_value(value: Any) -> Any:
     if array.dtype.kind == "c":
         return array.astype(np.complex128)
     floating = array.dtype.kind == "f" or "float" in array.dtype.name
-    return array.astype(np.float64) if floating else array
+    return array.astype(np.float64, copy=False) if floating else array
 
 
 def cast(value: Any, dtype: str) -> Any:

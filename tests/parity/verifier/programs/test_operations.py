@@ -135,7 +135,9 @@ MISTAKES = {
 @pytest.mark.parametrize("name", PAIRS)
 def test_the_same_is_equal(name):
     left, right = PAIRS[name]
-    assert str(parity.diff((left, X), (right, torch.from_numpy(X))).verdict) == "EQUAL"
+    found = parity.diff((left, X), (right, torch.from_numpy(X)))
+    assert found.forward.verdict == "EQUAL"
+    assert found.verdict == ("INCOMPLETE" if name == "while" else "EQUAL")  # JAX runs no while backward
 
 
 @pytest.mark.parametrize("name", MISTAKES)
