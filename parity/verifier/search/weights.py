@@ -20,6 +20,10 @@ from parity.verifier.search.packed import Links, holds_the_same
 from parity.verifier.search.pairing import Paired, Pairs
 from parity.verifier.search.uses import Uses
 
+ALIKE = 0.5
+"""Share of common uses above which two leaves of one number are used alike: a layer's projection of
+queries, keys and values is not all layers' of queries."""
+
 Named = dict[int, tuple[str, int]]
 """Path and operation of each gradient, by the operation of its leaf."""
 
@@ -53,7 +57,7 @@ def pair_gradients(a: Program, b: Program) -> Paired:
         f"{program.name}'s {named[leaf][0].removeprefix(f'{GRADIENT}.')}"
         for program, named, leaf in _zero_in_theory(a, b, of_a, of_b, groups)
     ]
-    return Paired(pairs, left_out, tally, tuple(zero))
+    return Paired(pairs, left_out, dict(sorted(tally.items(), reverse=True)), tuple(zero))
 
 
 def _zero_in_theory(
@@ -117,7 +121,7 @@ def _one_and_one(a: Program, b: Program, of_a: Named, of_b: Named, uses: Uses) -
         for x in partners:
             of_x = a.operations[of_a[x][1]]
             other, shared = not _is_same(of_x, of_y), uses.shared(x, y)
-            if telling or shared or not other:
+            if telling or shared > ALIKE or not other:
                 ranked.append((other, -shared, _apart(of_x, of_y), order, x, y))
     taken: set[int] = set()
     pairs = []
