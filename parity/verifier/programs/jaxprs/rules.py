@@ -132,7 +132,8 @@ def _broadcast(p, x, *dynamic):
 
 @rule("reshape")
 def _reshape(p, x, *dynamic):
-    return np.reshape(x, p["new_sizes"])
+    x = np.asarray(x)
+    return np.reshape(x if p["dimensions"] is None else x.transpose(p["dimensions"]), p["new_sizes"])
 
 
 @rule("transpose")
