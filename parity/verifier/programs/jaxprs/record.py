@@ -23,6 +23,7 @@ from parity.verifier.programs.jaxprs.equations import (
     apply_rule,
     attributes,
     bind,
+    called,
     keeps_numbers,
     last_reads,
     modules_of,
@@ -190,8 +191,8 @@ class _Recorder:
         if name == "cond":
             which = int(np.clip(self.decided(operands[0], line), 0, len(params["branches"]) - 1))
             return self.call(params["branches"][which], operands[1:], line, scope, module)
-        inner = params.get("jaxpr") or params.get("call_jaxpr") or params.get("fun_jaxpr")
-        if inner is not None and len(getattr(inner, "jaxpr", inner).invars) == len(operands):
+        inner = called(eqn)
+        if inner is not None:
             if name not in ("scan", "checkpoint") and written_by_jax(inner):
                 scope = str(params.get("name", "")).lstrip("_") or scope
                 return self.fixed(inner, operands, line, scope, module)
@@ -230,7 +231,8 @@ class _Recorder:
         if function is None or any(isinstance(each, jax.Array) for each in values):
             run = partial(bind, eqn.primitive, {k: widened(v) for k, v in params.items()})
         else:
-            run = partial(apply_rule, function, params)
+            read = {"old_dtype": eqn.invars[0].aval.dtype} if name == "bitcast_convert_type" else {}
+            run = partial(apply_rule, function, params | read)
         common = str(JAX_NAMES.get(name, name))
         layout = common in LAYOUT or (common == "convert" and keeps_numbers(eqn))
         label, extra = attributes(name, params)
