@@ -152,7 +152,7 @@ case(
 )
 for _x, _type in (
     ("x", "np.uint64"), ("x", "np.int16"), ("s", "np.int64"), ("i", "np.uint32"), ("i", "np.uint8"),
-    ("i | (1 << 29)", "np.float32"), ("i.astype(np.int16)", "jnp.bfloat16"), ("u", "np.int8"),
+    ("i | (1 << 29)", "np.float32"), ("(i << 9).astype(np.int16)", "jnp.bfloat16"), ("u", "np.int8"),
     ("i.astype(jnp.bfloat16)", "np.uint16"), ("i.astype(np.float16)", "np.int16"), ("x.T", "np.int64"),
     ("i.astype(np.float32)", "np.int32"), ("i.astype(np.float32)", "np.int8"),
     ("i[:, :4].astype(np.int8)", "np.int32"), ("i[:, :4].T.astype(np.int8)[:, :2]", "np.int16"),

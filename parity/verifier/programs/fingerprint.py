@@ -130,6 +130,12 @@ def distance(a: np.ndarray, b: np.ndarray) -> float:
     if np.shape(a) != np.shape(b):
         return np.inf
     a, b = np.asarray(a), np.asarray(b)
+    if a.dtype == b.dtype == np.float64:
+        with np.errstate(invalid="ignore", over="ignore"):
+            apart, flat = (b - a).ravel(order="K"), a.ravel(order="K")
+            squares = float(np.dot(apart, apart)), float(np.dot(flat, flat))
+        if squares[0] < HUGE and 0 < squares[1] < HUGE:  # so is every number
+            return math.sqrt(squares[0] / squares[1])
     integers = a.dtype.kind in "iu" and b.dtype.kind in "iu"
     apart_at = a != b if integers else None
     huge_a, huge_b = (EXACT if integers else _infinite_from(each) for each in (a, b))

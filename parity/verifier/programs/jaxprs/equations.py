@@ -56,12 +56,18 @@ def bind(primitive: Any, params: dict[str, Any], operands: Sequence[Any]) -> Any
     import jax
 
     with jax.enable_x64(True):
-        arrays = map(jax.numpy.asarray, operands)
-        if params.get("update_jaxpr") is not None:
-            result = _scatter(primitive.name, params, *arrays)
-        else:
-            result = primitive.bind(*arrays, **primitive.get_bind_params(params))
+        result = bound(primitive, params, operands)
     return [lowered(r) for r in result] if primitive.multiple_results else lowered(result)
+
+
+def bound(primitive: Any, params: dict[str, Any], operands: Sequence[Any]) -> Any:
+    """Bind a primitive to operands, which may be traced."""
+    from jax import numpy as jnp
+
+    arrays = map(jnp.asarray, operands)
+    if params.get("update_jaxpr") is not None:
+        return _scatter(primitive.name, params, *arrays)
+    return primitive.bind(*arrays, **primitive.get_bind_params(params))
 
 
 def _scatter(name: str, params: dict[str, Any], operand: Any, indices: Any, updates: Any) -> Any:

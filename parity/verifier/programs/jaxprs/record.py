@@ -18,6 +18,7 @@ from parity.measure.versions.of_jax import say_how_programs_are_read
 from parity.verifier.programs.built import add_layers, layers_called
 from parity.verifier.programs.fingerprint import fingerprint
 from parity.verifier.programs.jaxprs import loops, sharded
+from parity.verifier.programs.jaxprs.checked import Seen, check
 from parity.verifier.programs.jaxprs.equations import (
     apply_power,
     apply_rule,
@@ -87,13 +88,27 @@ def record_jax(
                 recorder.program.ran = [np.asarray(each).astype(np.float64) for each in ran]
         constants = [_constant(recorder, each) for each in closed.consts]
         outputs = recorder.walk(closed.jaxpr, constants, leaves, None, "", "")
+        values = [each.value for each in leaves]
         names = [".".join(map(_key, path)) for path, _ in jax.tree_util.tree_leaves_with_path(shapes)]
         program = recorder.program
         add_layers(program, built)
         for path, each in zip(names, map(recorder.as_live, outputs), strict=True):
             program.outputs.append((path, each.index))
             program.keep(each.index, each.value, always=True)
+        if dtype is None:  # or the program was recorded without a type before, and checked
+            pairs = [(path, program.cache[index]) for path, index in program.outputs]
+            why = check(closed, values, pairs, partial(_walk_again, closed, values), name)
+            program.notes += [why] if why else []
     return program
+
+
+def _walk_again(closed: Any, values: Sequence[Any], seen: Seen) -> None:
+    """Walk a program once more, and show its equations to a function."""
+    recorder = _Recorder(Program(""), {})
+    recorder.seen = seen
+    leaves = [recorder.leaf("input", "", each) for each in values]
+    constants = [_constant(recorder, each) for each in closed.consts]
+    recorder.walk(closed.jaxpr, constants, leaves, None, "", "")
 
 
 def _key(entry: Any) -> str:
@@ -122,6 +137,8 @@ class _Recorder:
         self.program, self.held = program, held
         self.lines: dict[int, Source | None] = {}
         self.only: Source | None = None
+        self.seen: Seen | None = None
+        """Called with each equation that ran."""
         self.devices: Devices | None = None
         """The devices that run what is recorded, in a `shard_map`."""
 
@@ -169,6 +186,8 @@ class _Recorder:
             line = self.line(eqn, call)
             inner = ".".join(filter(None, (module, modules_of(eqn))))
             results = self.equation(eqn, operands, line, scope, inner)
+            if self.seen is not None:
+                self.seen(eqn, [*map(_value, operands)], [*map(_value, results)], line)
             env.update(zip(eqn.outvars, results, strict=True))
             for variable in last.get(number, ()):
                 env.pop(variable, None)
@@ -256,6 +275,8 @@ class _Recorder:
                        is_layout=layout, epsilon=epsilon,
                        extra=extra)  # fmt: skip
         result = run(values)
+        if not eqn.outvars:  # it prints, say, which it does once
+            return []
         if not eqn.primitive.multiple_results:
             return [self.add(op, result)]
         whole = self.add(op, tuple(result))
