@@ -82,7 +82,8 @@ def _special_of(name: str) -> Rule:
     def run(p, x):
         if name in ("erf", "erfc") and "torch" in sys.modules:  # scipy.special takes a second to import
             torch = sys.modules["torch"]
-            return getattr(torch.special, name)(torch.from_numpy(np.ascontiguousarray(x))).numpy()
+            given = torch.from_numpy(np.array(x))  # a copy: torch warns of what cannot be written to
+            return getattr(torch.special, name)(given).numpy()
         from scipy import special
 
         result = getattr(special, name)(x)
