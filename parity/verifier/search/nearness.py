@@ -25,6 +25,9 @@ NUDGE = 1
 """Seed."""
 
 
+SAMPLED = 8
+"""Most places along an axis at which moved elements are compared; to compare all takes 6 % more time."""
+
 Movement = tuple[float, float, float]
 """How far a nudge of all leaves moved a value: its means, its extremes, and all of it; relative."""
 
@@ -78,7 +81,8 @@ def _is_far(program: Program, op: Operation, value: Any, movement: Movement | No
     if op.mark is None or not isinstance(value, np.ndarray):
         return False
     if op.is_layout and isinstance(before, np.ndarray):
-        return not distance(before, value) <= MOST.norm
+        some = tuple(slice(0, None, n // SAMPLED + 1) for n in op.shape)
+        return not distance(before[some], value[some]) <= MOST.norm
     return movement is not None and not movement[2] <= MOST.norm
 
 

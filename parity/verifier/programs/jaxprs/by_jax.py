@@ -11,13 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from parity.measure.versions.of_jax import read_scan
+import numpy as np
+
+from parity.measure.versions.of_jax import quick_flags, read_scan
 from parity.verifier.programs.jaxprs.equations import bound, called
 from parity.verifier.programs.jaxprs.values import literal, rounding_of, widened
 
 After = Callable[[Sequence[Any]], Sequence[Any]]
 _UNCHANGED = frozenset(["optimization_barrier", "reduce_precision", "sharding_constraint"])
 """Primitives that say something of their operands and return them."""
+SMALL = 1 << 20
+"""Numbers given to a program, from which on it takes longer to run than to compile."""
 _SILENT = frozenset(["debug_callback", "debug_print"])
 _OUTSIDE = ("callback", "shard_map", "rng_uniform")
 """Parts of the names of primitives that cannot run twice alike: functions of the user's on the host,
@@ -43,14 +47,17 @@ def _primitives(jaxpr: Any) -> Iterator[str]:
 def compiled(closed: Any, leaves: Sequence[Any]) -> Any:
     """Return a compiled function of a program's constants and leaves, one list after the other.
 
-    Constants are arguments, or XLA would compute with them as it compiles.
+    Constants are arguments, or XLA would compute with them as it compiles. A small program is compiled
+    quickly to slow code, which takes half the time in all.
     """
     import jax
 
     def run(consts: Sequence[Any], leaves: Sequence[Any]) -> list[Any]:
         return evaluated(closed.jaxpr, consts, leaves)
 
-    return jax.jit(run).lower(list(closed.consts), list(leaves)).compile()
+    given = list(closed.consts), list(leaves)
+    small = sum(np.size(each) for each in jax.tree.leaves(given)) < SMALL
+    return jax.jit(run).lower(*given).compile(compiler_options=quick_flags() if small else None)
 
 
 def evaluated(
