@@ -1,4 +1,4 @@
-"""Errors that a user can make, as exceptions.
+"""Errors that a user can make, and one that only this package can, as exceptions.
 
 Each message is one line that says what is wrong, where, both values, and what to do. A command
 prints that line and exits with status 2; a program catches ``ValueError`` or ``FileNotFoundError``.
@@ -61,6 +61,16 @@ class MissingFileError(FileNotFoundError):
         return str(self.args[0])
 
 
+REPORT = (
+    "This is a fault of parity, not of the program: please report it with this line and, if you may, the"
+    " program"
+)
+
+
+class OwnFaultError(RuntimeError):
+    """A fault of this package that it found by itself; the message asks to report it."""
+
+
 USER_ERRORS = (
     ConfigError,
     InputError,
@@ -69,6 +79,7 @@ USER_ERRORS = (
     CheckpointError,
     TrainingError,
     MissingFileError,
+    OwnFaultError,
 )
 """All errors above, which a command prints as one line."""
 

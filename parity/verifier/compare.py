@@ -21,7 +21,7 @@ from parity.verifier.programs.sides import GivenSide, taken_apart
 from parity.verifier.report.compared import Compared
 from parity.verifier.search.pairing import Outputs, pair_outputs
 from parity.verifier.search.weights import pair_gradients
-from vit_config.errors import USER_ERRORS
+from vit_config.errors import USER_ERRORS, OwnFaultError
 from vit_config.waiting import Plan, Stage, nobody
 
 RECORDING, FORWARD = "recording the operations of both", "comparing the forward passes"
@@ -108,6 +108,8 @@ def _in_float64(
             first = differentiated(given[0], weights[0], "A")
             with sharing(first):
                 second = differentiated(given[1], weights[1], "B")
+    except OwnFaultError:
+        raise
     except Exception as error:  # a program that cannot be differentiated was still compared forward
         name = "" if isinstance(error, USER_ERRORS) else f"{type(error).__name__}: "
         why = f"{name}{message_of(error)}"

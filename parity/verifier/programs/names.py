@@ -8,7 +8,7 @@ JAX_NAMES = {
     "broadcast_in_dim": "broadcast", "concatenate": "concat", "conv_general_dilated": "conv",
     "convert_element_type": "convert", "logistic": "sigmoid", "add_any": "add", "clamp": "clip",
     "rem": "remainder", "rev": "flip", "expand_dims": "unsqueeze", "iota": "arange",
-    "dynamic_slice": "slice", "copy_p": "copy",
+    "dynamic_slice": "slice",
 }  # fmt: skip
 """Name here of each primitive whose own name differs."""
 

@@ -19,6 +19,9 @@ Kind = Literal["input", "parameter", "constant", "operation"]
 BUILT = "<built>"
 """Function of a line that built what runs, such as an optimiser; its caller is the line that runs it."""
 
+DRAWN = "drawn"
+"""Key in `extra` of the operations of torch that draw random numbers, and would draw others again."""
+
 MOST_LINES = 8
 """Most lines of a call that are shown."""
 

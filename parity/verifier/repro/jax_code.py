@@ -24,15 +24,18 @@ _JNP = {"max": "maximum", "min": "minimum", "exp": "exp", "exp2": "exp2", "log":
         "abs": "abs", "sign": "sign", "floor": "floor", "ceil": "ceil", "square": "square"}  # fmt: skip
 _LAX = {"erf": "erf", "erfc": "erfc", "rsqrt": "rsqrt", "logistic": "logistic", "erf_inv": "erf_inv"}
 _REDUCE = {"reduce_sum": "sum", "reduce_max": "max", "reduce_min": "min", "reduce_prod": "prod"}
-_SAME = frozenset(["stop_gradient", "copy", "copy_p", "optimization_barrier", "reduce_precision"])
+_SAME = frozenset(["stop_gradient", "copy", "optimization_barrier", "reduce_precision"])
 
 _PLAIN: dict[str, Callable[..., str]] = {
     "neg": lambda p, x: f"-{x}",
     "not": lambda p, x: f"~{x}",
     "transpose": lambda p, x: f"{x}.transpose{tuple(p['permutation'])}",
-    "reshape": lambda p, x: f"{x}.reshape({tuple(p['new_sizes'])})",
+    "reshape": lambda p, x: (
+        f"{x}.reshape({tuple(p['new_sizes'])})"
+        if p["dimensions"] is None
+        else f"lax.reshape({x}, {tuple(p['new_sizes'])}, {tuple(p['dimensions'])})"
+    ),
     "squeeze": lambda p, x: f"{x}.squeeze({tuple(p['dimensions'])})",
-    "expand_dims": lambda p, x: f"jnp.expand_dims({x}, {tuple(p['dimensions'])})",
     "rev": lambda p, x: f"lax.rev({x}, {tuple(p['dimensions'])})",
     "broadcast_in_dim": lambda p, x, *_: (
         f"lax.broadcast_in_dim({x}, {tuple(p['shape'])}, {tuple(p['broadcast_dimensions'])})"

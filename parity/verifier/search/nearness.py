@@ -1,4 +1,8 @@
-"""Measuring what rounding may do to each value of a program, which runs once more with nudged leaves."""
+"""Measuring what rounding may do to each value of a program, which runs once more with nudged leaves.
+
+The same run shows whether operations, run again, are what was recorded: one that moves far while what it
+reads hardly moved is a choice, loses digits, or is not run again as it ran.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,7 @@ from parity.verifier.programs.fingerprint import (
 )
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
+from parity.verifier.search.replay import check_again, is_floating
 
 NUDGE = 1
 """Seed."""
@@ -48,6 +53,10 @@ class Movement(NamedTuple):
 
 STEPS = frozenset(["floor", "ceil", "round", "sign", "trunc"])
 """Operations on floating point numbers whose results jump."""
+
+
+SAMPLED = 8
+"""Most places along an axis at which moved elements are compared; to compare all takes 6 % more time."""
 
 
 def measure(program: Program) -> None:
@@ -84,6 +93,7 @@ def movements(program: Program) -> dict[int, Movement]:
     known: dict[int, Any] = program.values(sorted(last.keys() - leaves - set(behind)))
     marks: dict[int, np.ndarray] = {}
     moves: dict[int, Movement] = {}
+    far: set[int] = set()
     for index in behind:
         op = program.operations[index]
         for i in moved_leaves.intersection(op.inputs):  # made when it is read: together they take room
@@ -100,6 +110,12 @@ def movements(program: Program) -> dict[int, Movement]:
             else:
                 marks[index] = fingerprint(value)
                 moves[index] = _moved(op, marks[index], value, program.cache.get(index))
+        if _is_far(program, op, value, moves.get(index)):
+            if far.isdisjoint(op.inputs):
+                check_again(program, op)
+            far.add(index)
+        elif op.mark is None and not far.isdisjoint(op.inputs):
+            far.add(index)
         for i in op.inputs:
             if last[i] == index or i in moved_leaves:
                 known.pop(i, None)
@@ -125,6 +141,18 @@ def _nudged(program: Program, index: int) -> Any:
     return program.apply(op, {i: _nudged(program, i) for i in op.inputs}, {})
 
 
+def _is_far(program: Program, op: Operation, value: Any, movement: Movement | None) -> bool:
+    """Return whether nudges moved a value farther than may ever count as rounding, or its elements to
+    other places."""
+    before = program.cache.get(op.index)
+    if op.mark is None or not isinstance(value, np.ndarray):
+        return False
+    if op.is_layout and isinstance(before, np.ndarray):
+        some = tuple(slice(0, None, n // SAMPLED + 1) for n in op.shape)
+        return not distance(before[some], value[some]) <= FARTHEST.norm
+    return movement is not None and not movement.norm <= FARTHEST.norm
+
+
 def _again(program: Program, op: Operation, known: dict[int, Any]) -> Any:
     """Run an operation on nudged operands.
 
@@ -144,8 +172,7 @@ def _again(program: Program, op: Operation, known: dict[int, Any]) -> Any:
 
 
 def _is_nudged(program: Program, op: Operation) -> bool:
-    value = program.cache.get(op.index)
-    return op.run is None and isinstance(value, np.ndarray) and value.dtype == np.float64
+    return op.run is None and is_floating(program.cache.get(op.index))
 
 
 def _moved(op: Operation, mark: np.ndarray, value: Any, before: Any) -> Movement:

@@ -38,13 +38,10 @@ from parity.verifier.programs.aten.tensors import Tensors
 from parity.verifier.programs.callables import described, is_cache, is_floating, numbers_of
 from parity.verifier.programs.jaxprs.values import rounding_of
 from parity.verifier.programs.names import LAYOUT, TORCH_NAMES
-from parity.verifier.programs.operation import Kind, Operation, Ref
+from parity.verifier.programs.operation import DRAWN, Kind, Operation, Ref
 from parity.verifier.programs.program import Program
 
 aten = torch.ops.aten
-DRAWN = "drawn"
-"""Key of the operations that draw random numbers in their `extra`."""
-
 PRODUCTS = ("matmul", "addmm", "addbmm", "baddbmm", "conv", "linear")
 """Operations that autocast computes in a smaller type."""
 

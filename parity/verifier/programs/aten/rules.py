@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch._decomp import decomposition_table
+from torch.utils._python_dispatch import _disable_current_modes
 
 aten = torch.ops.aten
 
@@ -74,9 +75,13 @@ def _softmax(x, axis, *_):
 
 
 def _safe_softmax(x, axis, dtype=None):
-    return _softmax(
-        x, axis
-    )  # rows that are masked entirely would be zero there, and NaN here: `where` tells
+    """Rows that are masked entirely are zero; where there are none, nothing more is recorded."""
+    with _disable_current_modes():
+        masked = bool((x == -math.inf).all(axis).any())
+    weights = _softmax(x, axis)
+    if not masked:
+        return weights
+    return aten.where(aten.all(x == -math.inf, axis, True), x.new_zeros(()), weights)
 
 
 def _log_softmax(x, axis, *_):

@@ -14,7 +14,13 @@ import torch
 
 from parity.verifier.programs.aten.calls import to_numpy
 from parity.verifier.programs.aten.context import Context
-from parity.verifier.programs.aten.storage import Write, WrittenStorage, WrittenView, geometry_of
+from parity.verifier.programs.aten.storage import (
+    Geometry,
+    Write,
+    WrittenStorage,
+    WrittenView,
+    geometry_of,
+)
 from parity.verifier.programs.fingerprint import fingerprint
 from parity.verifier.programs.jaxprs.values import rounding_of
 from parity.verifier.programs.operation import Kind, Operation, Ref, Source
@@ -33,6 +39,9 @@ class Tensors:
         self.places: dict[Any, torch.Tensor] = {}
         """The last tensor at an address and of a geometry, in a program that runs backward."""
         self.storages: dict[int, WrittenStorage] = {}
+        self.whole: dict[int, tuple[int, Geometry]] = {}
+        """The last operation that holds all of a storage, and how it lies there, by the address: pieces
+        of what torch splits unsafely, as in its GRU, do not know their base."""
         self.sharing: dict[int, list[int]] = {}
         """The operations whose cached values lie in a storage, by its address."""
         self.line: Source | None = None
@@ -83,6 +92,8 @@ class Tensors:
             self.held.append(tensor)
             self.places[(tensor.data_ptr(), *geometry_of(tensor))] = tensor
         address = tensor.untyped_storage().data_ptr()
+        if _is_whole(tensor):
+            self.whole[address] = index, geometry_of(tensor)
         self.nodes[key] = (weakref.ref(tensor), index, self.writes(tensor), address)
 
     def known(self, tensor: torch.Tensor) -> tuple[Any, int, int, int] | None:
@@ -140,7 +151,10 @@ class Tensors:
             base = tensor if tensor._base is None else tensor._base
             known = WrittenStorage(length, index, geometry_of(tensor), base)
             self.storages[storage._cdata] = known
-            if base is not tensor:
+            around = None if _is_whole(base) else self.whole.get(storage.data_ptr())
+            if around is not None:
+                self.scatter(known, *around, tensor, index)
+            elif base is not tensor:
                 entry = self.nodes.get(id(base))
                 before = entry[1] if entry is not None else None
                 self.scatter(known, before, geometry_of(base), tensor, index)
@@ -168,3 +182,8 @@ class Tensors:
         )
         storage.index = self.add(op, None, to_numpy(whole).copy())
         storage.geometry = outer
+
+
+def _is_whole(tensor: torch.Tensor) -> bool:
+    """Return whether each number of a tensor's storage is in the tensor."""
+    return tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()

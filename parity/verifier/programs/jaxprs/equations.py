@@ -45,9 +45,9 @@ def stack(operands: Sequence[Any]) -> Any:
 
 
 SCATTERS = {
-    f"scatter{how}": f"scatter{how.replace('-', '_')}" for how in ("", "-add", "-mul", "-min", "-max")
-}
-"""Primitives whose parameters hold a function of the types that they were traced with, and JAX's own
+    f"scatter-{how}": f"scatter_{how}" for how in ("add", "sub", "mul", "min", "max")
+} | {"scatter": "scatter_apply"}  # fmt: skip
+"""Primitives whose parameters may hold a function of the types that they were traced with, and JAX's own
 functions that make it anew."""
 
 
@@ -56,13 +56,47 @@ def bind(primitive: Any, params: dict[str, Any], operands: Sequence[Any]) -> Any
     import jax
 
     with jax.enable_x64(True):
-        arrays = map(jax.numpy.asarray, operands)
-        if primitive.name in SCATTERS:
-            given = {k: v for k, v in params.items() if not k.startswith("update_")}
-            result = getattr(jax.lax, SCATTERS[primitive.name])(*arrays, **given)
-        else:
-            result = primitive.bind(*arrays, **primitive.get_bind_params(params))
+        result = bound(primitive, params, operands)
     return [lowered(r) for r in result] if primitive.multiple_results else lowered(result)
+
+
+def bound(primitive: Any, params: dict[str, Any], operands: Sequence[Any]) -> Any:
+    """Bind a primitive to operands, which may be traced."""
+    from jax import numpy as jnp
+
+    arrays = map(jnp.asarray, operands)
+    if params.get("update_jaxpr") is not None:
+        return _scatter(primitive.name, params, *arrays)
+    return primitive.bind(*arrays, **primitive.get_bind_params(params))
+
+
+def _scatter(name: str, params: dict[str, Any], operand: Any, indices: Any, updates: Any) -> Any:
+    """Scatter by a function of two numbers, or of one, which is applied where an index points to."""
+    from jax import lax
+    from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+
+    given = {key: value for key, value in params.items() if not key.startswith("update_")}
+    if name != "scatter":
+        return getattr(lax, SCATTERS[name])(operand, indices, updates, **given)
+    of_two = jaxpr_as_fun(ClosedJaxpr(params["update_jaxpr"], params["update_consts"]))
+    given["update_shape"] = updates.shape
+    return lax.scatter_apply(operand, indices, lambda each: of_two(each, each)[0], **given)
+
+
+def called(eqn: Any) -> Any:
+    """Return the jaxpr that an equation calls on its operands; None where it calls none, or calls one on
+    pairs of their numbers, as a reduction by a function of the user's does."""
+    given = (eqn.params.get(name) for name in ("jaxpr", "call_jaxpr", "fun_jaxpr"))
+    inner = next((each for each in given if each is not None), None)
+    jaxpr = getattr(inner, "jaxpr", inner)
+    if jaxpr is None:
+        return None
+    ends = ((jaxpr.invars, eqn.invars), (jaxpr.outvars, eqn.outvars))
+    return inner if all(_shapes(own) == _shapes(outer) for own, outer in ends) else None
+
+
+def _shapes(atoms: Sequence[Any]) -> list[Any]:
+    return [getattr(each.aval, "shape", None) for each in atoms]
 
 
 def keeps_numbers(eqn: Any) -> bool:

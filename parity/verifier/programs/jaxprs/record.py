@@ -18,11 +18,13 @@ from parity.measure.versions.of_jax import say_how_programs_are_read
 from parity.verifier.programs.built import add_layers, layers_called
 from parity.verifier.programs.fingerprint import fingerprint
 from parity.verifier.programs.jaxprs import loops, sharded
+from parity.verifier.programs.jaxprs.checked import Seen, check
 from parity.verifier.programs.jaxprs.equations import (
     apply_power,
     apply_rule,
     attributes,
     bind,
+    called,
     keeps_numbers,
     last_reads,
     modules_of,
@@ -87,18 +89,32 @@ def record_jax(
                 recorder.program.ran = [np.asarray(each).astype(np.float64) for each in ran]
         constants = [_constant(recorder, each) for each in closed.consts]
         outputs = recorder.walk(closed.jaxpr, constants, leaves, None, "", "")
+        values = [each.value for each in leaves]
         names = [".".join(map(_key, path)) for path, _ in jax.tree_util.tree_leaves_with_path(shapes)]
         program = recorder.program
         add_layers(program, built)
         for path, each in zip(names, map(recorder.as_live, outputs), strict=True):
             program.outputs.append((path, each.index))
             program.keep(each.index, each.value, always=True)
+        if dtype is None:  # or the program was recorded without a type before, and checked
+            pairs = [(path, program.cache[index]) for path, index in program.outputs]
+            why = check(closed, values, pairs, partial(_walk_again, closed, values), name)
+            program.notes += [why] if why else []
     return program
 
 
 def _wide(value: Any) -> Any:
     wide = leaf_value(value)
     return shared(wide) if isinstance(wide, np.ndarray) else wide
+
+
+def _walk_again(closed: Any, values: Sequence[Any], seen: Seen) -> None:
+    """Walk a program once more, and show its equations to a function."""
+    recorder = _Recorder(Program(""), {})
+    recorder.seen = seen
+    leaves = [recorder.leaf("input", "", each) for each in values]
+    constants = [_constant(recorder, each) for each in closed.consts]
+    recorder.walk(closed.jaxpr, constants, leaves, None, "", "")
 
 
 def _key(entry: Any) -> str:
@@ -127,6 +143,8 @@ class _Recorder:
         self.program, self.held = program, held
         self.lines: dict[int, Source | None] = {}
         self.only: Source | None = None
+        self.seen: Seen | None = None
+        """Called with each equation that ran."""
         self.devices: Devices | None = None
         """The devices that run what is recorded, in a `shard_map`."""
 
@@ -174,6 +192,8 @@ class _Recorder:
             line = self.line(eqn, call)
             inner = ".".join(filter(None, (module, modules_of(eqn))))
             results = self.equation(eqn, operands, line, scope, inner)
+            if self.seen is not None:
+                self.seen(eqn, [*map(_value, operands)], [*map(_value, results)], line)
             env.update(zip(eqn.outvars, results, strict=True))
             for variable in last.get(number, ()):
                 env.pop(variable, None)
@@ -196,8 +216,8 @@ class _Recorder:
         if name == "cond":
             which = int(np.clip(self.decided(operands[0], line), 0, len(params["branches"]) - 1))
             return self.call(params["branches"][which], operands[1:], line, scope, module)
-        inner = params.get("jaxpr") or params.get("call_jaxpr") or params.get("fun_jaxpr")
-        if inner is not None and len(getattr(inner, "jaxpr", inner).invars) == len(operands):
+        inner = called(eqn)
+        if inner is not None:
             if name not in ("scan", "checkpoint") and written_by_jax(inner):
                 scope = str(params.get("name", "")).lstrip("_") or scope
                 return self.fixed(inner, operands, line, scope, module)
@@ -236,7 +256,8 @@ class _Recorder:
         if function is None or any(isinstance(each, jax.Array) for each in values):
             run = partial(bind, eqn.primitive, {k: widened(v) for k, v in params.items()})
         else:
-            run = partial(apply_rule, function, params)
+            read = {"old_dtype": eqn.invars[0].aval.dtype} if name == "bitcast_convert_type" else {}
+            run = partial(apply_rule, function, params | read)
         common = str(JAX_NAMES.get(name, name))
         layout = common in LAYOUT or (common == "convert" and keeps_numbers(eqn))
         label, extra = attributes(name, params)
@@ -260,6 +281,8 @@ class _Recorder:
                        is_layout=layout, epsilon=epsilon,
                        extra=extra)  # fmt: skip
         result = run(values)
+        if not eqn.outvars:  # it prints, say, which it does once
+            return []
         if not eqn.primitive.multiple_results:
             return [self.add(op, result)]
         whole = self.add(op, tuple(result))

@@ -5,11 +5,14 @@ A rule takes the equation's parameters and the operands. What is not here runs a
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from parity.verifier.programs.jaxprs.values import widened
 
 Rule = Callable[..., Any]
 RULES: dict[str, Rule] = {}
@@ -31,16 +34,16 @@ def _elementwise(function: Callable[..., Any]) -> Rule:
 
 for _name, _function in {
     "add": np.add, "add_any": np.add, "sub": np.subtract, "mul": np.multiply, "neg": np.negative,
-    "max": np.maximum, "min": np.minimum, "pow": np.power, "exp": np.exp, "exp2": np.exp2, "log": np.log,
+    "max": np.maximum, "min": np.minimum, "exp": np.exp, "exp2": np.exp2, "log": np.log,
     "expm1": np.expm1, "log1p": np.log1p, "tanh": np.tanh, "sin": np.sin, "cos": np.cos, "tan": np.tan,
     "sinh": np.sinh, "cosh": np.cosh, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan,
     "atan2": np.arctan2, "sqrt": np.sqrt, "cbrt": np.cbrt, "abs": np.abs, "sign": np.sign,
     "floor": np.floor, "ceil": np.ceil, "square": np.square, "eq": np.equal, "ne": np.not_equal,
-    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "rem": np.fmod,
+    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert,
     "is_finite": np.isfinite, "nextafter": np.nextafter, "real": np.real, "imag": np.imag,
-    "conj": np.conj, "stop_gradient": np.asarray, "copy": np.asarray, "copy_p": np.asarray,
-    "optimization_barrier_one": np.asarray, "reduce_precision": np.asarray,
+    "conj": np.conj, "copy": np.asarray,
+    "reduce_precision": np.asarray,  # a smaller type that a program asks for is not followed
     "complex": lambda a, b: np.asarray(a) + 1j * np.asarray(b),
     "rsqrt": lambda x: 1.0 / np.sqrt(x),
     "logistic": lambda x: 1.0 / (1.0 + np.exp(-x)),
@@ -49,20 +52,42 @@ for _name, _function in {
     RULES[_name] = _elementwise(_function)
 
 for _name, _reduce in {
-    "reduce_sum": np.sum, "reduce_max": np.max, "reduce_min": np.min, "reduce_prod": np.prod,
+    "reduce_sum": np.add.reduce, "reduce_prod": np.multiply.reduce,
     "reduce_and": np.bitwise_and.reduce, "reduce_or": np.bitwise_or.reduce,
 }.items():  # fmt: skip
-    RULES[_name] = lambda p, x, _reduce=_reduce: _reduce(x, axis=tuple(p["axes"]))
+    RULES[_name] = lambda p, x, _reduce=_reduce: _reduce(x, axis=tuple(p["axes"]), dtype=x.dtype)
+
+
+@rule("reduce_max")
+def _reduce_max(p, x):
+    return np.max(x, axis=tuple(p["axes"])) if x.size else _of_nothing(p, x, -np.inf, "min")
+
+
+@rule("reduce_min")
+def _reduce_min(p, x):
+    return np.min(x, axis=tuple(p["axes"])) if x.size else _of_nothing(p, x, np.inf, "max")
+
+
+def _of_nothing(p: dict[str, Any], x: np.ndarray, infinite: float, end: str) -> Any:
+    """Return the largest or the least of no numbers: what no number is beyond."""
+    number: Any = infinite
+    if x.dtype.kind == "b":
+        number = infinite > 0
+    elif x.dtype.kind in "iu":
+        number = getattr(np.iinfo(x.dtype), end)
+    return np.full([n for axis, n in enumerate(x.shape) if axis not in p["axes"]], number, x.dtype)
 
 
 def _special_of(name: str) -> Rule:
     def run(p, x):
         if name in ("erf", "erfc") and "torch" in sys.modules:  # scipy.special takes a second to import
             torch = sys.modules["torch"]
-            return getattr(torch.special, name)(torch.from_numpy(np.ascontiguousarray(x))).numpy()
+            given = torch.from_numpy(np.array(x))  # a copy: torch warns of what cannot be written to
+            return getattr(torch.special, name)(given).numpy()
         from scipy import special
 
-        return getattr(special, name)(x)
+        result = getattr(special, name)(x)
+        return np.where(np.isneginf(x), np.inf, result) if name == "gammaln" else result
 
     return run
 
@@ -75,10 +100,28 @@ for _name, _scipy in {
 
 @rule("div")
 def _div(p, a, b):
-    if np.result_type(a, b).kind in "iu":
-        quotient = np.floor_divide(np.abs(a), np.abs(b))  # XLA rounds towards zero
-        return np.sign(a) * np.sign(b) * quotient
-    return np.divide(a, b)
+    """Divide; integers towards zero, and by zero to -1."""
+    if a.dtype.kind not in "iu":
+        return np.divide(a, b)
+    divisor = np.where(b == 0, 1, b).astype(b.dtype)
+    quotient = (a - np.fmod(a, divisor)) // divisor
+    return np.where(b == 0, ~np.zeros_like(quotient), quotient)
+
+
+@rule("rem")
+def _rem(p, a, b):
+    """Return what a division towards zero leaves; one of integers by zero leaves all."""
+    if a.dtype.kind not in "iu":
+        return np.fmod(a, b)
+    return np.where(b == 0, a, np.fmod(a, np.where(b == 0, 1, b).astype(b.dtype)))
+
+
+@rule("pow")
+def _pow(p, x, y):
+    powers = np.power(x, y)
+    if y.ndim == 0 and y == 0.5 and x.dtype.kind == "f":  # np.power takes the root then
+        return np.where(np.isneginf(x), np.inf, powers)
+    return powers
 
 
 @rule("integer_pow")
@@ -98,24 +141,37 @@ def _integer_pow(p, x):
 
 @rule("round")
 def _round(p, x):
-    return np.rint(x) if "EVEN" in str(p["rounding_method"]) else np.sign(x) * np.floor(np.abs(x) + 0.5)
+    if "EVEN" in str(p["rounding_method"]):
+        return np.rint(x)
+    whole = np.trunc(x)  # x + 0.5 would be rounded itself
+    return np.where(np.abs(x - whole) >= 0.5, whole + np.sign(x), whole)
 
 
 @rule("convert_element_type")
 def _convert(p, x):
-    dtype = np.dtype(p["new_dtype"]) if not _is_small_float(p["new_dtype"]) else np.dtype(np.float64)
-    return np.asarray(x).astype(dtype, copy=False)
+    dtype = np.dtype(widened(p["new_dtype"]))
+    if x.dtype.kind == "c" and dtype.kind not in "cb":
+        x = x.real
+    whole = x.dtype.kind == "f" and dtype.kind in "iu"
+    return _saturated(x, dtype) if whole else x.astype(dtype, copy=False)
 
 
-def _is_small_float(dtype: Any) -> bool:
-    name = np.dtype(dtype).name
-    return name != "float64" and "float" in name
+def _saturated(x: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Convert to whole numbers: what is beyond their ends to these, and NaN to 0."""
+    ends = np.iinfo(dtype)
+    under, over = x <= ends.min, x >= ends.max
+    inside = ~(under | over | np.isnan(x))
+    whole = np.where(inside, x, 0.0).astype(dtype)
+    if inside.all():
+        return whole
+    whole[under], whole[over] = ends.min, ends.max
+    return whole
 
 
 @rule("iota")
 def _iota(p):
     shape, dimension = p["shape"], p["dimension"]
-    dtype = np.float64 if _is_small_float(p["dtype"]) else p["dtype"]
+    dtype = widened(p["dtype"])
     along = [1] * len(shape)
     along[dimension] = shape[dimension]
     return np.broadcast_to(np.arange(shape[dimension], dtype=dtype).reshape(along), shape)
@@ -132,7 +188,7 @@ def _broadcast(p, x, *dynamic):
 
 @rule("reshape")
 def _reshape(p, x, *dynamic):
-    return np.reshape(x, p["new_sizes"])
+    return np.reshape(x if p["dimensions"] is None else x.transpose(p["dimensions"]), p["new_sizes"])
 
 
 @rule("transpose")
@@ -143,11 +199,6 @@ def _transpose(p, x):
 @rule("squeeze")
 def _squeeze(p, x):
     return np.squeeze(x, tuple(p["dimensions"]))
-
-
-@rule("expand_dims")
-def _expand(p, x):
-    return np.expand_dims(x, tuple(p["dimensions"]))
 
 
 @rule("rev")
@@ -211,7 +262,10 @@ def _pad(p, x, value):
 def _select(p, which, *cases):
     if len(cases) == 2:
         return np.where(np.asarray(which).astype(bool), cases[1], cases[0])
-    return np.choose(which, cases)
+    result = cases[0]  # np.choose takes 64 at most
+    for number, each in enumerate(cases[1:], 1):
+        result = np.where(which == number, each, result)
+    return result
 
 
 RULES["argmax"] = lambda p, x: np.argmax(x, p["axes"][0]).astype(p["index_dtype"])
@@ -220,12 +274,16 @@ RULES["argmin"] = lambda p, x: np.argmin(x, p["axes"][0]).astype(p["index_dtype"
 
 @rule("bitcast_convert_type")
 def _bits(p, x):
-    """Read the bits as another type of the same size, as draws of random numbers do."""
-    dtype = np.dtype(p["new_dtype"])
-    if x.dtype.kind == "f":  # the bits that the program means are those of its own type
-        x = x.astype(f"f{dtype.itemsize}")
-    seen = x.view(dtype)
-    return seen.astype(np.float64) if dtype.kind == "f" else seen
+    """Read the bits as another type, as draws of random numbers do; several small ones along an axis."""
+    old, new = np.dtype(p["old_dtype"]), np.dtype(p["new_dtype"])
+    x = x.astype(old, copy=False)  # the bits that the program means are those of its own type
+    if old.itemsize == new.itemsize:
+        seen = x.view(new)
+    elif old.itemsize > new.itemsize:
+        seen = np.ascontiguousarray(x[..., None]).view(new)
+    else:
+        seen = np.ascontiguousarray(x).view(new)[..., 0]
+    return seen.astype(widened(new), copy=False)
 
 
 @rule("cumsum")
@@ -239,17 +297,16 @@ def _cumsum(p, x):
 def _dot_general(p, a, b):
     to = p["preferred_element_type"]
     if a.dtype.kind in "iu" and to is not None:  # sums of small products may need more bits
-        a = a.astype(np.float64 if _is_small_float(to) else to)
+        a = a.astype(widened(np.dtype(to)))
     (over_a, over_b), (batch_a, batch_b) = p["dimension_numbers"]
     free_a = [i for i in range(a.ndim) if i not in over_a and i not in batch_a]
     free_b = [i for i in range(b.ndim) if i not in over_b and i not in batch_b]
     batch = [a.shape[i] for i in batch_a]
-    inner = int(np.prod([a.shape[i] for i in over_a]))
-    left = a.transpose([*batch_a, *free_a, *over_a]).reshape(*batch, -1, inner)
-    right = b.transpose([*batch_b, *over_b, *free_b]).reshape(*batch, inner, -1)
-    return _product(left, right).reshape(
-        [*batch, *(a.shape[i] for i in free_a), *(b.shape[i] for i in free_b)]
-    )
+    of_a, of_b = [a.shape[i] for i in free_a], [b.shape[i] for i in free_b]
+    inner = math.prod(a.shape[i] for i in over_a)
+    left = a.transpose([*batch_a, *free_a, *over_a]).reshape(*batch, math.prod(of_a), inner)
+    right = b.transpose([*batch_b, *over_b, *free_b]).reshape(*batch, inner, math.prod(of_b))
+    return _product(left, right).reshape([*batch, *of_a, *of_b])
 
 
 def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
