@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from parity.verifier.programs.held import is_module
 from parity.verifier.programs.program import Program
 from parity.verifier.programs.sides import GivenSide
 from vit_config import InputError
+
+if TYPE_CHECKING:
+    from parity.verifier.programs.jaxprs.held import Holding
 
 GRADIENT = "gradient"
 """First part of the path of an output that is the gradient of a leaf: a parameter or an input."""
@@ -46,10 +49,14 @@ def record_gradients(given: GivenSide, weights: Weights, name: str) -> Program:
         copied = model if is_module(model) else None
         gradients = _of_torch(weights, None if copied is not None else model)
         return record_side(gradients, (copied, trees, *inputs), kwargs, 2, name, gradients=True)
+    from parity.verifier.programs.jaxprs.held import HeldByJax, Holding
     from parity.verifier.programs.jaxprs.side import record_side as record_jax_side
 
     params, rest, call = _split(model, given.variables, trees)
-    return record_jax_side(_of_jax(weights, call), None, (params, rest, *inputs), kwargs, 2, name)
+    held = HeldByJax(model, args[: given.bound])
+    gradients, those = _of_jax(weights, call, Holding(held)), (params, rest, *inputs)
+    program = record_jax_side(gradients, None, those, kwargs, 2, name, closed_over=held)
+    return _without_unused(program, Holding(held).arrays)
 
 
 def cotangent(shape: tuple[int, ...]) -> np.ndarray:
@@ -102,12 +109,13 @@ def _of_torch(weights: Weights, function: Any) -> Callable[..., Any]:
     return gradients
 
 
-def _of_jax(weights: Weights, call: Callable[..., Any]) -> Callable[..., Any]:
+def _of_jax(weights: Weights, call: Callable[..., Any], holding: Holding) -> Callable[..., Any]:
     import jax
 
+    from parity.verifier.programs.jaxprs.lifted import Lifted
     from parity.verifier.programs.jaxprs.side import only_numbers
 
-    def gradients(params: Any, rest: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def gradients(arrays: dict[str, Any], params: Any, rest: Any, *args: Any, **kwargs: Any) -> Any:
         named, structure = jax.tree_util.tree_flatten_with_path((args, kwargs))
         leaves = [leaf for _, leaf in named]
         own = {
@@ -115,20 +123,39 @@ def _of_jax(weights: Weights, call: Callable[..., Any]) -> Callable[..., Any]:
             for i, leaf in enumerate(leaves)
             if isinstance(leaf, jax.Array) and _is_floating(leaf)
         }
-        if not jax.tree.leaves(params) and not own:
-            raise InputError(NOTHING)
 
-        def loss_of(params: Any, own: dict[int, Any]) -> Any:
+        def outputs_of(given: tuple[Any, dict[int, Any]]) -> list[Any]:
+            params, own = given
             filled = [own.get(i, leaf) for i, leaf in enumerate(leaves)]
             args, kwargs = jax.tree.unflatten(structure, filled)
-            outputs = jax.tree.leaves(only_numbers(call(params, rest, *args, **kwargs)))
+            return jax.tree.leaves(only_numbers(call(params, rest, *args, **kwargs)))
+
+        lifted = Lifted(outputs_of, (params, own), holding) if arrays else None
+        met = {path: arrays[path] for path in lifted.paths} if lifted else {}
+        if not jax.tree.leaves(params) and not own and not met:
+            raise InputError(NOTHING)
+
+        def loss_of(params: Any, own: dict[int, Any], met: dict[str, Any]) -> Any:
+            given = params, own
+            outputs = lifted(met, given) if lifted and met else outputs_of(given)
             return sum((outputs[k] * w.astype(outputs[k].dtype)).sum() for k, w in weights)
 
-        of_params, of_inputs = jax.grad(loss_of, argnums=(0, 1))(params, own)
+        of_params, of_inputs, of_held = jax.grad(loss_of, argnums=(0, 1, 2))(params, own, met)
         labels = {i: _label(named[i][0]) for i in own}
-        return {GRADIENT: {"params": of_params, "inputs": {labels[i]: of_inputs[i] for i in own}}}
+        inputs = {labels[i]: of_inputs[i] for i in own}
+        return {GRADIENT: {**of_held, "params": of_params, "inputs": inputs}}
 
     return gradients
+
+
+def _without_unused(program: Program, paths: Collection[str]) -> Program:
+    """Make constants of the arrays, by their paths, that the program has no gradients by: a function
+    need not use all that it holds."""
+    differentiated = {path for path, _ in program.outputs}
+    for op in program.operations:
+        if op.run is None and op.label in paths and f"{GRADIENT}.{op.label}" not in differentiated:
+            op.kind = "constant"
+    return program
 
 
 def _label(keys: Sequence[Any]) -> str:

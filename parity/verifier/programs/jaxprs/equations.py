@@ -56,13 +56,18 @@ def bind(primitive: Any, params: dict[str, Any], operands: Sequence[Any]) -> Any
     import jax
 
     with jax.enable_x64(True):
-        arrays = map(jax.numpy.asarray, operands)
-        if primitive.name in SCATTERS:
-            given = {k: v for k, v in params.items() if not k.startswith("update_")}
-            result = getattr(jax.lax, SCATTERS[primitive.name])(*arrays, **given)
-        else:
-            result = primitive.bind(*arrays, **primitive.get_bind_params(params))
+        result = bound(primitive, params, [*map(jax.numpy.asarray, operands)])
     return [lowered(r) for r in result] if primitive.multiple_results else lowered(result)
+
+
+def bound(primitive: Any, params: dict[str, Any], arrays: Sequence[Any]) -> Any:
+    """Apply a primitive to arrays of the types that they have, whatever types it was traced with."""
+    import jax
+
+    if primitive.name in SCATTERS:
+        given = {k: v for k, v in params.items() if not k.startswith("update_")}
+        return getattr(jax.lax, SCATTERS[primitive.name])(*arrays, **given)
+    return primitive.bind(*arrays, **primitive.get_bind_params(params))
 
 
 def keeps_numbers(eqn: Any) -> bool:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from parity.verifier.programs.callables import is_a
 from parity.verifier.programs.held import held_by, is_module
+from parity.verifier.programs.jaxprs.values import leaf_value
+from parity.verifier.programs.operation import Kind
 
 MODES = ("deterministic", "use_running_average")
 """Attributes that tell a layer of NNX whether it trains."""
@@ -16,30 +20,39 @@ MODES = ("deterministic", "use_running_average")
 class HeldByJax:
     """The Flax modules and the arrays that a function holds."""
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Any, given: Sequence[Any] = ()) -> None:
+        """Look for them; `given` are values that are bound to it, of which only the modules count."""
         values = list(held_by(function))
         self.modules = {n: each for n, each in values if is_module(each) and is_a(each, "flax")}
-        self.arrays = {id(each): (name, each) for name, each in values if not is_module(each)}
+        self.arrays = {
+            id(array): (name, array)
+            for name, each in values
+            if not is_module(each) and (array := _array(each)) is not None
+        }
+        self._all = [*self.modules.values(), *(e for e in given if is_module(e) and is_a(e, "flax"))]
 
     def labels(self) -> dict[int, str]:
         """Return the paths of arrays by their `id`, as a trace meets them."""
         labels = {i: name for i, (name, _) in self.arrays.items() if name}
         for name, module in self.modules.items():
             for path, leaf in _state(module):
-                labels[id(leaf)] = ".".join([*([name] if len(self.modules) > 1 else []), *path])
+                labels[id(leaf)] = self._path(name, path)
         return labels
+
+    def _path(self, name: str, path: list[str]) -> str:
+        return ".".join([*([name] if len(self.modules) > 1 else []), *path])
 
     @contextmanager
     def evaluating(self) -> Iterator[bool]:
         """Put the modules in evaluation mode while entered; yield whether any was in another."""
-        if not self.modules:
+        if not self._all:
             yield False
             return
         from flax import nnx
 
-        inner = [each for module in self.modules.values() for _, each in nnx.iter_modules(module)]
+        inner = [each for module in self._all for _, each in nnx.iter_modules(module)]
         before = [(each, m, getattr(each, m)) for each in inner for m in MODES if hasattr(each, m)]
-        for module in self.modules.values():
+        for module in self._all:
             module.eval()
         try:
             yield any(getattr(each, mode) != value for each, mode, value in before)
@@ -48,11 +61,60 @@ class HeldByJax:
                 setattr(each, mode, value)
 
 
-def _state(module: Any) -> Iterator[tuple[list[str], Any]]:
-    """Yield the arrays of a module, with their paths."""
+class Holding:
+    """The arrays by which a function that holds them is differentiated, with paths of their own."""
+
+    def __init__(self, held: HeldByJax) -> None:
+        self.arrays: dict[str, tuple[Kind, Any]] = {}
+        """Kind and array by path. Arrays of NumPy are constants: a program may well have no gradients by
+        its tables."""
+        self.paths: dict[int, str] = {}
+        self.by_numbers: dict[Any, list[str]] = {}
+        """Paths of the arrays that have the same numbers, by their key."""
+        for name, array in held.arrays.values():
+            self._add(name or "held", array)
+        for name, module in held.modules.items():
+            for path, array in _state(module, parameters=True):
+                self._add(held._path(name, path), array)
+
+    def _add(self, name: str, array: Any) -> None:
+        from jax import numpy as jnp
+
+        if not jnp.issubdtype(array.dtype, jnp.floating):
+            return
+        path, number = name, 1
+        while path in self.arrays:
+            number += 1
+            path = f"{name}.{number}"
+        kind: Kind = "constant" if isinstance(array, (np.ndarray, np.generic)) else "parameter"
+        self.arrays[path] = kind, array
+        self.paths[id(array)] = path
+        self.by_numbers.setdefault(self.key(array), []).append(path)
+
+    @staticmethod
+    def key(array: Any) -> tuple[tuple[int, ...], bytes]:
+        """Return what arrays of the same numbers have in common, whatever their types."""
+        numbers = np.asarray(leaf_value(array), np.float32)
+        return numbers.shape, numbers.tobytes()
+
+
+def _array(value: Any) -> Any:
+    """Return an array, or the array of a variable of NNX or Keras; None for arrays of another kind."""
+    import jax
+
+    if is_a(value, "flax.nnx"):
+        value = value[...]
+    elif is_a(value, "keras"):
+        value = value.value
+    return value if isinstance(value, (jax.Array, np.ndarray, np.generic)) else None
+
+
+def _state(module: Any, *, parameters: bool = False) -> Iterator[tuple[list[str], Any]]:
+    """Yield the arrays of a module, or of its parameters, with their paths."""
     import jax
     from flax import nnx
 
-    for path, leaf in jax.tree_util.tree_leaves_with_path(nnx.state(module)):
+    kinds = (nnx.Param,) if parameters else ()
+    for path, leaf in jax.tree_util.tree_leaves_with_path(nnx.state(module, *kinds)):
         keys = [str(next(getattr(e, a) for a in ("key", "name", "idx") if hasattr(e, a))) for e in path]
         yield keys[:-1] if keys[-1:] == ["value"] else keys, leaf

@@ -103,9 +103,13 @@ def _key(entry: Any) -> str:
 
 
 def _constant(recorder: _Recorder, value: Any) -> Any:
-    array, label = leaf_value(value), recorder.held.get(id(value), "constant")
-    kind: Kind = "constant" if label == "constant" else "parameter"
-    return recorder.leaf(kind, label, array, rounding_of(getattr(value, "dtype", "float64")))
+    """Record an array that a jaxpr holds, once for all jaxprs that do."""
+    if id(value) not in recorder.constants:
+        array, label = leaf_value(value), recorder.held.get(id(value), "constant")
+        kind: Kind = "constant" if label == "constant" else "parameter"
+        leaf = recorder.leaf(kind, label, array, rounding_of(getattr(value, "dtype", "float64")))
+        recorder.constants[id(value)] = value, leaf
+    return recorder.constants[id(value)][1]
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,8 @@ class _Live:
 class _Recorder:
     def __init__(self, program: Program, held: Mapping[int, str]) -> None:
         self.program, self.held = program, held
+        self.constants: dict[int, tuple[Any, _Live]] = {}
+        """The arrays that jaxprs hold, by their `id`, and their leaves."""
         self.lines: dict[int, Source | None] = {}
         self.only: Source | None = None
         self.devices: Devices | None = None
@@ -289,8 +295,7 @@ class _Recorder:
                 (f.file_name, f.line_num, f.function_name) for f in traceback.frames
             )
         source = self.lines[key]
-        if source is not None and source.function == BUILT and source.caller is None:
-            # in a branch, JAX knows no callers
+        if source is not None and source.function == BUILT and source.caller is None:  # in a branch
             source = replace(source, caller=call.caller if call == source and call else call)
         return source or call
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from parity.verifier.programs.callables import (
     numbers_of,
 )
 from parity.verifier.programs.held import is_module
-from parity.verifier.programs.jaxprs.held import HeldByJax
+from parity.verifier.programs.jaxprs.held import HeldByJax, Holding
 from parity.verifier.programs.jaxprs.opened import closed, opened
 from parity.verifier.programs.jaxprs.record import record_jax
 from parity.verifier.programs.operation import Kind
@@ -34,6 +35,7 @@ def record_side(
     bound: int,
     name: str,
     dtype: str | None = None,
+    closed_over: HeldByJax | None = None,
 ) -> Program:
     """Record what a call computes; NNX models run in evaluation mode.
 
@@ -45,9 +47,13 @@ def record_side(
         bound: how many of `args` were bound before the inputs were given.
         name: what the program is called.
         dtype: floating point type in which the program is traced; None for float64 throughout.
+        closed_over: what `function` takes in front of `args`, as one dictionary of arrays by paths.
     """
     inner, state, signature = functional(function, variables)
     trees: list[tuple[Kind, str, Any]] = [] if state is None else [("parameter", "", state)]
+    if closed_over is not None:
+        inner, trees = _with_arrays(function, closed_over)
+        signature = partial(function, None)
     before = len(trees)
     static: dict[int | str, Any] = {}
     labels = argument_names(signature, len(args))
@@ -70,7 +76,7 @@ def record_side(
         others.update(dict.fromkeys(without_numbers(result)))
         return only_numbers(result)
 
-    held = HeldByJax(function)
+    held = HeldByJax(function, args[:bound]) if closed_over is None else closed_over
     with held.evaluating() as trained:
         program = record_jax(call, trees, name, dtype, held.labels())
     program.without_numbers += others
@@ -83,6 +89,23 @@ def record_side(
             program.notes.append(TRAINING)
         program.built |= built_of_nnx(function)
     return program
+
+
+def _with_arrays(
+    function: Callable[..., Any], held: HeldByJax
+) -> tuple[Callable[..., Any], list[tuple[Kind, str, Any]]]:
+    """Return a function of the arrays that are held, by their kinds, and of the arguments; and these
+    arrays."""
+    kinds: tuple[Kind, ...] = ("parameter", "constant")
+    arrays = Holding(held).arrays.items()
+    trees: list[tuple[Kind, str, Any]] = [
+        (kind, "", {path: each for path, (own, each) in arrays if own == kind}) for kind in kinds
+    ]
+
+    def call(parameters: Any, constants: Any, *args: Any, **kwargs: Any) -> Any:
+        return function({**parameters, **constants}, *args, **kwargs)
+
+    return call, trees
 
 
 def functional(function: Any, variables: Any = None) -> tuple[Callable[..., Any], Any, Any]:

@@ -1,0 +1,156 @@
+"""Gradients by the arrays that a JAX function uses without being given them."""
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+
+from parity.verifier.compare import compare
+from parity.verifier.programs.backward import record_gradients
+from parity.verifier.programs.sides import taken_apart
+
+D, H = 4, 6
+draw = np.random.default_rng(0)
+SHAPES = {"w0": (D, H), "b0": (H,), "w1": (H, D), "w2": (D, H), "b2": (H,), "w3": (H, D), "scale": ()}
+ARRAYS = {name: draw.normal(size=shape).astype(np.float32) for name, shape in SHAPES.items()}
+X = draw.normal(size=(3, D)).astype(np.float32)
+OF_JAX = {name: jnp.asarray(each) for name, each in ARRAYS.items()}
+
+
+class Reference(torch.nn.Module):
+    w0: Any
+    w2: Any
+
+    def __init__(self):
+        super().__init__()
+        for name, each in ARRAYS.items():
+            setattr(self, name, torch.nn.Parameter(torch.tensor(each)))
+
+    def forward(self, x):
+        x = x + torch.tanh(x @ self.w0 + self.b0) @ self.w1
+        return (x + torch.tanh(x @ self.w2 + self.b2) @ self.w3) * torch.exp(self.scale)
+
+
+def blocks(p, x, tanh=jnp.tanh):
+    x = x + tanh(x @ p["w0"] + p["b0"]) @ p["w1"]
+    return (x + tanh(x @ p["w2"] + p["b2"]) @ p["w3"]) * jnp.exp(p["scale"])
+
+
+def of_the_file(x):
+    return blocks(OF_JAX, x)
+
+
+def of_numpy(x):
+    return blocks(ARRAYS | {"scale": OF_JAX["scale"]}, x)
+
+
+class Holder:
+    """A class of a user's own, with its arrays in objects of objects."""
+
+    def __init__(self, arrays):
+        self.parts = [{"inner": [arrays]}]
+
+    def __call__(self, x):
+        return blocks(self.parts[0]["inner"][0], x)
+
+
+@dataclass(frozen=True)
+class Module:
+    """Made like a module of Equinox: a dataclass, which JAX knows as a tree."""
+
+    arrays: Any
+
+    def __call__(self, x):
+        return blocks(self.arrays, x)
+
+
+jax.tree_util.register_dataclass(Module, ["arrays"], [])
+
+
+@jax.custom_vjp
+def tanh(x):
+    return jnp.tanh(x)
+
+
+tanh.defvjp(lambda x: (jnp.tanh(x), jnp.tanh(x)), lambda t, g: (g * (1 - t * t),))
+
+
+def in_a_loop(x):
+    first = (OF_JAX["w0"], OF_JAX["b0"], OF_JAX["w1"])
+    rows = jax.tree.map(lambda *each: jnp.stack(each), first, (OF_JAX["w2"], OF_JAX["b2"], OF_JAX["w3"]))
+
+    @jax.checkpoint
+    def step(x, row):
+        w, b, u = row
+        return x + jnp.tanh(x @ w + b) @ u, None
+
+    return jax.lax.scan(step, x, rows)[0] * jnp.exp(OF_JAX["scale"])
+
+
+def in_a_branch(x):
+    return jax.lax.cond(x.sum() < 1e9, of_the_file, lambda x: x, x)
+
+
+def variables():
+    held = {name: nnx.Param(each) for name, each in OF_JAX.items()}
+    return lambda x: blocks({name: each[...] for name, each in held.items()}, x)
+
+
+HOLDERS = {
+    "file": of_the_file,
+    "numpy": of_numpy,
+    "jit": jax.jit(of_the_file),
+    "vmap of a tree": jax.vmap(Module(OF_JAX)),
+    "function of vmap": lambda x: jax.vmap(Module(OF_JAX))(x),
+    "object": Holder(OF_JAX),
+    "jit of an object": jax.jit(Holder(OF_JAX)),
+    "partial in a function": (lambda f: lambda x: f(x))(functools.partial(blocks, OF_JAX)),
+    "custom rule": lambda x: blocks(OF_JAX, x, tanh),
+    "loop": in_a_loop,
+    "branch": in_a_branch,
+    "variables of NNX": variables(),
+}
+
+
+@pytest.mark.parametrize("function", HOLDERS.values(), ids=list(HOLDERS))
+def test_what_a_function_closes_over_gets_gradients(function):
+    compared = compare((Reference(), torch.from_numpy(X)), (function, jnp.asarray(X)))
+    assert compared.verdict == "EQUAL"
+    assert compared.backward is not None
+    assert compared.backward.counts.outputs == len(ARRAYS) + 1  # and the input
+    assert not compared.backward.counts.outputs_left_out
+    assert not compared.backward.types  # the arrays are in float32, the gradients are not
+
+
+def test_a_gradient_that_stops_in_a_closure_is_a_difference():
+    p = OF_JAX
+    stopped = lambda x: blocks(p | {"w0": jax.lax.stop_gradient(p["w0"])}, x)  # noqa: E731
+    compared = compare((lambda x: blocks(p, x), X), (stopped, X))
+    assert (compared.verdict, compared.causes[:1]) == ("DIFFERENT", ("detached",))
+
+
+def test_gradients_have_the_paths_of_their_arrays():
+    given = taken_apart((Holder(OF_JAX), jnp.asarray(X)), "B")
+    program = record_gradients(given, [(0, np.ones((3, D)))], "B")
+    paths = [f"gradient.parts.0.inner.0.{name}" for name in sorted(ARRAYS)]
+    assert [path for path, _ in program.outputs if "parts" in path] == paths
+    leaves = {op.label for op in program.operations if op.kind == "parameter"}
+    assert leaves == {path.removeprefix("gradient.") for path in paths}
+
+
+def test_an_array_that_only_a_rule_without_derivative_reads_has_no_gradient():
+    @jax.custom_vjp
+    def shifted(x):
+        return x @ OF_JAX["w0"]
+
+    shifted.defvjp(lambda x: (shifted(x), None), lambda _, g: (g @ OF_JAX["w0"].T,))
+    given = taken_apart((lambda x: shifted(x) @ OF_JAX["w1"], jnp.asarray(X)), "B")
+    program = record_gradients(given, [(0, np.ones((3, D)))], "B")
+    ends = sorted(path.rpartition(".")[2] for path, _ in program.outputs)
+    assert ends == ["argument 2", "w1"]
