@@ -52,10 +52,11 @@ def record_gradients(given: GivenSide, weights: Weights, name: str) -> Program:
     from parity.verifier.programs.jaxprs.held import HeldByJax, Holding
     from parity.verifier.programs.jaxprs.side import record_side as record_jax_side
 
-    params, rest, call = _split(model, given.variables, trees)
     held = HeldByJax(model, args[: given.bound])
-    gradients, those = _of_jax(weights, call, Holding(held)), (params, rest, *inputs)
-    program = record_jax_side(gradients, None, those, kwargs, 2, name, closed_over=held)
+    with held.evaluating():
+        params, rest, call = _split(model, given.variables, trees)
+        gradients, those = _of_jax(weights, call, Holding(held)), (params, rest, *inputs)
+        program = record_jax_side(gradients, None, those, kwargs, 2, name, closed_over=held)
     return _without_unused(program, Holding(held).arrays)
 
 
@@ -185,7 +186,7 @@ def _split(model: Any, variables: Any, trees: tuple[Any, ...]) -> tuple[Any, Any
         graph, params, state = nnx.split(model, nnx.Param, ...)
 
         def merged(params: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
-            whole = nnx.merge(graph, params, state)
+            whole = nnx.merge(graph, params, state, copy=True)  # for they are of an outer trace
             whole.eval()
             with named_nnx(whole):
                 return whole(*trees, *args, **kwargs)

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from parity.verifier.programs.callables import is_a
+from parity.verifier.programs.built import construction_of_nnx
+from parity.verifier.programs.callables import is_a, leaves_of
 from parity.verifier.programs.held import held_by, is_module
 from parity.verifier.programs.jaxprs.values import leaf_value
 from parity.verifier.programs.operation import Kind
+from parity.verifier.programs.training import Training, training_of
 
 MODES = ("deterministic", "use_running_average")
 """Attributes that tell a layer of NNX whether it trains."""
@@ -20,7 +22,7 @@ MODES = ("deterministic", "use_running_average")
 class HeldByJax:
     """The Flax modules and the arrays that a function holds."""
 
-    def __init__(self, function: Any, given: Sequence[Any] = ()) -> None:
+    def __init__(self, function: Any, given: tuple[Any, ...] = ()) -> None:
         """Look for them; `given` are values that are bound to it, of which only the modules count."""
         values = list(held_by(function))
         self.modules = {n: each for n, each in values if is_module(each) and is_a(each, "flax")}
@@ -29,7 +31,8 @@ class HeldByJax:
             for name, each in values
             if not is_module(each) and (array := _array(each)) is not None
         }
-        self._all = [*self.modules.values(), *(e for e in given if is_module(e) and is_a(e, "flax"))]
+        bound = [each for each in leaves_of(given) if is_module(each) and is_a(each, "flax")]
+        self._all = [*self.modules.values(), *bound]
 
     def labels(self) -> dict[int, str]:
         """Return the paths of arrays by their `id`, as a trace meets them."""
@@ -43,19 +46,27 @@ class HeldByJax:
         return ".".join([*([name] if len(self.modules) > 1 else []), *path])
 
     @contextmanager
-    def evaluating(self) -> Iterator[bool]:
-        """Put the modules in evaluation mode while entered; yield whether any was in another."""
+    def evaluating(self) -> Iterator[list[Training] | None]:
+        """Put the modules in evaluation mode while entered; yield what their layers do in the mode that
+        they were given in, or None if it was this."""
         if not self._all:
-            yield False
+            yield None
             return
         from flax import nnx
 
-        inner = [each for module in self._all for _, each in nnx.iter_modules(module)]
-        before = [(each, m, getattr(each, m)) for each in inner for m in MODES if hasattr(each, m)]
+        inner = {id(e): (path, e) for each in self._all for path, e in nnx.iter_modules(each)}
+        before = [
+            (each, mode, getattr(each, mode))
+            for _, each in inner.values()
+            for mode in MODES
+            if hasattr(each, mode)
+        ]
         for module in self._all:
             module.eval()
         try:
-            yield any(getattr(each, mode) != value for each, mode, value in before)
+            other = [each for each, mode, value in before if getattr(each, mode) != value]
+            layers = [layer for each in other for layer in _training(each, inner[id(each)][0])]
+            yield layers if other else None
         finally:
             for each, mode, value in before:
                 setattr(each, mode, value)
@@ -96,6 +107,12 @@ class Holding:
         """Return what arrays of the same numbers have in common, whatever their types."""
         numbers = np.asarray(leaf_value(array), np.float32)
         return numbers.shape, numbers.tobytes()
+
+
+def _training(module: Any, path: Sequence[Any]) -> list[Training]:
+    construction = construction_of_nnx(module)
+    line = construction.source if construction else None
+    return training_of(".".join(map(str, path)), module, line)
 
 
 def _array(value: Any) -> Any:

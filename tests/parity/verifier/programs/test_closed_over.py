@@ -24,17 +24,15 @@ OF_JAX = {name: jnp.asarray(each) for name, each in ARRAYS.items()}
 
 
 class Reference(torch.nn.Module):
-    w0: Any
-    w2: Any
-
     def __init__(self):
         super().__init__()
         for name, each in ARRAYS.items():
             setattr(self, name, torch.nn.Parameter(torch.tensor(each)))
 
     def forward(self, x):
-        x = x + torch.tanh(x @ self.w0 + self.b0) @ self.w1
-        return (x + torch.tanh(x @ self.w2 + self.b2) @ self.w3) * torch.exp(self.scale)
+        p: Any = self
+        x = x + torch.tanh(x @ p.w0 + p.b0) @ p.w1
+        return (x + torch.tanh(x @ p.w2 + p.b2) @ p.w3) * torch.exp(p.scale)
 
 
 def blocks(p, x, tanh=jnp.tanh):
