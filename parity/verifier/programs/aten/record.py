@@ -32,6 +32,7 @@ from parity.verifier.programs.aten.calls import (
     zeros_like,
 )
 from parity.verifier.programs.aten.context import Context, named_leaves
+from parity.verifier.programs.aten.flex import uncompiled
 from parity.verifier.programs.aten.rules import DECOMPOSITIONS
 from parity.verifier.programs.aten.storage import strided
 from parity.verifier.programs.aten.tensors import Tensors
@@ -91,6 +92,7 @@ def record_torch(
         else:
             stack.enter_context(torch.no_grad())
         stack.enter_context(torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH))
+        stack.enter_context(uncompiled())
         with recorder:
             result = function()
         program = recorder.program
