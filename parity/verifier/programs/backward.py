@@ -10,7 +10,7 @@ import numpy as np
 
 from parity.verifier.programs.callables import is_a, map_arrays
 from parity.verifier.programs.held import is_module
-from parity.verifier.programs.program import Program
+from parity.verifier.programs.program import TRAINING, Program
 from parity.verifier.programs.sides import GivenSide
 from vit_config import InputError
 
@@ -39,6 +39,12 @@ def record_gradients(given: GivenSide, weights: Weights, name: str) -> Program:
     """
     if not weights:
         raise InputError(NOTHING)
+    program = _recorded(given, weights, name)
+    program.notes = [each for each in program.notes if not each.startswith(TRAINING)]  # said before
+    return program
+
+
+def _recorded(given: GivenSide, weights: Weights, name: str) -> Program:
     model, args, kwargs = given.function, given.args, given.kwargs
     trees, inputs = args[: given.trees], args[given.trees :]
     if given.torch:

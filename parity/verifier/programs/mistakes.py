@@ -83,8 +83,8 @@ def mistake(
     compiled = _COMPILED.search(str(error))
     if compiled:
         return (
-            f"torch's {compiled[1]}{where} calls functions that it compiles, which cannot be followed; write"
-            " it as Python's own branch, loop or call"
+            f"torch's {compiled[1]}{where} calls functions that it compiles, which cannot be"
+            " followed; write it as Python's own branch, loop or call"
         )
     held = closed_over(function) if _is_of_types(error) else []
     if held:
