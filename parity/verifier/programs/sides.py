@@ -13,6 +13,10 @@ from parity.verifier.programs.program import Program
 from vit_config import InputError
 
 
+class OfWeights(tuple[Any, ...]):
+    """A model with inputs that a preset or a checkpoint stands for."""
+
+
 @dataclass(frozen=True)
 class GivenSide:
     """A side of a comparison, taken apart."""
@@ -25,6 +29,8 @@ class GivenSide:
     """Variables of a Linen module."""
     bound: int = 0
     """How many of `args` were bound before the inputs were given."""
+    promises_more: bool = False
+    """Whether it is a preset or a checkpoint, whose outputs were not asked for one by one."""
 
     @property
     def torch(self) -> bool:
@@ -55,6 +61,7 @@ def taken_apart(side: Any, name: str) -> GivenSide:
         from parity.verifier.programs.build import BuildOrder, built
 
         side = built(BuildOrder(name=side))
+    of_weights = isinstance(side, OfWeights)
     function, *rest = side if isinstance(side, tuple) else (side,)
     function = program_as_twin(function) if is_program(function) else function
     variables = rest.pop(0) if is_a(function, "flax.linen") and len(rest) == 2 else None
@@ -65,7 +72,7 @@ def taken_apart(side: Any, name: str) -> GivenSide:
     if not callable(function):
         why = SEALED if is_sealed(function) else f"{type(function).__qualname__} cannot be called"
         raise InputError(f"{name}: {why}")
-    return GivenSide(name, function, args, kwargs, variables, bound)
+    return GivenSide(name, function, args, kwargs, variables, bound, of_weights)
 
 
 def record(side: Any, name: str, *, gradients: bool = False, dtype: str | None = None) -> Program:
@@ -102,6 +109,7 @@ def record(side: Any, name: str, *, gradients: bool = False, dtype: str | None =
             program = jax_side.record_side(
                 function, given.variables, args, kwargs, given.bound, name, dtype
             )
+        program.promises_more = given.promises_more
         if not program.outputs:
             those = f" ({'; '.join(program.without_numbers)})" if program.without_numbers else ""
             raise InputError(

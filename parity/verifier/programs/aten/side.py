@@ -44,7 +44,8 @@ def record_side(
     """
     held = HeldByTorch(function)
     given = [function, *held.modules.values(), *leaves_of(args[:bound])]
-    training = [each for each in given if isinstance(each, torch.nn.Module) and each.training]
+    modules = [each for each in given if isinstance(each, torch.nn.Module) and not _is_exported(each)]
+    training = [each for each in modules if each.training]
     arguments = bound, name, gradients, dtype
     try:
         program = _recorded(function, held, args, kwargs, *arguments)
@@ -163,6 +164,11 @@ class _Cast:
         for path, each in named_tensors(value):
             whole = ".".join(filter(None, (label, path)))
             self.leaves.append((kind, whole, each, self._epsilons.get(id(each), 0.0)))
+
+
+def _is_exported(module: torch.nn.Module) -> bool:
+    """Return whether a module comes out of torch.export, which fixes the mode that it ran in."""
+    return isinstance(module, torch.fx.GraphModule) and "eval" in vars(module)
 
 
 def _training(modules: Sequence[torch.nn.Module], paths: dict[int, str]) -> list[Training]:
