@@ -10,6 +10,7 @@ import numpy as np
 
 from parity.verifier.programs.callables import is_a, map_arrays
 from parity.verifier.programs.held import is_module
+from parity.verifier.programs.memory import check
 from parity.verifier.programs.program import TRAINING, Program
 from parity.verifier.programs.sides import GivenSide
 from vit_config import InputError
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 GRADIENT = "gradient"
 """First part of the path of an output that is the gradient of a leaf: a parameter or an input."""
+
+FORWARD = ", compare the forward passes alone (--forward, backward=False)"
+"""The way out where the gradients do not fit into memory."""
 
 Weights = Sequence[tuple[int, np.ndarray]]
 """Outputs to sum, by position, and the weight of each of their numbers."""
@@ -35,10 +39,12 @@ def record_gradients(given: GivenSide, weights: Weights, name: str) -> Program:
         name: what the program is called.
 
     Raises:
-        InputError: there is nothing to differentiate.
+        InputError: there is nothing to differentiate, or no memory for it.
     """
     if not weights:
         raise InputError(NOTHING)
+    for each in given.backward:
+        check(each, f"{given.name}: recording its gradients", FORWARD)
     program = _recorded(given, weights, name)
     program.notes = [each for each in program.notes if not each.startswith(TRAINING)]  # said before
     return program

@@ -13,6 +13,7 @@ from typing import Any
 
 from parity.measure.versions import of_jax
 from parity.verifier.programs.callables import is_a
+from parity.verifier.programs.memory import TooLargeError
 from parity.verifier.programs.methods import closed_over
 from parity.verifier.programs.sources import calls_a_program, innermost, raised_at
 from vit_config.errors import USER_ERRORS, InputError, one_line
@@ -38,6 +39,8 @@ def in_one_line(name: str, function: Any = None, args: Any = (), kwargs: Any = N
     try:
         with warnings_of_what_works():
             yield
+    except TooLargeError as error:
+        raise InputError(f"{name}: {error}") from None
     except UnreadableError as error:
         frames = reversed(traceback.extract_tb(error.__traceback__))
         line = innermost((each.filename, each.lineno or 0, each.name) for each in frames)

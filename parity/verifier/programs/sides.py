@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from parity.verifier.programs.built import watched
 from parity.verifier.programs.callables import arguments_of, is_a, is_torch, kinds_of, unwrapped
 from parity.verifier.programs.files import is_program, program_as_twin
+from parity.verifier.programs.memory import of_backward
 from parity.verifier.programs.mistakes import SEALED, in_one_line, is_sealed
 from parity.verifier.programs.program import Program
 from vit_config import InputError
@@ -31,6 +32,8 @@ class GivenSide:
     """How many of `args` were bound before the inputs were given."""
     promises_more: bool = False
     """Whether it is a preset or a checkpoint, whose outputs were not asked for one by one."""
+    backward: list[float] = field(default_factory=list, compare=False)
+    """The bytes that its gradients take, once it was recorded."""
 
     @property
     def torch(self) -> bool:
@@ -110,6 +113,7 @@ def record(side: Any, name: str, *, gradients: bool = False, dtype: str | None =
                 function, given.variables, args, kwargs, given.bound, name, dtype
             )
         program.promises_more = given.promises_more
+        given.backward[:] = [of_backward(program, "torch" if given.torch else "jax")]
         if not program.outputs:
             those = f" ({'; '.join(program.without_numbers)})" if program.without_numbers else ""
             raise InputError(

@@ -38,6 +38,7 @@ from parity.verifier.programs.aten.storage import strided
 from parity.verifier.programs.aten.tensors import Tensors
 from parity.verifier.programs.callables import described, is_cache, is_floating, numbers_of
 from parity.verifier.programs.jaxprs.values import rounding_of
+from parity.verifier.programs.memory import check, of_leaves
 from parity.verifier.programs.names import LAYOUT, TORCH_NAMES
 from parity.verifier.programs.operation import Kind, Operation, Ref
 from parity.verifier.programs.program import Program
@@ -72,6 +73,8 @@ def record_torch(
             rounding of every result; run again, operations compute in float64.
         own: run it in the types that it asks for, for it refuses others; `in_float64` runs it again.
     """
+    numbers = {id(tensor): tensor.numel() for _, _, tensor, _ in leaves}
+    check(of_leaves(sum(numbers.values())), "recording its operations")
     recorder = _Recorder(Program(name), Context(modules or {}), hold=gradients, as_it_is=as_it_is)
     recorder.own = own or as_it_is
     for kind, label, tensor, epsilon in leaves:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from parity.measure.versions.of_jax import read_scan
-from parity.verifier.programs.jaxprs.equations import bound, written_by_jax
+from parity.verifier.programs.jaxprs.equations import bound, jaxprs_in, written_by_jax
 from parity.verifier.programs.jaxprs.held import Holding
 from parity.verifier.programs.jaxprs.values import leaf_value, literal, rounding_of, widened
 
@@ -78,15 +78,8 @@ def _constants(closed: Any) -> Iterator[Any]:
         if concrete and jax.numpy.issubdtype(each.dtype, jax.numpy.floating):
             yield each
     for eqn in jaxpr.eqns:
-        for inner in _jaxprs(eqn.params):
+        for inner in jaxprs_in(eqn.params):
             yield from _constants(inner)
-
-
-def _jaxprs(params: Mapping[str, Any]) -> Iterator[Any]:
-    for value in params.values():
-        for each in value if isinstance(value, (tuple, list)) else (value,):
-            if hasattr(getattr(each, "jaxpr", each), "eqns"):
-                yield each
 
 
 def _outside_of_rules(closed: Any) -> Iterator[int]:
@@ -98,9 +91,9 @@ def _outside_of_rules(closed: Any) -> Iterator[int]:
         if eqn.primitive.name.startswith("custom_"):
             for each in eqn.invars[: eqn.params.get("num_consts", 0)]:
                 yield id(each.val if hasattr(each, "val") else held.get(each))
-            inside = [each for inner in _jaxprs(eqn.params) for each in _constants(inner)]
+            inside = [each for inner in jaxprs_in(eqn.params) for each in _constants(inner)]
             yield from map(id, inside)
-        for inner in _jaxprs(eqn.params):
+        for inner in jaxprs_in(eqn.params):
             yield from _outside_of_rules(inner)
 
 
@@ -137,11 +130,11 @@ class _Evaluation:
     def _equation(self, eqn: Any, operands: list[Any]) -> list[Any]:
         name, params = eqn.primitive.name, eqn.params
         wide = any(_is_wider(each, atom) for each, atom in zip(operands, eqn.invars, strict=True))
-        inside = [each for inner in _jaxprs(params) for each in _constants(inner)]
+        inside = [each for inner in jaxprs_in(params) for each in _constants(inner)]
         if not wide and not any(id(each) in self._values for each in inside):
             return _bind(eqn, operands)
         if name in INLINE:
-            (inner,) = _jaxprs(params)
+            (inner,) = jaxprs_in(params)
             outer = self._line
             self._line = outer or (eqn.source_info.traceback if written_by_jax(inner) else None)
             results = self.closed(inner, operands)
@@ -151,7 +144,7 @@ class _Evaluation:
             return self._scan(params, operands)
         if name == "cond":
             return self._cond(params, operands)
-        if next(_jaxprs(params), None) is not None or name == "custom_lin":
+        if next(jaxprs_in(params), None) is not None or name == "custom_lin":
             return _bind(
                 eqn, [_as(each, atom.aval) for each, atom in zip(operands, eqn.invars, strict=True)]
             )

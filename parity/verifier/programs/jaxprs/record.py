@@ -34,6 +34,7 @@ from parity.verifier.programs.jaxprs.rule_lines import own_lines
 from parity.verifier.programs.jaxprs.rules import RULES
 from parity.verifier.programs.jaxprs.tracing import trace
 from parity.verifier.programs.jaxprs.values import cast, leaf_value, literal, rounding_of, widened
+from parity.verifier.programs.memory import check, of_jaxpr
 from parity.verifier.programs.names import JAX_NAMES, LAYOUT
 from parity.verifier.programs.operation import BUILT, Kind, Operation, Ref, Source
 from parity.verifier.programs.program import Program
@@ -81,6 +82,7 @@ def record_jax(
             with own_lines(), layers_called() as built:
                 own = [tree for _, _, tree in arguments]
                 closed, shapes = trace(recorder.program, function, trees, own, own_types)
+            check(of_jaxpr(closed), "recording its operations")
             if dtype is not None:
                 ran = jax.tree.leaves(jax.jit(function)(*trees))
                 recorder.program.ran = [np.asarray(each).astype(np.float64) for each in ran]
