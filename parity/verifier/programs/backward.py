@@ -16,6 +16,7 @@ from parity.verifier.programs.sides import GivenSide
 from vit_config import InputError
 
 if TYPE_CHECKING:
+    from parity.verifier.programs.aten.held import HeldByTorch
     from parity.verifier.programs.jaxprs.held import Holding
 
 GRADIENT = "gradient"
@@ -54,13 +55,19 @@ def _recorded(given: GivenSide, weights: Weights, name: str) -> Program:
     model, args, kwargs = given.function, given.args, given.kwargs
     trees, inputs = args[: given.trees], args[given.trees :]
     if given.torch:
+        from parity.verifier.programs.aten.held import HeldByTorch
         from parity.verifier.programs.aten.side import record_side
 
         model = getattr(model, "_orig_mod", model)
         model = model.module() if type(model).__name__ == "ExportedProgram" else model
         copied = model if is_module(model) else None
-        gradients = _of_torch(weights, None if copied is not None else model)
-        return record_side(gradients, (copied, trees, *inputs), kwargs, 2, name, gradients=True)
+        held = HeldByTorch(model)
+        gradients, those = (
+            _of_torch(weights, None if copied is not None else model, held),
+            (copied, trees),
+        )
+        program = record_side(gradients, (*those, *inputs), kwargs, 2, name, gradients=True, held=held)
+        return _without_unused(program, held.tensors())
     from parity.verifier.programs.jaxprs.held import HeldByJax, Holding
     from parity.verifier.programs.jaxprs.side import record_side as record_jax_side
 
@@ -79,11 +86,10 @@ def cotangent(shape: tuple[int, ...]) -> np.ndarray:
     return stream.standard_normal(shape)
 
 
-def _of_torch(weights: Weights, function: Any) -> Callable[..., Any]:
+def _of_torch(weights: Weights, function: Any, held: HeldByTorch) -> Callable[..., Any]:
     import torch
 
     from parity.verifier.programs.aten.context import named_tensors, outputs_of
-    from parity.verifier.programs.aten.held import HeldByTorch
 
     def floating(tree: Any) -> dict[str, torch.Tensor]:
         return {path: each for path, each in named_tensors(tree) if each.is_floating_point()}
@@ -93,7 +99,7 @@ def _of_torch(weights: Weights, function: Any) -> Callable[..., Any]:
             model.eval()
             leaves = floating(dict(model.named_parameters()))
         else:
-            leaves = floating(trees) | floating(HeldByTorch(function).tensors())
+            leaves = floating(trees) | floating(held.tensors())
         for position, each in enumerate(args, 2):
             named = named_tensors(each, f"argument {position}")
             leaves |= {path: tensor for path, tensor in named if tensor.is_floating_point()}
@@ -162,12 +168,17 @@ def _of_jax(weights: Weights, call: Callable[..., Any], holding: Holding) -> Cal
 
 
 def _without_unused(program: Program, paths: Collection[str]) -> Program:
-    """Make constants of the arrays, by their paths, that the program has no gradients by: a function
-    need not use all that it holds."""
-    differentiated = {path for path, _ in program.outputs}
+    """Make constants of the arrays, by their paths, that the program does not read: a function need not
+    use all that it holds."""
+    readers, ends = program.consumers(), dict(program.outputs)
     for op in program.operations:
-        if op.run is None and op.label in paths and f"{GRADIENT}.{op.label}" not in differentiated:
+        if op.run is not None or op.label not in paths:
+            continue
+        path = f"{GRADIENT}.{op.label}"
+        reading = {program.operations[each].name for each in readers[op.index]}
+        if path not in ends or reading <= {"zeros_like"}:
             op.kind = "constant"
+            program.outputs = [each for each in program.outputs if each[0] != path]
     return program
 
 

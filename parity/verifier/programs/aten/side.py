@@ -30,6 +30,7 @@ def record_side(
     name: str,
     gradients: bool,
     dtype: str | None = None,
+    held: HeldByTorch | None = None,
 ) -> Program:
     """Record what a call computes; modules run in evaluation mode and are left as they were.
 
@@ -41,8 +42,9 @@ def record_side(
         name: what the program is called.
         gradients: whether the function runs backward.
         dtype: type to which the program is rounded, and in which it runs; None for float64 throughout.
+        held: what the function holds; None to look for it.
     """
-    held = HeldByTorch(function)
+    held = HeldByTorch(function) if held is None else held
     given = [function, *held.modules.values(), *leaves_of(args[:bound])]
     modules = [each for each in given if isinstance(each, torch.nn.Module) and not _is_exported(each)]
     training = [each for each in modules if each.training]

@@ -152,3 +152,38 @@ def test_an_array_that_only_a_rule_without_derivative_reads_has_no_gradient():
     program = record_gradients(given, [(0, np.ones((3, D)))], "B")
     ends = sorted(path.rpartition(".")[2] for path, _ in program.outputs)
     assert ends == ["argument 2", "w1"]
+
+
+class TorchHolder:
+    """A class of a user's own that holds tensors."""
+
+    def __init__(self):
+        self.tensors = {name: torch.tensor(each) for name, each in ARRAYS.items()}
+
+    def __call__(self, x):
+        p = self.tensors
+        x = x + torch.tanh(x @ p["w0"] + p["b0"]) @ p["w1"]
+        return (x + torch.tanh(x @ p["w2"] + p["b2"]) @ p["w3"]) * torch.exp(p["scale"])
+
+
+def called_with_others():
+    """A module that is called with other tensors than its own."""
+    module, tensors = Reference(), TorchHolder().tensors
+    return lambda x: torch.func.functional_call(module, tensors, (x,))
+
+
+OF_TORCH = {
+    "object": TorchHolder(),
+    "vmap": torch.vmap(TorchHolder()),
+    "module in a function": (lambda module: lambda x: module(x))(Reference()),
+    "other tensors": called_with_others(),
+}
+
+
+@pytest.mark.parametrize("function", OF_TORCH.values(), ids=list(OF_TORCH))
+def test_what_a_function_of_torch_closes_over_gets_gradients(function):
+    compared = compare((function, torch.from_numpy(X)), (of_the_file, jnp.asarray(X)))
+    assert compared.verdict == "EQUAL"
+    assert compared.backward is not None
+    assert compared.backward.counts.outputs == len(ARRAYS) + 1
+    assert not compared.backward.counts.outputs_left_out
