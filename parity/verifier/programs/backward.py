@@ -74,9 +74,10 @@ def _recorded(given: GivenSide, weights: Weights, name: str) -> Program:
     held = HeldByJax(model, args[: given.bound])
     with held.evaluating():
         params, rest, call = _split(model, given.variables, trees)
-        gradients, those = _of_jax(weights, call, Holding(held)), (params, rest, *inputs)
-        program = record_jax_side(gradients, None, those, kwargs, 2, name, closed_over=held)
-    return _without_unused(program, Holding(held).arrays)
+        holding = Holding(held, (params, rest))
+        gradients, those = _of_jax(weights, call, holding), (params, rest, *inputs)
+        program = record_jax_side(gradients, None, those, kwargs, 2, name, closed_over=holding)
+    return _without_unused(program, holding.arrays)
 
 
 def cotangent(shape: tuple[int, ...]) -> np.ndarray:

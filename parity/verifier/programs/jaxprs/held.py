@@ -75,7 +75,12 @@ class HeldByJax:
 class Holding:
     """The arrays by which a function that holds them is differentiated, with paths of their own."""
 
-    def __init__(self, held: HeldByJax) -> None:
+    def __init__(self, held: HeldByJax, given: Any = ()) -> None:
+        """Name all that is held but for the leaves of a tree, which the function is given."""
+        import jax
+
+        self.held = held
+        self._given = {id(each) for each in jax.tree.leaves(given)}
         self.arrays: dict[str, tuple[Kind, Any]] = {}
         """Kind and array by path. Arrays of NumPy are constants: a program may well have no gradients by
         its tables."""
@@ -91,7 +96,7 @@ class Holding:
     def _add(self, name: str, array: Any) -> None:
         from jax import numpy as jnp
 
-        if not jnp.issubdtype(array.dtype, jnp.floating):
+        if id(array) in self._given or not jnp.issubdtype(array.dtype, jnp.floating):
             return
         path, number = name, 1
         while path in self.arrays:

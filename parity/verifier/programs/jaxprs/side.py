@@ -36,7 +36,7 @@ def record_side(
     bound: int,
     name: str,
     dtype: str | None = None,
-    closed_over: HeldByJax | None = None,
+    closed_over: Holding | None = None,
 ) -> Program:
     """Record what a call computes; NNX models run in evaluation mode.
 
@@ -50,7 +50,7 @@ def record_side(
         dtype: floating point type in which the program is traced; None for float64 throughout.
         closed_over: what `function` takes in front of `args`, as one dictionary of arrays by paths.
     """
-    held = HeldByJax(function, args[:bound]) if closed_over is None else closed_over
+    held = HeldByJax(function, args[:bound]) if closed_over is None else closed_over.held
     with held.evaluating() as layers:
         called = function if closed_over is None else _with_arrays(function, closed_over)
         program = _recorded(called, variables, args, kwargs, bound, name, dtype, held.labels())
@@ -109,10 +109,10 @@ def _recorded(
     return program
 
 
-def _with_arrays(function: Callable[..., Any], held: HeldByJax) -> _WithArrays:
+def _with_arrays(function: Callable[..., Any], holding: Holding) -> _WithArrays:
     """Give a function the arrays that are held, by their kinds, in front of its arguments."""
     kinds: tuple[Kind, ...] = ("parameter", "constant")
-    arrays = Holding(held).arrays.items()
+    arrays = holding.arrays.items()
     trees: list[tuple[Kind, str, Any]] = [
         (kind, "", {path: each for path, (own, each) in arrays if own == kind}) for kind in kinds
     ]

@@ -187,3 +187,16 @@ def test_what_a_function_of_torch_closes_over_gets_gradients(function):
     assert compared.backward is not None
     assert compared.backward.counts.outputs == len(ARRAYS) + 1
     assert not compared.backward.counts.outputs_left_out
+
+
+@pytest.mark.parametrize(
+    ("model", "width", "count"),
+    [(Module(OF_JAX), D, len(ARRAYS) + 1), (nnx.Linear(D, H, rngs=nnx.Rngs(0)), H, 3)],
+    ids=["tree", "NNX"],
+)
+def test_what_a_model_is_given_is_no_second_leaf(model, width, count):
+    given = taken_apart((model, jnp.asarray(X)), "B")
+    program = record_gradients(given, [(0, np.ones((3, width)))], "B")
+    assert len(program.outputs) == count
+    leaves = [op for op in program.operations if op.run is None and op.label != "constant"]
+    assert len(leaves) == count
