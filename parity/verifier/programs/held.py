@@ -79,6 +79,8 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
         yield from _of_function(value)
     elif _has(value, "__wrapped__"):
         yield "", value.__wrapped__
+    elif is_a(value, "keras") and _has(value, "variables"):
+        yield from ((each.path.replace("/", "."), each) for each in value.variables)
     elif is_dataclass(value) and not isinstance(value, type):
         names = [each.name for each in fields(value) if _has(value, each.name)]
         yield from ((name, getattr(value, name)) for name in names)

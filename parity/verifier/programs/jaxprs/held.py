@@ -27,10 +27,12 @@ class HeldByJax:
         values = list(held_by(function))
         self.modules = {n: each for n, each in values if is_module(each) and is_a(each, "flax")}
         self.arrays = {
-            id(array): (name, array)
+            id(array): (_name(each) or name, array)
             for name, each in values
             if not is_module(each) and (array := _array(each)) is not None
         }
+        self.fixed = {id(_array(each)) for _, each in values if not is_module(each) and _is_fixed(each)}
+        """The `id` of the arrays that are trained by nobody, by what their variables say."""
         bound = [each for each in leaves_of(given) if is_module(each) and is_a(each, "flax")]
         self._all = [*self.modules.values(), *bound]
 
@@ -87,8 +89,9 @@ class Holding:
         self.paths: dict[int, str] = {}
         self.by_numbers: dict[Any, list[str]] = {}
         """Paths of the arrays that have the same numbers, by their key."""
-        for name, array in held.arrays.values():
-            self._add(name or "held", array)
+        for number, (name, array) in held.arrays.items():
+            if number not in held.fixed:
+                self._add(name or "held", array)
         for name, module in held.modules.items():
             for path, array in _state(module, parameters=True):
                 self._add(held._path(name, path), array)
@@ -127,8 +130,21 @@ def _array(value: Any) -> Any:
     if is_a(value, "flax.nnx"):
         value = value[...]
     elif is_a(value, "keras"):
-        value = value.value
+        value = getattr(value, "value", None)  # which a symbol lacks
     return value if isinstance(value, (jax.Array, np.ndarray, np.generic)) else None
+
+
+def _is_fixed(value: Any) -> bool:
+    if is_a(value, "flax.nnx"):
+        from flax import nnx
+
+        return not isinstance(value, nnx.Param)
+    return getattr(value, "trainable", True) is False
+
+
+def _name(value: Any) -> str:
+    """Return the name that a variable of Keras has by itself; empty for all else."""
+    return str(getattr(value, "path", "")).replace("/", ".") if is_a(value, "keras") else ""
 
 
 def _state(module: Any, *, parameters: bool = False) -> Iterator[tuple[list[str], Any]]:

@@ -200,3 +200,43 @@ def test_what_a_model_is_given_is_no_second_leaf(model, width, count):
     assert len(program.outputs) == count
     leaves = [op for op in program.operations if op.run is None and op.label != "constant"]
     assert len(leaves) == count
+
+
+class Variable:
+    """Like a variable of Keras, whose package no test needs."""
+
+    __module__ = "keras.src.variables"
+
+    def __init__(self, value, path, trainable):
+        self.value, self.path, self.trainable = value, path, trainable
+        self.shape, self.dtype = value.shape, value.dtype
+
+
+class Layer:
+    """Like a layer of Keras, which knows its variables."""
+
+    __module__ = "keras.src.layers"
+
+    def __init__(self):
+        self._all = {
+            "w": Variable(OF_JAX["w0"], "dense/kernel", trainable=True),
+            "mean": Variable(jnp.zeros(H), "norm/mean", trainable=False),
+        }
+        self.variables = list(self._all.values())
+
+    def __call__(self, x):
+        return x @ self._all["w"].value - self._all["mean"].value
+
+
+def with_statistics():
+    held = {"kernel": nnx.Param(OF_JAX["w0"]), "mean": nnx.BatchStat(jnp.zeros(H))}
+    return lambda x: x @ held["kernel"][...] - held["mean"][...]
+
+
+@pytest.mark.parametrize(
+    ("function", "path"), [(Layer(), "dense.kernel"), (with_statistics(), "held.kernel")]
+)
+def test_variables_that_nobody_trains_get_no_gradients(function, path):
+    given = taken_apart((function, jnp.asarray(X)), "B")
+    program = record_gradients(given, [(0, np.ones((3, H)))], "B")
+    assert [name for name, _ in program.outputs if "inputs" not in name] == [f"gradient.{path}"]
