@@ -34,6 +34,13 @@ class Training:
         where = str(self.built) if self.built else self.path or self.of
         return f"{self.does} ({rate}{where}{f'; {times} times' if times > 1 else ''})"
 
+    @property
+    def in_full(self) -> str:
+        """Name it with its path and its class: "blocks.0.drop (Dropout, 0.5, port.py:12)"."""
+        rate = "" if self.rate is None else f"{self.rate:g}"
+        about = ", ".join(filter(None, (self.of, rate, str(self.built or ""))))
+        return f"{self.path or 'the model'} ({about})"
+
 
 def training_of(path: str, layer: Any, built: Source | None) -> list[Training]:
     """Return what a layer, which is in training mode, does there alone; empty if that is nothing."""
@@ -61,7 +68,7 @@ def note_training(program: Program, layers: Iterable[Training]) -> None:
     """Note that a model was given in training mode, and what is on then."""
     layers = list(layers)
     program.trained += [text for text in texts(layers) if text not in program.trained]
-    shown = [f"{' '.join(filter(None, (each.of, each.path)))}: {each.text_of()}" for each in layers]
+    shown = [each.in_full for each in layers]
     on = f"; as it was given, these are on: {first_three(shown, 'more')}" if shown else ""
     if TRAINING + on not in program.notes:
         program.notes.append(TRAINING + on)

@@ -87,7 +87,9 @@ def test_a_layer_is_named_by_the_line_that_built_it():
     program = record((models[1], GIVEN), "B")
     assert program.trained[0] == f"dropout (0.1, test_training.py:{line}; 5 times)"
     (note,) = program.notes
-    assert note.startswith(f"{TRAINING}; as it was given, these are on: Dropout drops.0: dropout (0.1,")
+    on = f"as it was given, these are on: drops.0 (Dropout, 0.1, test_training.py:{line}), drops.1 ("
+    assert note.startswith(f"{TRAINING}; {on}")
+    assert note.endswith(" and 3 more")
 
 
 def test_a_mode_that_changes_nothing_is_noted_alone():
