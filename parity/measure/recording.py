@@ -5,7 +5,6 @@ The other implementation is `parity.measure.traces.Trace`: streamed to a folder,
 
 from __future__ import annotations
 
-import re
 import shutil
 import tempfile
 import weakref
@@ -16,6 +15,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from parity.measure.available import available
 from parity.measure.site import Site, Stage
 
 _LEAST, _MOST = 384 * 2**20, 2 * 2**30
@@ -94,9 +94,4 @@ class HeldRecording:
 def _room() -> int:
     """Return the bytes that a recording keeps in memory, a fifth of what the system has available;
     further arrays go to a temporary folder."""
-    try:
-        text = Path("/proc/meminfo").read_text()
-    except OSError:  # not Linux
-        return _LEAST
-    match = re.search(r"^MemAvailable: *(\d+) kB$", text, re.MULTILINE)
-    return min(max(int(match[1]) * 2**10 // 5, _LEAST), _MOST) if match else _LEAST
+    return min(max((available() or 0) // 5, _LEAST), _MOST)

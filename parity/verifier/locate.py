@@ -66,6 +66,7 @@ def compare_programs(
     measure(b)
     paired = (pair or pair_outputs)(a, b)
     pairs = paired.pairs
+    promised = paired.left_out if a.promises_more and pairs and pair is None else []  # not by B
     left_out = [*paired.left_out, *_without_numbers(a, b)]
     check_inputs(a, b, pairs)
     missing = [pair for pair in pairs if all_missing(a, b, pair)]
@@ -111,7 +112,7 @@ def compare_programs(
     then = meet(search.b.operations, search.index) if faults else met
     parted = [module for place in faults for module in (place.b.module, *place.modules)]
     left = not tables and search.unequal() if not faults else True
-    lacking = any(each.startswith("A") for each in left_out)  # B may return more than A
+    lacking = any(e.startswith("A") and e not in promised for e in left_out)  # B may return more than A
     vague = bool(notes) and error > CERTAIN  # there may be more in it than rounding
     verdict: Verdict = (
         "DIFFERENT" if faults or left else "INCOMPLETE" if lacking or not pairs

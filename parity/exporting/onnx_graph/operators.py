@@ -106,6 +106,10 @@ def _expand(x: Any, shape: Any) -> Any:
     return x.expand(torch.broadcast_shapes(x.shape, ints(shape)))
 
 
+def _tile(x: Any, repeats: Any) -> Any:
+    return tensor(x).repeat(ints(repeats))
+
+
 def _gather(x: Any, indices: Any, *, axis: int = 0) -> Any:
     x, indices = tensor(x), tensor(indices).to(torch.int64)
     if not indices.ndim and not isinstance(x, torch.nn.Parameter):
@@ -250,7 +254,8 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "ReduceL2": reduced(lambda x, dims, keep: x.square().sum(dims, keep).sqrt()),
     "Dropout": _identity, "Identity": _identity,
     "Reshape": _reshape, "Transpose": _transpose, "Squeeze": _squeeze, "Unsqueeze": _unsqueeze,
-    "Slice": _slice, "Split": _split, "Concat": _concat, "Expand": _expand, "Gather": _gather,
+    "Slice": _slice, "Split": _split, "Concat": _concat, "Expand": _expand, "Tile": _tile,
+    "Gather": _gather,
     "GatherElements": _gather_elements, "GatherND": _gather_nd,
     "Shape": _shape, "ConstantOfShape": _constant_of_shape, "Range": _range, "Cast": _cast,
     "Clip": _clip, "Softmax": _softmax, "LogSoftmax": _log_softmax, "Gelu": _gelu,

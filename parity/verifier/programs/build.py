@@ -14,6 +14,7 @@ from parity.verifier.programs.built import watched
 from parity.verifier.programs.callables import is_a
 from parity.verifier.programs.files import is_program, program_with_images
 from parity.verifier.programs.mistakes import in_one_line, refuse_arguments
+from parity.verifier.programs.sides import OfWeights
 from vit_config import PRESETS, ConfigError, MissingFileError, ViTConfig, preset
 from vit_config.base import Schema
 from vit_config.parameters import parameters
@@ -64,13 +65,13 @@ def _twin(order: BuildOrder, name: str, twin: str) -> Any:
         from vit_torch import from_arrays
 
         model = from_arrays(cfg, arrays, kernel="reference")
-        return model, images.transpose(0, 3, 1, 2)
+        return OfWeights((model, images.transpose(0, 3, 1, 2)))
     import jax
 
     from vit_jax import from_arrays
 
     with jax.enable_x64(True):
-        return from_arrays(cfg, arrays, kernel="reference"), images
+        return OfWeights((from_arrays(cfg, arrays, kernel="reference"), images))
 
 
 def _with_images(made: Any) -> Any:

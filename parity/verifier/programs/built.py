@@ -87,6 +87,11 @@ def built_of_nnx(model: Any) -> dict[str, Construction]:
     return {path: _BUILT_OF_NNX[each][1] for path, each in paths.items() if each in _BUILT_OF_NNX}
 
 
+def construction_of_nnx(module: Any) -> Construction | None:
+    """Return where a module of NNX was built; None where that is not known."""
+    return _BUILT_OF_NNX[id(module)][1] if id(module) in _BUILT_OF_NNX else None
+
+
 def construction_of(module: Any) -> Construction | None:
     """Return where a module was built; None where that is not known."""
     return getattr(module, "__dict__", {}).get(_BUILT)

@@ -31,7 +31,16 @@ def unwrapped(function: Any, args: Any, kwargs: Any) -> tuple[Any, tuple[Any, ..
         kwargs = {**function.keywords, **kwargs}
         args = (*function.args, *args)
         function = function.func
+    if _is_cached_partial(function):
+        held = inspect.getclosurevars(function).nonlocals
+        return unwrapped(functools.partial(held["f"], *held["cached_args"]), args, kwargs)
     return as_module(function), args, kwargs, bound
+
+
+def _is_cached_partial(function: Any) -> bool:
+    """Return whether a function is what `nnx.cached_partial` makes of one and of its first arguments."""
+    code = getattr(function, "__code__", None)
+    return code is not None and code.co_name == "cache_args_wrapper" and "/flax/" in code.co_filename
 
 
 def is_a(value: Any, package: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from parity.verifier.programs.callables import is_a
 
 DEEPEST = 6
-"""How many steps away from the function to look."""
+"""How many steps away from the function to look; what is inside of a container is no step further."""
 
 
 def held_by(function: Any) -> Iterator[tuple[str, Any]]:
@@ -27,7 +27,8 @@ def held_by(function: Any) -> Iterator[tuple[str, Any]]:
         if is_module(value) or _is_array(value):
             yield name, value
             continue
-        parts = [(f"{name}.{key}".strip("."), each, depth + 1) for key, each in _inside(value)]
+        further = depth if _is_container(value) else depth + 1
+        parts = [(f"{name}.{key}".strip("."), each, further) for key, each in _inside(value)]
         stack += parts[::-1]
 
 
@@ -51,6 +52,17 @@ def _has(value: Any, name: str) -> bool:
         return False
 
 
+def _is_container(value: Any) -> bool:
+    """Return whether a value only holds others together, or wraps another."""
+    kinds = (Mapping, list, tuple, functools.partial)
+    made = is_dataclass(value) and not isinstance(value, type)
+    return isinstance(value, kinds) or made or (not inspect.isfunction(value) and _wraps(value))
+
+
+def _wraps(value: Any) -> bool:
+    return not isinstance(value, type) and _has(value, "__wrapped__")
+
+
 def _inside(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield what a value holds, one step further; names are empty where the program has none."""
     if isinstance(value, Mapping):
@@ -58,15 +70,20 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, (list, tuple)):
         yield from ((str(i), each) for i, each in enumerate(value))
     elif isinstance(value, functools.partial):
-        yield from (("", each) for each in (value.func, *value.args, *value.keywords.values()))
+        yield "", value.func
+        yield from ((str(i) if len(value.args) > 1 else "", e) for i, e in enumerate(value.args))
+        yield from value.keywords.items()
     elif inspect.ismethod(value):
         yield from (("", each) for each in (value.__self__, value.__func__))
     elif inspect.isfunction(value):
         yield from _of_function(value)
     elif _has(value, "__wrapped__"):
         yield "", value.__wrapped__
+    elif is_a(value, "keras") and _has(value, "variables"):
+        yield from ((each.path.replace("/", "."), each) for each in value.variables)
     elif is_dataclass(value) and not isinstance(value, type):
-        yield from ((each.name, getattr(value, each.name)) for each in fields(value))
+        names = [each.name for each in fields(value) if _has(value, each.name)]
+        yield from ((name, getattr(value, name)) for name in names)
     elif _is_users(value):
         yield from vars(value).items()
 
@@ -79,10 +96,14 @@ def _of_function(function: Any) -> Iterator[tuple[str, Any]]:
             yield name, cell.cell_contents
         except ValueError:  # it is assigned later
             continue
-    for name in _names(function.__code__):
+    package = str(function.__globals__.get("__name__", "")).partition(".")[0]
+    for name in () if package in (*_FRAMEWORKS, *_LIBRARIES) else _names(function.__code__):
         if name in function.__globals__ and not inspect.ismodule(function.__globals__[name]):
             yield name, function.__globals__[name]
-    yield from (("", each) for each in function.__defaults__ or ())
+    defaults = function.__defaults__ or ()
+    code = function.__code__
+    names = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
+    yield from zip(names, defaults, strict=True)
     yield from (function.__kwdefaults__ or {}).items()
 
 
@@ -101,3 +122,5 @@ def _is_users(value: Any) -> bool:
 
 
 _FRAMEWORKS = ("torch", "jax", "jaxlib", "flax", "optax", "numpy")
+_LIBRARIES = ("equinox", "haiku", "keras")
+"""Packages whose objects hold a user's parameters, and whose functions read none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import traceback
 import warnings
@@ -12,6 +13,7 @@ from typing import Any
 
 from parity.measure.versions import of_jax
 from parity.verifier.programs.callables import is_a
+from parity.verifier.programs.memory import TooLargeError
 from parity.verifier.programs.methods import closed_over
 from parity.verifier.programs.sources import calls_a_program, innermost, raised_at
 from vit_config.errors import USER_ERRORS, InputError, one_line
@@ -37,6 +39,8 @@ def in_one_line(name: str, function: Any = None, args: Any = (), kwargs: Any = N
     try:
         with warnings_of_what_works():
             yield
+    except TooLargeError as error:
+        raise InputError(f"{name}: {error}") from None
     except UnreadableError as error:
         frames = reversed(traceback.extract_tb(error.__traceback__))
         line = innermost((each.filename, each.lineno or 0, each.name) for each in frames)
@@ -79,6 +83,12 @@ def mistake(
         return f"{line.file}:{line.line} imports {error.name}, which {sys.executable} lacks; install it"
     if isinstance(error, SystemExit):  # whose status could be that of two programs that differ
         return f"sys.exit({error.code!r}){where}: a program that is compared must not end the process"
+    compiled = _COMPILED.search(str(error))
+    if compiled:
+        return (
+            f"torch's {compiled[1]}{where} calls functions that it compiles, which cannot be"
+            " followed; write it as Python's own branch, loop or call"
+        )
     held = closed_over(function) if _is_of_types(error) else []
     if held:
         return (
@@ -98,6 +108,9 @@ def message_of(error: BaseException) -> str:
     text = lines if lines and lines[0].rstrip().endswith(":") else lines[:1]
     return " ".join(one_line("\n".join(text)).split())
 
+
+_COMPILED = re.compile(r"no rule registered for HigherOrderOperator (\w+)")
+"""What torch says of an operator whose operands are functions."""
 
 SEALED = (
     "is a program that JAX exported or compiled, which holds no operations that can be followed; give"

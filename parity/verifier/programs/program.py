@@ -60,6 +60,11 @@ class Program:
     """What it returns besides, of which nothing can be compared: path and class of each."""
     cut_off: set[int] = field(default_factory=set)
     """Operations that hold what torch returns as no tensor, through which no gradient flows."""
+    promises_more: bool = False
+    """Whether it stands for a preset or a checkpoint: it returns all that the other side may be asked
+    for, and the other side need not return all of it."""
+    trained: list[str] = field(default_factory=list)
+    """What is on in the model as it is given, and off as it is compared: "dropout (0.5, port.py:12)"."""
 
     def __len__(self) -> int:
         return len(self.operations)
@@ -183,7 +188,8 @@ class Program:
         replaces operations as well, by index."""
         other = Program(
             self.name, list(self.operations), list(self.outputs), dict(self.cache), self.notes,
-            self.narrowed, self.draws, self.built,
+            self.narrowed, self.draws, self.built, without_numbers=self.without_numbers,
+            cut_off=self.cut_off, promises_more=self.promises_more, trained=self.trained,
         )  # fmt: skip
         for index, value in given.items():
             old = self.operations[index]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from parity.verifier.programs.built import watched
 from parity.verifier.programs.callables import arguments_of, is_a, is_torch, kinds_of, unwrapped
 from parity.verifier.programs.files import is_program, program_as_twin
+from parity.verifier.programs.memory import of_backward
 from parity.verifier.programs.mistakes import SEALED, in_one_line, is_sealed
 from parity.verifier.programs.program import Program
 from vit_config import InputError
+
+
+class OfWeights(tuple[Any, ...]):
+    """A model with inputs that a preset or a checkpoint stands for."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,10 @@ class GivenSide:
     """Variables of a Linen module."""
     bound: int = 0
     """How many of `args` were bound before the inputs were given."""
+    promises_more: bool = False
+    """Whether it is a preset or a checkpoint, whose outputs were not asked for one by one."""
+    backward: list[float] = field(default_factory=list, compare=False)
+    """The bytes that its gradients take, once it was recorded."""
 
     @property
     def torch(self) -> bool:
@@ -55,6 +64,7 @@ def taken_apart(side: Any, name: str) -> GivenSide:
         from parity.verifier.programs.build import BuildOrder, built
 
         side = built(BuildOrder(name=side))
+    of_weights = isinstance(side, OfWeights)
     function, *rest = side if isinstance(side, tuple) else (side,)
     function = program_as_twin(function) if is_program(function) else function
     variables = rest.pop(0) if is_a(function, "flax.linen") and len(rest) == 2 else None
@@ -65,7 +75,7 @@ def taken_apart(side: Any, name: str) -> GivenSide:
     if not callable(function):
         why = SEALED if is_sealed(function) else f"{type(function).__qualname__} cannot be called"
         raise InputError(f"{name}: {why}")
-    return GivenSide(name, function, args, kwargs, variables, bound)
+    return GivenSide(name, function, args, kwargs, variables, bound, of_weights)
 
 
 def record(side: Any, name: str, *, gradients: bool = False, dtype: str | None = None) -> Program:
@@ -102,6 +112,8 @@ def record(side: Any, name: str, *, gradients: bool = False, dtype: str | None =
             program = jax_side.record_side(
                 function, given.variables, args, kwargs, given.bound, name, dtype
             )
+        program.promises_more = given.promises_more
+        given.backward[:] = [of_backward(program, "torch" if given.torch else "jax")]
         if not program.outputs:
             those = f" ({'; '.join(program.without_numbers)})" if program.without_numbers else ""
             raise InputError(

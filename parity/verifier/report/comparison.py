@@ -182,10 +182,12 @@ class Comparison:
             f" {c.met} of B's {c.comparable} values are also A's"
         ][: not brief]
         said_of_b = "B alone has a gradient of" if brief else "B alone returns"
+        promised = not brief and self.verdict == "EQUAL"
         said_of_a = "without a gradient in B" if brief else "not compared"
+        said_of_a = "B does not return A's" if promised else said_of_a
         for phrase, start in ((said_of_a, "A"), (said_of_b, "B")):
             names = [each.removeprefix("B's ") for each in c.outputs_left_out if each[0] == start]
-            names = [each.removeprefix("A's ") for each in names] if brief else names
+            names = [each.removeprefix("A's ") for each in names] if brief or promised else names
             shown = _some(tuple(names)) if brief else ", ".join(names)
             lines += [f"{phrase}: {shown}"] if names else []
         if c.zero_in_theory:

@@ -55,6 +55,7 @@ CASES = [
     ("Squeeze", [X[:, :1], i64(1)], {}), ("Unsqueeze", [X, i64(0, -1)], {}),
     ("Slice", [X, i64(1, -1), i64(9, 0), i64(1, 2), i64(2, -1)], {}), ("Slice", [X, i64(1), i64(2)], {}),
     ("Concat", [X, 2 * X], {"axis": 1}), ("Expand", [X[:, :1], i64(3, 1, 6, 1)], {}),
+    ("Tile", [X, i64(2, 1, 3)], {}),
     ("Gather", [X, i64(3, -1).reshape(1, 2)], {"axis": 1}), ("Gather", [X, np.array(2)], {"axis": 2}),
     ("GatherElements", [X, i64(*[1, -1, 0] * 10).reshape(2, 3, 5)], {"axis": 1}),
     ("GatherND", [X, i64(1, 2, 0, -1).reshape(2, 1, 2)], {"batch_dims": 0}),

@@ -87,7 +87,10 @@ class Stacked(linen.Module):
     @linen.compact
     def __call__(self, x):
         scanned = linen.scan(
-            linen.remat(LinenBlock), variable_axes={"params": 0}, split_rngs={"params": True}, length=DEPTH
+            linen.remat(LinenBlock),
+            variable_axes={"params": 0},
+            split_rngs={"params": True},
+            length=DEPTH,
         )
         x, _ = scanned(self.fault, name="blocks")(x, None)
         return linen.LayerNorm(epsilon=1e-6, name="norm")(x)
@@ -117,7 +120,10 @@ def port(model, *, stacked=False, fault=""):
             }
         blocks.append(params)
     if stacked:
-        params = {"blocks": jax.tree.map(lambda *each: jnp.stack(each), *blocks), "norm": norm(model[-1])}
+        params = {
+            "blocks": jax.tree.map(lambda *each: jnp.stack(each), *blocks),
+            "norm": norm(model[-1]),
+        }
         return Stacked(fault), {"params": params}, X
     params = {f"encoderblock_{i}": each for i, each in enumerate(blocks)}
     return Listed(fault), {"params": params | {"LayerNorm_0": norm(model[-1])}}, X

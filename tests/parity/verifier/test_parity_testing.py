@@ -85,7 +85,9 @@ def test_a_model_of_nnx_is_left_alone():
     difference = assert_parity((model, X), (model, X))
     assert not model.drop.deterministic
     assert difference.remarks == tuple(
-        f"{name}: was given in training mode; it is compared in evaluation mode" for name in "AB"
+        f"{name}: was given in training mode; it is compared in evaluation mode; as it was given, these"
+        " are on: drop (Dropout, 0.5)"
+        for name in "AB"
     )
 
 

@@ -32,11 +32,13 @@ from parity.verifier.programs.aten.calls import (
     zeros_like,
 )
 from parity.verifier.programs.aten.context import Context, named_leaves
+from parity.verifier.programs.aten.flex import uncompiled
 from parity.verifier.programs.aten.rules import DECOMPOSITIONS
 from parity.verifier.programs.aten.storage import strided
 from parity.verifier.programs.aten.tensors import Tensors
 from parity.verifier.programs.callables import described, is_cache, is_floating, numbers_of
 from parity.verifier.programs.jaxprs.values import rounding_of
+from parity.verifier.programs.memory import check, of_leaves
 from parity.verifier.programs.names import LAYOUT, TORCH_NAMES
 from parity.verifier.programs.operation import DRAWN, Kind, Operation, Ref
 from parity.verifier.programs.program import Program
@@ -68,6 +70,8 @@ def record_torch(
             rounding of every result; run again, operations compute in float64.
         own: run it in the types that it asks for, for it refuses others; `in_float64` runs it again.
     """
+    numbers = {id(tensor): tensor.numel() for _, _, tensor, _ in leaves}
+    check(of_leaves(sum(numbers.values())), "recording its operations")
     recorder = _Recorder(Program(name), Context(modules or {}), hold=gradients, as_it_is=as_it_is)
     recorder.own = own or as_it_is
     for kind, label, tensor, epsilon in leaves:
@@ -88,6 +92,7 @@ def record_torch(
         else:
             stack.enter_context(torch.no_grad())
         stack.enter_context(torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH))
+        stack.enter_context(uncompiled())
         with recorder:
             result = function()
         program = recorder.program

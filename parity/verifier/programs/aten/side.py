@@ -13,11 +13,13 @@ from parity.verifier.programs.aten.context import named_tensors
 from parity.verifier.programs.aten.copies import copied
 from parity.verifier.programs.aten.held import HeldByTorch, Leaf, all_modules
 from parity.verifier.programs.aten.record import in_float64, record_torch, returns_draws
-from parity.verifier.programs.callables import argument_names, is_a, kinds_of, map_arrays
+from parity.verifier.programs.built import construction_of
+from parity.verifier.programs.callables import argument_names, is_a, kinds_of, leaves_of, map_arrays
 from parity.verifier.programs.jaxprs.values import rounding_of
 from parity.verifier.programs.mistakes import mistake
 from parity.verifier.programs.operation import Kind
-from parity.verifier.programs.program import REFUSES, TRAINING, Program
+from parity.verifier.programs.program import REFUSES, Program
+from parity.verifier.programs.training import Training, note_training, training_of
 
 
 def record_side(
@@ -28,6 +30,7 @@ def record_side(
     name: str,
     gradients: bool,
     dtype: str | None = None,
+    held: HeldByTorch | None = None,
 ) -> Program:
     """Record what a call computes; modules run in evaluation mode and are left as they were.
 
@@ -39,10 +42,12 @@ def record_side(
         name: what the program is called.
         gradients: whether the function runs backward.
         dtype: type to which the program is rounded, and in which it runs; None for float64 throughout.
+        held: what the function holds; None to look for it.
     """
-    held = HeldByTorch(function)
-    modules = [function, *held.modules.values()]
-    training = any(getattr(each, "training", False) for each in modules)
+    held = HeldByTorch(function) if held is None else held
+    given = [function, *held.modules.values(), *leaves_of(args[:bound])]
+    modules = [each for each in given if isinstance(each, torch.nn.Module) and not _is_exported(each)]
+    training = [each for each in modules if each.training]
     arguments = bound, name, gradients, dtype
     try:
         program = _recorded(function, held, args, kwargs, *arguments)
@@ -58,7 +63,7 @@ def record_side(
     if not returns_draws(program):
         program.draws.clear()
     if training:
-        program.notes.append(TRAINING)
+        note_training(program, _training(training, held.paths()))
     return program
 
 
@@ -98,7 +103,8 @@ def _recorded(
         cast.argument(kind, label, value)
     for label, value in kwargs.items():
         cast.argument("input", label, value)
-    with _evaluating([function, *held.modules.values()]), held.cast(wanted) as of_its_own:
+    given = [function, *held.modules.values(), *leaves_of(args[:bound])]
+    with _evaluating(given), held.cast(wanted) as of_its_own:
         program = record_torch(
             call, [*cast.leaves, *of_its_own], name, cast.modules | held.paths(),
             gradients=gradients, as_it_is=dtype is not None, own=own,
@@ -160,6 +166,23 @@ class _Cast:
         for path, each in named_tensors(value):
             whole = ".".join(filter(None, (label, path)))
             self.leaves.append((kind, whole, each, self._epsilons.get(id(each), 0.0)))
+
+
+def _is_exported(module: torch.nn.Module) -> bool:
+    """Return whether a module comes out of torch.export, which fixes the mode that it ran in."""
+    return isinstance(module, torch.fx.GraphModule) and "eval" in vars(module)
+
+
+def _training(modules: Sequence[torch.nn.Module], paths: dict[int, str]) -> list[Training]:
+    """Return what the layers of modules do in training mode alone."""
+    found: dict[int, list[Training]] = {}
+    for module in modules:
+        for path, each in module.named_modules():
+            construction, path = construction_of(each), paths.get(id(each), path)
+            line = construction.source if construction else None
+            path = path.removeprefix("_orig_mod").strip(".")
+            found[id(each)] = training_of(path, each, line) if each.training else []
+    return [layer for layers in found.values() for layer in layers]
 
 
 def _is_inexact(tensor: torch.Tensor) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -128,6 +128,14 @@ def plain(value: Any) -> str:
     if isinstance(value, tuple):
         return str(value[0]) if len(value) == 1 else str(tuple(value)).replace(" ", "")
     return getattr(value, "name", str(value))
+
+
+def jaxprs_in(params: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the jaxprs among an equation's parameters."""
+    for value in params.values():
+        for each in value if isinstance(value, (tuple, list)) else (value,):
+            if hasattr(getattr(each, "jaxpr", each), "eqns"):
+                yield each
 
 
 def last_reads(jaxpr: Any) -> dict[int, list[Any]]:

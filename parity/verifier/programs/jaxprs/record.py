@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from parity.measure.versions.of_jax import say_how_programs_are_read
+from parity.verifier.programs import memory
 from parity.verifier.programs.built import add_layers, layers_called
 from parity.verifier.programs.fingerprint import fingerprint
 from parity.verifier.programs.jaxprs import loops, sharded
@@ -84,6 +85,7 @@ def record_jax(
             with own_lines(), layers_called() as built:
                 own = [tree for _, _, tree in arguments]
                 closed, shapes = trace(recorder.program, function, trees, own, own_types)
+            memory.check(memory.of_jaxpr(closed), "recording its operations")
             if dtype is not None:
                 ran = jax.tree.leaves(jax.jit(function)(*trees))
                 recorder.program.ran = [np.asarray(each).astype(np.float64) for each in ran]
@@ -125,9 +127,13 @@ def _key(entry: Any) -> str:
 
 
 def _constant(recorder: _Recorder, value: Any) -> Any:
-    array, label = leaf_value(value), recorder.held.get(id(value), "constant")
-    kind: Kind = "constant" if label == "constant" else "parameter"
-    return recorder.leaf(kind, label, array, rounding_of(getattr(value, "dtype", "float64")))
+    """Record an array that a jaxpr holds, once for all jaxprs that do."""
+    if id(value) not in recorder.constants:
+        array, label = leaf_value(value), recorder.held.get(id(value), "constant")
+        kind: Kind = "constant" if label == "constant" else "parameter"
+        leaf = recorder.leaf(kind, label, array, rounding_of(getattr(value, "dtype", "float64")))
+        recorder.constants[id(value)] = value, leaf
+    return recorder.constants[id(value)][1]
 
 
 @dataclass(frozen=True)
@@ -141,6 +147,8 @@ class _Live:
 class _Recorder:
     def __init__(self, program: Program, held: Mapping[int, str]) -> None:
         self.program, self.held = program, held
+        self.constants: dict[int, tuple[Any, _Live]] = {}
+        """The arrays that jaxprs hold, by their `id`, and their leaves."""
         self.lines: dict[int, Source | None] = {}
         self.only: Source | None = None
         self.seen: Seen | None = None
@@ -318,8 +326,7 @@ class _Recorder:
                 (f.file_name, f.line_num, f.function_name) for f in traceback.frames
             )
         source = self.lines[key]
-        if source is not None and source.function == BUILT and source.caller is None:
-            # in a branch, JAX knows no callers
+        if source is not None and source.function == BUILT and source.caller is None:  # in a branch
             source = replace(source, caller=call.caller if call == source and call else call)
         return source or call
 

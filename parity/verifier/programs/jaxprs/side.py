@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,12 @@ from parity.verifier.programs.callables import (
     numbers_of,
 )
 from parity.verifier.programs.held import is_module
-from parity.verifier.programs.jaxprs.held import HeldByJax
+from parity.verifier.programs.jaxprs.held import HeldByJax, Holding
 from parity.verifier.programs.jaxprs.opened import closed, opened
 from parity.verifier.programs.jaxprs.record import record_jax
 from parity.verifier.programs.operation import Kind
-from parity.verifier.programs.program import TRAINING, Program
+from parity.verifier.programs.program import Program
+from parity.verifier.programs.training import note_training
 from vit_config import InputError
 
 
@@ -34,6 +36,7 @@ def record_side(
     bound: int,
     name: str,
     dtype: str | None = None,
+    closed_over: Holding | None = None,
 ) -> Program:
     """Record what a call computes; NNX models run in evaluation mode.
 
@@ -45,14 +48,45 @@ def record_side(
         bound: how many of `args` were bound before the inputs were given.
         name: what the program is called.
         dtype: floating point type in which the program is traced; None for float64 throughout.
+        closed_over: what `function` takes in front of `args`, as one dictionary of arrays by paths.
     """
-    inner, state, signature = functional(function, variables)
-    trees: list[tuple[Kind, str, Any]] = [] if state is None else [("parameter", "", state)]
+    held = HeldByJax(function, args[:bound]) if closed_over is None else closed_over.held
+    with held.evaluating() as layers:
+        called = function if closed_over is None else _with_arrays(function, closed_over)
+        program = _recorded(called, variables, args, kwargs, bound, name, dtype, held.labels())
+    if layers is not None:
+        note_training(program, layers)
+    if is_module(function):
+        program.built |= built_of_nnx(function)
+    return program
+
+
+_WithArrays = tuple[Callable[..., Any], list[tuple[Kind, str, Any]], Any]
+"""A function, the trees in front of its arguments, and the callable whose signature names these."""
+
+
+def _recorded(
+    function: Any,
+    variables: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    bound: int,
+    name: str,
+    dtype: str | None,
+    labels: dict[int, str],
+) -> Program:
+    """Record a call as it stands; `labels` are the paths of arrays that are held, by their `id`."""
+    trees: list[tuple[Kind, str, Any]]
+    if isinstance(function, tuple):
+        inner, trees, signature = function
+    else:
+        inner, state, signature = functional(function, variables)
+        trees = [] if state is None else [("parameter", "", state)]
     before = len(trees)
     static: dict[int | str, Any] = {}
-    labels = argument_names(signature, len(args))
+    names = argument_names(signature, len(args))
     for position, (kind, label, value) in enumerate(
-        zip(kinds_of(args, bound), labels, args, strict=True)
+        zip(kinds_of(args, bound), names, args, strict=True)
     ):
         dynamic, static[position] = _partition(opened(value))
         trees.append((kind, label, dynamic))
@@ -70,19 +104,23 @@ def record_side(
         others.update(dict.fromkeys(without_numbers(result)))
         return only_numbers(result)
 
-    held = HeldByJax(function)
-    with held.evaluating() as trained:
-        program = record_jax(call, trees, name, dtype, held.labels())
+    program = record_jax(call, trees, name, dtype, labels)
     program.without_numbers += others
-    if trained:
-        program.notes.append(TRAINING)
-    if is_module(function):
-        from flax import nnx
-
-        if nnx.graphdef(evaluating(function)) != nnx.graphdef(function):
-            program.notes.append(TRAINING)
-        program.built |= built_of_nnx(function)
     return program
+
+
+def _with_arrays(function: Callable[..., Any], holding: Holding) -> _WithArrays:
+    """Give a function the arrays that are held, by their kinds, in front of its arguments."""
+    kinds: tuple[Kind, ...] = ("parameter", "constant")
+    arrays = holding.arrays.items()
+    trees: list[tuple[Kind, str, Any]] = [
+        (kind, "", {path: each for path, (own, each) in arrays if own == kind}) for kind in kinds
+    ]
+
+    def call(parameters: Any, constants: Any, *args: Any, **kwargs: Any) -> Any:
+        return function({**parameters, **constants}, *args, **kwargs)
+
+    return call, trees, partial(function, None)
 
 
 def functional(function: Any, variables: Any = None) -> tuple[Callable[..., Any], Any, Any]:
@@ -133,15 +171,6 @@ def _nnx(model: Any) -> tuple[Callable[..., Any], Any]:
             return merged(*args, **kwargs)
 
     return call, state
-
-
-def evaluating(model: Any) -> Any:
-    """Return a copy of an NNX model, in evaluation mode."""
-    from flax import nnx
-
-    copy = nnx.clone(model)
-    copy.eval()
-    return copy
 
 
 def path_of(keys: Iterable[Any]) -> str:
