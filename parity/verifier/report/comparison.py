@@ -9,6 +9,8 @@ from typing import Any
 from parity.measure.shown import first_three, json_text
 from parity.measure.verdict import Verdict
 from parity.verifier.report.modules import Module
+from parity.verifier.report.relation import SAME
+from parity.verifier.report.sides import PlaceSide, Term
 from parity.verifier.search.region import Gap, Kind
 
 SCHEMA = "parity.operations/1"
@@ -18,37 +20,6 @@ UNCOMPARED = -1.0
 """Stands for an error where two values cannot be compared."""
 
 MODULE_COLUMNS = ("module of B", "is A's", "results that A has")
-
-
-@dataclass(frozen=True)
-class Line:
-    """A line of source."""
-
-    file: str
-    line: int
-    function: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.file.rpartition('/')[2]}:{self.line}"
-
-
-@dataclass(frozen=True)
-class PlaceSide:
-    """One side of a place."""
-
-    formula: str
-    lines: tuple[Line, ...]
-    """Lines of the operations in the formula, in the order in which they run."""
-    module: str = ""
-
-    @property
-    def where(self) -> str:
-        """The first line, and how many more there are."""
-        if len(self.lines) == 0:
-            return ""
-        more = f" (+{len(self.lines) - 1})" if len(self.lines) > 1 else ""
-        return f"{self.lines[0]}{more}"
 
 
 @dataclass(frozen=True)
@@ -70,6 +41,8 @@ class Place:
     modules: tuple[str, ...] = ()
     """Further modules of B where the same line parts in the same way."""
     times: int = 1
+    terms: tuple[Term, ...] = ()
+    """Terms of both sides, where both are sums, with those that differ."""
     gap: Gap | None = field(default=None, repr=False, compare=False)
     """The regions of both programs; no part of the JSON."""
 
@@ -264,6 +237,8 @@ def _place(number: int, place: Place) -> list[str]:
     for side, part in (("A", place.a), ("B", place.b)):
         lines.append(f"   {side} {part.where:<{width}}  {part.formula}")
         lines += [f"     {line.line:>5} | {line.text}" for line in part.lines[:4]]
+    if any(term.relation != SAME for term in place.terms):
+        lines.append(f"   terms: {'; '.join(map(_term, place.terms))}")
     where = f" in {place.b.module}" if place.b.module else ""
     size = (
         "no relative error: one of the two is zero or infinite, or integers beyond 2^53 differ"
@@ -279,6 +254,11 @@ def _place(number: int, place: Place) -> list[str]:
         + (f"; {place.times} times: also {_some(place.modules)}" if place.times > 1 else "")
     )
     return lines
+
+
+def _term(term: Term) -> str:
+    beside = f" (A's {term.a})" if term.a and term.b and term.a != term.b else ""
+    return f"{term.b or term.a}{beside}: {term.relation}"
 
 
 def _some(modules: tuple[str, ...]) -> str:

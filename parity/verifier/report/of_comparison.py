@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from parity.verifier.report.compared import Compared
-from parity.verifier.report.comparison import KINDS, Place, PlaceSide
+from parity.verifier.report.comparison import KINDS, Place
 from parity.verifier.report.report import Finding, Level, Report, Table
+from parity.verifier.report.sides import PlaceSide
 
 
 def report_of(compared: Compared) -> Report:
