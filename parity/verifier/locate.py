@@ -29,6 +29,7 @@ from parity.verifier.report.remarks import all_missing, remarks
 from parity.verifier.report.terms import terms_of
 from parity.verifier.report.together import together
 from parity.verifier.search.digits import loses_digits, lost_digits
+from parity.verifier.search.indices import read_by
 from parity.verifier.search.inputs import check_inputs
 from parity.verifier.search.meeting import Index, is_noise, is_weak, meet
 from parity.verifier.search.nearness import measure
@@ -229,6 +230,8 @@ def _place(gap: Gap, letters: Letters, index: Index) -> Place:
         rounded = cause == "factor" and is_rounded_number(gap, ratio_of(gap) or 0.0)
         if rounded or (not cause and error <= limit):  # only what has no cause may be rounding
             kind, cause, sentence = "rounding", "", "a number that one program holds in a smaller type"
+    if kind == "order" and sentence and (tables := read_by(gap.b.program, gap.b.end)):
+        sentence += f", of an index by which rows of {tables} are read"
     unnamed = kind == "operations" and not cause
     a, b = parts_of(
         gap, letters,

@@ -35,13 +35,13 @@ def operands_of(gap: Gap, of_a: Reads, of_b: Reads, index: Index) -> tuple[Opera
     reads_a, reads_b = ({op.index: (letter, op) for letter, op in reads} for reads in (of_a, of_b))
     words_a: dict[int, str] = {}
     words_b: dict[int, str] = {}
-    for y, (_, op) in reads_b.items():
+    for y, (letter, op) in reads_b.items():
         meets = {each.index for each in index.meets(op)}
-        own = [each for _, each in reads_a.values() if _meets(gap, each, op, meets)]
+        own = [each for name, each in reads_a.values() if name == letter or _meets(gap, each, op, meets)]
         if own:
-            found = [(_between(gap, each, op), each.index) for each in own]
-            words_b[y], x = min(found, key=lambda each: (not is_usual(each[0]), each[0] == OTHER_ORDER))
-            words_a |= {x: SAME}
+            found = [_between(gap, each, op) for each in own]
+            words_b[y] = min(found, key=_rank)
+            words_a |= {each.index: SAME for each in own}
         elif meets:
             between = _between(gap, index.program.operations[min(meets)], op)
             words_b[y] = ELSEWHERE_A if is_usual(between) else between
@@ -71,7 +71,7 @@ def _meets(gap: Gap, x: Operation, y: Operation, meets: set[int]) -> bool:
     made = gap.a.program.maker(x.index)
     if {x.index, made.index} & meets:
         return True
-    if x.mark is None or y.mark is None or meets:
+    if x.mark is None or y.mark is None:
         return False
     return x.size == y.size and same(x.mark, y.mark, x.near.or_more(y.near))  # weak ones, such as counts
 
@@ -99,7 +99,7 @@ def _between(gap: Gap, x: Operation, y: Operation) -> str:
 
 
 def _rank(words: str) -> tuple[bool, bool]:
-    return words in (OTHER_ORDER, DIFFERS), is_usual(words)
+    return not is_usual(words), words in (OTHER_ORDER, DIFFERS)
 
 
 def _chain(program: Program, index: int, *, moves: bool) -> Iterator[int]:

@@ -19,6 +19,7 @@ from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 from parity.verifier.search.ends import pairs_of
+from parity.verifier.search.indices import of_an_index
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index, is_weak
 from parity.verifier.search.origin import origin
@@ -102,7 +103,7 @@ class Search:
         while self.repairs < MOST and (now := self.round(outputs=outputs)):
             self.repairs += 1
             best = best and _repeated(now, best)
-            best = best or _of_an_update(now) or _best(now)
+            best = best or _of_an_update(now) or of_an_index(now) or _best(now)
             if best is None:
                 return [now.open_end()]
             gap = now.gap(best)
