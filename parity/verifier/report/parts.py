@@ -74,6 +74,8 @@ def _part_of(
     sources += lines(program, computing_with(program, end, program.consumers()))[:1] if read else []
     sources += _masks(region) if masks else []
     sources = sources or lines(program, [end])
+    if not sources and program.operations[end].kind == "constant":
+        sources = lines(program, program.consumers()[end][:2])
     sources += filter(None, [outside_of_frameworks(each) for each in sources])
     module = next((program.operations[i].module for i in [*operations, *region.readers, end]
                    if program.operations[i].module), "")  # fmt: skip

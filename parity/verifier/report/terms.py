@@ -13,7 +13,7 @@ from parity.verifier.report.formula import Letters, formula, number
 from parity.verifier.report.operands import OWN_A, OWN_B
 from parity.verifier.report.relation import DIFFERS, SAME, relation
 from parity.verifier.report.sides import Term
-from parity.verifier.search.layouts import layout_changes
+from parity.verifier.search.layouts import LayoutChange, layout_changes
 from parity.verifier.search.region import Gap, Region
 
 LARGEST = 1 << 20
@@ -41,12 +41,17 @@ def terms_of(gap: Gap, letters: Letters) -> tuple[Term, ...]:
     named = len(letters.read)
     sums = [[*_terms(gap.a, of_a, letters)], [*_terms(gap.b, of_b, letters)]]
     del letters.read[named:]
-    if not all(2 <= len(terms) <= MOST for terms in sums) or of_b.size != gap.value_a.size:
+    if (
+        not all(2 <= len(terms) <= MOST for terms in sums)
+        or not of_a.size == of_b.size == gap.value_a.size
+    ):
         return ()
     total, wanted = np.sum([value for _, value in sums[0]], 0), gap.value_a.reshape(of_b.shape)
-    changes = layout_changes(of_a.shape, of_b.shape)
-    change = next((each for each in changes if distance(each.of(total), wanted) <= 1e-9), None)
-    return () if change is None else _matched([(t, change.of(v)) for t, v in sums[0]], sums[1])
+    plain = LayoutChange(of_a.shape, tuple(range(len(of_a.shape))), of_b.shape, of_b.shape)
+    for change in (plain, *layout_changes(of_a.shape, of_b.shape)):
+        if distance(change.of(total), wanted) <= 1e-9:
+            return _matched([(text, change.of(value)) for text, value in sums[0]], sums[1])
+    return ()
 
 
 def _matched(of_a: list[_Valued], of_b: list[_Valued]) -> tuple[Term, ...]:

@@ -38,6 +38,9 @@ def of_an_index(now: Round) -> Repair | None:
         held = of_a.get(_numbers(own), [])
         if not held or any(np.array_equal(value.ravel(), own.ravel()) for _, value in held):
             continue
+        if _is_written(now.b, y) and len(_readers(now.b, y)) < 2:
+            continue  # the one value whose rows it reads says as much
+        shown = tuple(now.readers[y]) if now.b.operations[y].source is None else ()
         first = _first_unmet(now, y)
         now.look_up([y])
         repairs = []
@@ -46,7 +49,7 @@ def of_an_index(now: Round) -> Repair | None:
                 tried += 1
                 if tried > MOST_TRIALS or np.array_equal(arrangement, own):
                     continue
-                repair = now.repair(Trial(x, y, arrangement.astype(own.dtype), ()), 0)
+                repair = now.repair(Trial(x, y, arrangement.astype(own.dtype), shown), 0)
                 if repair is not None and _mends(now, repair.fed, first):
                     repairs.append(repair)
         if repairs:
@@ -56,13 +59,20 @@ def of_an_index(now: Round) -> Repair | None:
 
 def read_by(program: Program, index: int) -> str:
     """Say which values have their rows read by a value; empty where none have."""
-    behind = program.behind({index}) if _is_whole(program.operations[index]) else set()
-    tables = [
-        program.maker(op.inputs[0]) for op in program.operations
-        if op.index in behind and op.name in _READERS and {*op.inputs[1:]} & {index, *behind}
-    ]  # fmt: skip
+    tables = [program.maker(op.inputs[0]) for op in _readers(program, index)]
     names = [each.label if each.run is None else str(each.source or each.name) for each in tables]
     return first_three([*dict.fromkeys(filter(None, names))])
+
+
+def _readers(program: Program, index: int) -> list[Operation]:
+    """Return the operations that read rows by a value, or by what is computed from it."""
+    if not _is_whole(program.operations[index]):
+        return []
+    behind = {index, *program.behind({index})}
+    return [
+        op for op in program.operations[index:]
+        if op.name in _READERS and op.index in behind and behind.intersection(op.inputs[1:])
+    ]  # fmt: skip
 
 
 def _indices(program: Program) -> list[int]:
@@ -75,6 +85,14 @@ def _indices(program: Program) -> list[int]:
         i for i in indices
         if FEWEST <= program.operations[i].size <= LARGEST and program.operations[i].kind != "input"
     )  # fmt: skip
+
+
+def _is_written(program: Program, index: int) -> bool:
+    """Return whether a value is a constant, moved or converted."""
+    made = program.maker(index)
+    while made.name == "convert":
+        made = program.maker(made.inputs[0])
+    return made.kind == "constant"
 
 
 def _is_whole(op: Operation) -> bool:

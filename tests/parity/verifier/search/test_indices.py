@@ -82,6 +82,18 @@ def stored(p, x, scores):
     return attended(p, x, scores, p["index"])
 
 
+def made_by_numpy(p, x, scores, turned=False):
+    i = np.arange(H)
+    index = i[:, None] - i[None, :] + H - 1
+    return attended(p, x, scores, index.T if turned else index)
+
+
+def test_an_index_without_a_line_shows_the_line_that_reads_it():
+    (place,) = compare(side(made_by_numpy), side(partial(made_by_numpy, turned=True))).places
+    assert (place.kind, place.cause) == ("order", "transposed")
+    assert 'p["h"][index], p["w"][index]' in line_of(place)
+
+
 def test_an_index_that_is_stored():
     i = np.arange(H)
     index = i[:, None] - i[None, :] + H - 1
