@@ -178,9 +178,9 @@ def _known(
     kind: Kind, gap: Gap, explanation: Explanation, letters: Letters, others: Sequence[int] = ()
 ) -> Place:
     """Make the place of a fault whose cause is known; `others` are further values of B that have it."""
-    a, b = parts_of(gap, letters)
-    modules = tuple(gap.b.program.operations[each].module for each in others)
     cause, message = explanation
+    a, b = parts_of(gap, letters, kind=kind, cause=cause)
+    modules = tuple(gap.b.program.operations[each].module for each in others)
     limit, times = limit_of(gap, letters.index), 1 + len(modules)
     return Place(kind, a, b, gap.error, limit, message, cause, modules, times, gap=gap)
 
@@ -210,7 +210,7 @@ def _moves(program: Program, index: int) -> list[int]:
 
 def _place(gap: Gap, letters: Letters, index: Index) -> Place:
     if not gap.closed:
-        a, b = parts_of(gap, letters)
+        a, b = parts_of(gap, letters, kind="open")
         return Place(
             "open",
             a,
@@ -238,6 +238,8 @@ def _place(gap: Gap, letters: Letters, index: Index) -> Place:
         read=cause in ("factor", "scale left out"),
         masks=cause in ("mask", "causal mask"),
         built=lambda it: cause in _GIVEN_TO_MODULES or (unnamed and it.ready_made),
+        kind=kind,
+        cause=cause,
     )  # fmt: skip
     modules = tuple(gap.b.program.operations[each].module for each in gap.twins)
     times = 1 + len(modules)

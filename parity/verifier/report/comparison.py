@@ -19,6 +19,9 @@ SCHEMA = "parity.operations/1"
 UNCOMPARED = -1.0
 """Stands for an error where two values cannot be compared."""
 
+MOST_LINES = 4
+"""Most lines of each side of a place that are printed."""
+
 MODULE_COLUMNS = ("module of B", "is A's", "results that A has")
 
 
@@ -236,7 +239,7 @@ def _place(number: int, place: Place) -> list[str]:
     lines = [head]
     for side, part in (("A", place.a), ("B", place.b)):
         lines.append(f"   {side} {part.where:<{width}}  {part.formula}")
-        lines += [f"     {line.line:>5} | {line.text}" for line in part.lines[:4]]
+        lines += _source(part)
     if any(term.relation != SAME for term in place.terms):
         lines.append(f"   terms: {'; '.join(map(_term, place.terms))}")
     where = f" in {place.b.module}" if place.b.module else ""
@@ -254,6 +257,16 @@ def _place(number: int, place: Place) -> list[str]:
         + (f"; {place.times} times: also {_some(place.modules)}" if place.times > 1 else "")
     )
     return lines
+
+
+def _source(part: PlaceSide) -> list[str]:
+    """Return the first lines of a side and the one that most likely holds the difference, marked where
+    there are others."""
+    likely = part.likely if part.likely is not None and len(part.lines) > 1 else -1
+    shown = [*range(len(part.lines))]
+    shown = shown[:MOST_LINES] if likely < MOST_LINES else [*shown[: MOST_LINES - 1], likely]
+    lines = ((" >"[k == likely], part.lines[k]) for k in shown)
+    return [f"   {mark} {line.line:>5} | {line.text}" for mark, line in lines]
 
 
 def _term(term: Term) -> str:

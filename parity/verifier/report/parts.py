@@ -11,12 +11,13 @@ from parity.verifier.programs.operation import Construction, Operation, Source
 from parity.verifier.programs.program import Program
 from parity.verifier.programs.sources import outside_of_frameworks
 from parity.verifier.report.formula import Letters, formula, lines
+from parity.verifier.report.likely import likely_line
 from parity.verifier.report.operands import OWN_A, line_of, operands_of
 from parity.verifier.report.relation import DIFFERS
 from parity.verifier.report.sides import PlaceSide
 from parity.verifier.search.constants import constants_of
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Gap, Region, computing_with
+from parity.verifier.search.region import Gap, Kind, Region, computing_with
 
 
 def parts_of(
@@ -26,12 +27,16 @@ def parts_of(
     read: bool = False,
     masks: bool = False,
     built: Callable[[Construction], bool] = lambda _: False,
+    kind: Kind = "operations",
+    cause: str = "",
 ) -> tuple[PlaceSide, PlaceSide]:
     """Describe both sides of a place.
 
     Args:
         gap: the place.
         letters: what stands for values in formulas.
+        kind: its kind.
+        cause: its cause, if that is known.
         read: show the line that reads B's value, too, which may be wrong as well.
         masks: show the lines that made the masks that B reads, too.
         built: whether to show the line that built B's module, too, which gave it its arguments.
@@ -44,7 +49,10 @@ def parts_of(
     alone = (each for each in of_a if each.relation in (OWN_A, DIFFERS))
     for each in (*alone, *of_b):
         letters.relations.setdefault(each.letter, {})[each.relation] = None
-    return replace(a, operands=of_a), replace(b, operands=of_b)
+    construction = gap.b.program.built.get(b.module)
+    last = construction is not None and built(construction)
+    likely = likely_line(gap, kind, cause, b.lines, of_b, built=last)
+    return replace(a, operands=of_a), replace(b, operands=of_b, likely=likely)
 
 
 def _part_of(
