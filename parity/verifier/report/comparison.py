@@ -240,7 +240,7 @@ def _place(number: int, place: Place) -> list[str]:
     for side, part in (("A", place.a), ("B", place.b)):
         lines.append(f"   {side} {part.where:<{width}}  {part.formula}")
         lines += _source(part)
-    if any(term.relation != SAME for term in place.terms):
+    if not place.cause and any(term.relation != SAME for term in place.terms):
         lines.append(f"   terms: {'; '.join(map(_term, place.terms))}")
     where = f" in {place.b.module}" if place.b.module else ""
     size = (

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 
-from parity.verifier.programs.operation import Operation, Ref, Source
+import numpy as np
+
+from parity.verifier.programs.operation import Construction, Operation, Ref, Source
 from parity.verifier.programs.sources import outside_of_frameworks
 from parity.verifier.report.sides import Line, Operand
 from parity.verifier.search.exchange import computing
 from parity.verifier.search.region import Gap, Kind
 
+_LITERAL = re.compile(r"(?<![\w.])\d+\.?\d*(?:[eE][-+]?\d+)?|(?<![\w.])\.\d+(?:[eE][-+]?\d+)?")
+_NUMBERS = frozenset(["epsilon", "number", "numbers", "arguments", "padding", "stride", "dilation"])
+"""Causes that a module may have been given."""
 _SCALES = frozenset(["mul", "div"])
-_READ = frozenset(["other value read", "other value returned"])
 _ORDERS = ("axes exchanged", "reversed", "shifted")
 """Beginnings of relations that tell how a value was moved."""
 
 
 def likely_line(
-    gap: Gap, kind: Kind, cause: str, lines: Sequence[Line], operands: Sequence[Operand], *, built: bool
+    gap: Gap,
+    kind: Kind,
+    cause: str,
+    lines: Sequence[Line],
+    operands: Sequence[Operand],
+    *,
+    built: Construction | None,
 ) -> int | None:
     """Return the place of the likeliest among B's lines; None if there are none.
 
@@ -28,11 +40,11 @@ def likely_line(
         cause: its cause; empty if it is not known.
         lines: B's lines.
         operands: what B's formula reads.
-        built: whether the last line is the one that built the module.
+        built: where the module was built, if the last line is that one.
     """
     if not lines:
         return None
-    if built:
+    if built is not None and (built.ready_made or not _is_written(gap, cause)):
         return len(lines) - 1
     operations = gap.b.program.operations
     sources = [operations[i].source for i in (*gap.b.operations, *gap.b.readers, gap.b.end)]
@@ -43,6 +55,22 @@ def likely_line(
             if found is not None:
                 return _outside(lines, sources, found)
     return _outside(lines, sources, 0)
+
+
+def _is_written(gap: Gap, cause: str) -> bool:
+    """Return whether what is wrong stands on an operation's own line, not where its module was built: an
+    operator does, and a number that the line holds."""
+    if cause not in _NUMBERS:
+        return True
+    program = gap.b.program
+    for op in (program.operations[i] for i in gap.b.operations):
+        text = op.source.text if op.source else ""
+        written = [float(each) for each in _LITERAL.findall(text)]
+        held = [program.operations[e.index].number if isinstance(e, Ref) else e for e in op.operands]
+        scalars = [float(each) for each in held if each is not None and np.ndim(each) == 0]
+        if any(math.isclose(one, other, rel_tol=1e-6) for one in written for other in scalars):
+            return True
+    return False
 
 
 def _outside(lines: Sequence[Line], sources: Sequence[Source | None], at: int) -> int:
@@ -61,7 +89,9 @@ def _of_the_cause(gap: Gap, cause: str) -> list[Source | Line | None]:
         return [program.operations[end].source]
     if cause == "factor":
         return [op.source for op in inside if op.name in _SCALES and _by_a_number(gap, op)]
-    if gap.b.readers and not computing(gap.b) and computing(gap.a) and cause not in _READ:
+    if gap.b.readers and cause == "other value read":
+        return [program.operations[gap.b.readers[-1]].source]
+    if gap.b.readers and not computing(gap.b) and computing(gap.a):
         return [program.operations[gap.b.readers[0]].source]  # what is left out, is so before it is read
     return []
 

@@ -50,8 +50,8 @@ def parts_of(
     for each in (*alone, *of_b):
         letters.relations.setdefault(each.letter, {})[each.relation] = None
     construction = gap.b.program.built.get(b.module)
-    last = construction is not None and built(construction)
-    likely = likely_line(gap, kind, cause, b.lines, of_b, built=last)
+    shown = construction if construction is not None and built(construction) else None
+    likely = likely_line(gap, kind, cause, b.lines, of_b, built=shown)
     return replace(a, operands=of_a), replace(b, operands=of_b, likely=likely)
 
 
