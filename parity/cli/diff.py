@@ -18,6 +18,7 @@ from vit_config.terminal import complain, say
 
 if TYPE_CHECKING:
     from parity.verifier.report.compared import Compared
+    from parity.verifier.report.comparison import Place
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,16 @@ def _compare(arguments: Diff) -> Compared:
             backward=not arguments.forward,
             dtype=arguments.dtype,
             on_stage=waiting.now,
+            on_place=_tell_of,
         )
+
+
+def _tell_of(place: Place) -> None:
+    """Say on standard error what was found first, before all is known."""
+    from parity.verifier.report.comparison import title_of
+
+    sides = (f"{side} {part.where} {part.formula}" for side, part in (("A", place.a), ("B", place.b)))
+    complain(f"found first: {title_of(place)}; {'; '.join(sides)}; looking for others")
 
 
 def _show_modules(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -42,6 +42,8 @@ from parity.verifier.search.rounding import align, is_rounded_number, limit_of, 
 _TABLE = "a table that one program holds in float32"
 Pairing = Callable[[Program, Program], Paired]
 """Finds the outputs that are compared."""
+OnPlace = Callable[[Place], object]
+"""Is told of the first place while others are looked for."""
 
 
 def compare(a: Any, b: Any, *, gradients: bool = False) -> Comparison:
@@ -59,9 +61,22 @@ def compare(a: Any, b: Any, *, gradients: bool = False) -> Comparison:
 
 
 def compare_programs(
-    a: Program, b: Program, started: float | None = None, *, pair: Pairing | None = None
+    a: Program,
+    b: Program,
+    started: float | None = None,
+    *,
+    pair: Pairing | None = None,
+    on_place: OnPlace | None = None,
 ) -> Comparison:
-    """Compare programs that are recorded already; `pair` says which outputs belong together."""
+    """Compare programs that are recorded already.
+
+    Args:
+        a: the reference.
+        b: the other program.
+        started: when the recording began; None is now.
+        pair: finds which outputs belong together.
+        on_place: called with the first place while others are looked for.
+    """
     started = time.perf_counter() if started is None else started
     a, b, aligned = align(a, b)
     measure(a)
@@ -77,7 +92,7 @@ def compare_programs(
     if unstable:  # B's sensitivity is the fault, and forgives nothing but what is zero in theory
         for op in b.operations:
             op.near, op.grain = LEAST, op.grain if is_noise(op) else 0.0
-    search = Search(a, b, pairs)
+    search = Search(a, b, pairs, on_place and _first_to(on_place, a))
     met = meet(b.operations, search.index)
     counts = _counts(a, b, paired._replace(pairs=pairs, left_out=left_out), met)
     letters = Letters(search.index)
@@ -125,6 +140,18 @@ def compare_programs(
         modules_of(a, b, met, search.b, then, parted),
         time.perf_counter() - started,
     )  # fmt: skip
+
+
+def _first_to(on_place: OnPlace, a: Program) -> Callable[[Gap], None]:
+    """Return a function that tells of the first place that rounding does not explain, once."""
+    index, told = Index(a), []
+
+    def tell(gap: Gap) -> None:
+        if not told and (place := _place(gap, Letters(index), index)).kind != "rounding":
+            told.append(place)
+            on_place(place)
+
+    return tell
 
 
 def _without_numbers(a: Program, b: Program) -> list[str]:

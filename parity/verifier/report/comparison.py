@@ -231,12 +231,15 @@ KINDS = {
 }
 
 
+def title_of(place: Place) -> str:
+    """Return the cause of a place, or its kind, and what is known of it, as one phrase."""
+    head = place.cause or KINDS[place.kind]
+    return f"{head}: {place.message}" if place.message else head
+
+
 def _place(number: int, place: Place) -> list[str]:
-    head = f"{number}. {place.cause or KINDS[place.kind]}"
-    if place.message:
-        head += f": {place.message}"
     width = max(len(place.a.where), len(place.b.where))
-    lines = [head]
+    lines = [f"{number}. {title_of(place)}"]
     for side, part in (("A", place.a), ("B", place.b)):
         lines.append(f"   {side} {part.where:<{width}}  {part.formula}")
         lines += _source(part)

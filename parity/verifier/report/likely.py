@@ -16,6 +16,7 @@ from parity.verifier.search.exchange import computing
 from parity.verifier.search.region import Gap, Kind
 
 _LITERAL = re.compile(r"(?<![\w.])\d+\.?\d*(?:[eE][-+]?\d+)?|(?<![\w.])\.\d+(?:[eE][-+]?\d+)?")
+_ENDS = re.compile(r"stop_gradient\(|\.detach\(|\.data\b|no_grad")
 _NUMBERS = frozenset(["epsilon", "number", "numbers", "arguments", "padding", "stride", "dilation"])
 """Causes that a module may have been given."""
 _SCALES = frozenset(["mul", "div"])
@@ -49,12 +50,26 @@ def likely_line(
     operations = gap.b.program.operations
     sources = [operations[i].source for i in (*gap.b.operations, *gap.b.readers, gap.b.end)]
     inside = {_position(lines, each) for each in sources}
+    if cause == "detached":
+        ends = [k for k, line in enumerate(lines) if _ENDS.search(line.text)]
+        return next((k for k in ends if _ends_a_parameter(gap, lines[k])), ends[0] if ends else 0)
+    if kind == "open":  # the callers of all that is shown come first
+        return min((each for each in inside if each is not None), default=0)
     if cause or 0 in inside:  # else the call is wrong
         for source in (*_of_the_cause(gap, cause), *([] if cause else _unlike(gap, kind, operands))):
             found = _position(lines, source)
             if found is not None:
                 return _outside(lines, sources, found)
     return _outside(lines, sources, 0)
+
+
+def _ends_a_parameter(gap: Gap, line: Line) -> bool:
+    """Return whether a line lets no gradient through to a parameter itself."""
+    program = gap.b.program
+    return any(
+        op.name in ("stop_gradient", "detach") and program.maker(op.inputs[0]).kind == "parameter"
+        for op in program.operations if _position([line], op.source) == 0
+    )  # fmt: skip
 
 
 def _is_written(gap: Gap, cause: str) -> bool:

@@ -9,7 +9,7 @@ other fault repaired.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -59,8 +59,11 @@ class _Step:
 class Search:
     """Two programs, B patched with more and more of A's values."""
 
-    def __init__(self, a: Program, b: Program, pairs: Pairs) -> None:
-        self.a, self.b = a, b
+    def __init__(
+        self, a: Program, b: Program, pairs: Pairs, on_gap: Callable[[Gap], object] | None = None
+    ) -> None:
+        """Begin; `on_gap` is told of a place as soon as it is known that there are others."""
+        self.a, self.b, self._on_gap = a, b, on_gap
         self.outputs = Outputs(a, b, pairs)
         self.index = Index(a)
         self.repairs = 0
@@ -101,6 +104,8 @@ class Search:
         """
         best: Repair | None = None
         while self.repairs < MOST and (now := self.round(outputs=outputs)):
+            if self._on_gap is not None and steps:
+                self._on_gap(steps[-1].gap)
             self.repairs += 1
             best = best and _repeated(now, best)
             best = best or _of_an_update(now) or of_an_index(now) or _best(now)

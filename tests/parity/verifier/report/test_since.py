@@ -59,7 +59,9 @@ def diff(capsys, side, *flags):
 
 
 def test_gone_still_there_and_new(folder):
-    diff(folder, "both")
+    _, said = diff(folder, "both")
+    assert said.err.startswith("found first: epsilon: 0.001 where A has 1e-06; A sides.py:10 x + 1e-06;")
+    assert "found first" not in said.out
     places = json.loads(Path("last.json").read_text())["places"]
     assert len(places) == 2
     _, said = diff(folder, "one", "--since", "last.json")
