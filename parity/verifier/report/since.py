@@ -39,7 +39,8 @@ class Seen:
     @property
     def where(self) -> str:
         """The first line of each side."""
-        return " and ".join(filter(None, [f"A {self.where_a}" * bool(self.where_a), self.where_b]))
+        sides = (("A", self.where_a), ("B", self.where_b))
+        return ", ".join(f"{name} {where}" for name, where in sides if where)
 
 
 @dataclass(frozen=True)

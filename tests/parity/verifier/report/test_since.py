@@ -67,7 +67,7 @@ def test_gone_still_there_and_new(folder):
     _, said = diff(folder, "one", "--since", "last.json")
     lines = said.out.splitlines()
     assert lines[0] == "since last.json: 1 of 2 places gone, 1 still there, 0 new"
-    assert lines[1].startswith("  gone: epsilon: 0.001 where A has 1e-06 (A sides.py:10 and sides.py:10")
+    assert lines[1].startswith("  gone: epsilon: 0.001 where A has 1e-06 (A sides.py:10, B sides.py:10")
     assert lines[2].startswith("  unchanged: 1. ")
     assert lines[4].startswith("DIFFERENT")
     content = json.loads(Path("last.json").read_text())["since"]
