@@ -26,6 +26,8 @@ def make_example(folder: Path, page: str) -> None:
     if page == "verifying.md":
         for name in ("port.py", "steps.py"):
             shutil.copy(REPOSITORY / "docs" / name, folder)
+    elif page == "porting_with_an_agent.md":
+        shutil.copy(REPOSITORY / "docs" / "agent.py", folder)
     elif page in ("porting.md", "matching.md"):
         make_pets(folder)
     elif page == "tutorial.md":

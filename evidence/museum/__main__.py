@@ -86,7 +86,9 @@ def main() -> int:
     }
     seconds = time.process_time() - started
     score = [f"| {name} | {n} of {total} | {100 * n / total:.0f} % |" for name, n in counts.items()]
-    print("\n".join(["", *score, f"{seconds:.0f} CPU seconds"]))
+    likely = [right for each in results for right in each.likely]
+    hits = f"the likely line is a wrong one in {sum(likely)} of {len(likely)} places of several lines"
+    print("\n".join(["", *score, hits, f"{seconds:.0f} CPU seconds"]))
     if options.write is not None:
         table = [
             "| room | thread | what was wrong | caught | line | cause |",

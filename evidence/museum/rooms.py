@@ -40,6 +40,8 @@ class ExhibitResult:
     """Whether a line that is printed for the wrong side is one that is wrong."""
     said: tuple[str, ...]
     """The names that were given."""
+    likely: tuple[bool, ...]
+    """Whether the likely line is wrong, for each place that shows several lines, one of them wrong."""
 
     @property
     def wrong(self) -> tuple[str, ...]:
@@ -60,4 +62,10 @@ def judge(exhibit: Exhibit) -> tuple[ExhibitResult, Comparison]:
     names = (p.cause or ("parameter" if p.kind == "parameter" else "") for p in comparison.places)
     said = tuple(dict.fromkeys(name for name in names if name))
     caught = comparison.verdict == "DIFFERENT"
-    return ExhibitResult(exhibit, caught, bool(lines & exhibit.lines), said), comparison
+    likely = tuple(
+        wrong[place.b.likely or 0]
+        for place in comparison.places
+        if len(wrong := [(line.file, line.line) in exhibit.lines for line in place.b.lines]) > 1
+        and any(wrong)
+    )
+    return ExhibitResult(exhibit, caught, bool(lines & exhibit.lines), said, likely), comparison

@@ -18,6 +18,7 @@ from vit_config.terminal import complain, say
 
 if TYPE_CHECKING:
     from parity.verifier.report.compared import Compared
+    from parity.verifier.report.comparison import Place
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,9 @@ class Diff(Recordings):
     repro: Annotated[Path | None, shown_as("FILE.py")] = None
     """Also write the first place as a program of its own, which computes both formulas from their
     inputs and prints the difference; arrays that are not small go into an .npz beside it."""
+    since: Annotated[Path | None, shown_as("LAST.json")] = None
+    """Report that --json wrote of an earlier run, before B was edited: first say which of its places are
+    gone, which are still there and have changed, and which are new."""
     bisect_precision: Annotated[Low | None, shown_as("{" + ",".join(LOW) + "}")] = None
     """Find operations of A alone that must stay in float32 for a run in this type to stay within
     --bound; none of them can be left out."""
@@ -92,6 +96,7 @@ class Diff(Recordings):
             "--modules": self.modules,
             "--dtype": self.dtype,
             "--repro": self.repro,
+            "--since": self.since,
             "--python-a": self.python_a,
             "--python-b": self.python_b,
         }
@@ -113,14 +118,21 @@ def main(argv: list[str], prog: str = "parity diff") -> int:
     recorded = arguments.recordings()
     if recorded is not None:
         return status(arguments.compare_recordings(*recorded))
+    from parity.verifier.report.since import compare_reports, read_report, seen_in
+
+    before = None if arguments.since is None else read_report(arguments.since)
     compared = _compare(arguments)
     _print_remarks(compared.remarks, {"A": arguments.a, "B": arguments.b})
+    since = None
+    if before is not None and arguments.since is not None:
+        since = compare_reports(arguments.since, before, seen_in(compared.to_dict()))
+        say(*since.to_text())
     say(*compared.to_text().splitlines())
     if arguments.modules:
         _show_modules(*compared.module_rows())
     from parity.verifier.report.of_comparison import report_of
 
-    arguments.write(report_of(compared))
+    arguments.write(report_of(compared, since))
     if arguments.repro is not None:
         from parity.cli.support.reproducing import reproduce
 
@@ -150,7 +162,16 @@ def _compare(arguments: Diff) -> Compared:
             backward=not arguments.forward,
             dtype=arguments.dtype,
             on_stage=waiting.now,
+            on_place=_tell_of,
         )
+
+
+def _tell_of(place: Place) -> None:
+    """Say on standard error what was found first, before all is known."""
+    from parity.verifier.report.comparison import title_of
+
+    sides = (f"{side} {part.where} {part.formula}" for side, part in (("A", place.a), ("B", place.b)))
+    complain(f"found first: {title_of(place)}; {'; '.join(sides)}; looking for others")
 
 
 def _show_modules(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

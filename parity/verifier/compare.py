@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.verifier.locate import compare_programs
+from parity.verifier.locate import OnPlace, compare_programs
 from parity.verifier.own_type import in_type
 from parity.verifier.programs.backward import NOTHING, Weights, cotangent
 from parity.verifier.programs.mistakes import message_of, warnings_of_what_works
@@ -44,6 +44,7 @@ def compare(
     backward: bool = True,
     dtype: str | None = None,
     on_stage: Stage = nobody,
+    on_place: OnPlace | None = None,
 ) -> Compared:
     """Find whether two programs compute the same function and the same gradients, and where they differ.
 
@@ -57,6 +58,7 @@ def compare(
         dtype: float32, bfloat16 or float16: if the two are not DIFFERENT, also run both in this type.
         on_stage: called with the name of each phase as it begins, and the share of the time that it and
             all others are expected to take; large models take minutes.
+        on_place: called with the first place while others are looked for.
 
     Raises:
         InputError: a side cannot be run, or the two were given inputs of other sizes.
@@ -64,7 +66,7 @@ def compare(
     planned = SHARES if backward and not gradients else dict([*SHARES.items()][:2])
     own_type = f"running both in {dtype}"
     begin = Plan(on_stage, planned | ({} if dtype is None else {own_type: SHARES[RECORDING]})).begin
-    compared, given = _in_float64(a, b, names, gradients, backward, begin)
+    compared, given = _in_float64(a, b, names, gradients, backward, begin, on_place)
     if dtype is None or compared.verdict == "DIFFERENT" or gradients:
         return compared
     begin(own_type)
@@ -78,6 +80,7 @@ def _in_float64(
     gradients: bool,
     backward: bool,
     begin: Callable[[str], None],
+    on_place: OnPlace | None,
 ) -> tuple[Compared, list[GivenSide | Away]]:
     started = time.perf_counter()
     return_freed_memory()
@@ -88,7 +91,7 @@ def _in_float64(
     with sharing(of_a):
         of_b = recorded(given[1], "B", gradients=gradients)
     begin(FORWARD)
-    forward = compare_programs(of_a, of_b, started)
+    forward = compare_programs(of_a, of_b, started, on_place=on_place)
     compared = Compared(*names, forward)
     if forward.verdict == "DIFFERENT" or not backward or gradients or _is_step(of_a) or _is_step(of_b):
         return compared, given
@@ -115,7 +118,7 @@ def _in_float64(
         why = f"{name}{message_of(error)}"
         return replace(compared, no_backward=why, gradients_left_out=NOTHING not in why), given
     begin(GRADIENTS)
-    then = compare_programs(first, second, pair=pair_gradients)
+    then = compare_programs(first, second, pair=pair_gradients, on_place=on_place)
     if not then.counts.outputs:
         why = "no parameter and no input of A is one of B's"
         return replace(compared, no_backward=why, gradients_left_out=True), given

@@ -12,7 +12,7 @@ import numpy as np
 from parity.measure.nearness import CERTAIN, LEAST
 from parity.measure.shown import first_three
 from parity.measure.verdict import Verdict
-from parity.verifier.causes import Explanation, cause_of, collectives
+from parity.verifier.causes import Explanation, cause_of
 from parity.verifier.causes.collectives import collective_faults
 from parity.verifier.causes.factors import ratio_of
 from parity.verifier.causes.layers import rows_or_layers_in_another_order
@@ -24,9 +24,12 @@ from parity.verifier.programs.threads import one_thread
 from parity.verifier.report.comparison import UNCOMPARED, Comparison, Counts, Place
 from parity.verifier.report.formula import Letters
 from parity.verifier.report.modules import modules_of
-from parity.verifier.report.parts import part_of
+from parity.verifier.report.parts import parts_of
 from parity.verifier.report.remarks import all_missing, remarks
+from parity.verifier.report.terms import terms_of
+from parity.verifier.report.together import together
 from parity.verifier.search.digits import loses_digits, lost_digits
+from parity.verifier.search.indices import read_by
 from parity.verifier.search.inputs import check_inputs
 from parity.verifier.search.meeting import Index, is_noise, is_weak, meet
 from parity.verifier.search.nearness import measure
@@ -36,10 +39,11 @@ from parity.verifier.search.places import Search
 from parity.verifier.search.region import Gap, Kind, Region
 from parity.verifier.search.rounding import align, is_rounded_number, limit_of, limit_of_tables
 
-_COLLECTIVES = frozenset(each.name for each in collectives.CAUSES)
 _TABLE = "a table that one program holds in float32"
 Pairing = Callable[[Program, Program], Paired]
 """Finds the outputs that are compared."""
+OnPlace = Callable[[Place], object]
+"""Is told of the first place while others are looked for."""
 
 
 def compare(a: Any, b: Any, *, gradients: bool = False) -> Comparison:
@@ -57,9 +61,22 @@ def compare(a: Any, b: Any, *, gradients: bool = False) -> Comparison:
 
 
 def compare_programs(
-    a: Program, b: Program, started: float | None = None, *, pair: Pairing | None = None
+    a: Program,
+    b: Program,
+    started: float | None = None,
+    *,
+    pair: Pairing | None = None,
+    on_place: OnPlace | None = None,
 ) -> Comparison:
-    """Compare programs that are recorded already; `pair` says which outputs belong together."""
+    """Compare programs that are recorded already.
+
+    Args:
+        a: the reference.
+        b: the other program.
+        started: when the recording began; None is now.
+        pair: finds which outputs belong together.
+        on_place: called with the first place while others are looked for.
+    """
     started = time.perf_counter() if started is None else started
     a, b, aligned = align(a, b)
     measure(a)
@@ -76,7 +93,7 @@ def compare_programs(
     if unstable:  # B's sensitivity is the fault, and forgives nothing but what is zero in theory
         for op in b.operations:
             op.near, op.grain = LEAST, op.grain if is_noise(op) else 0.0
-    search = Search(a, b, pairs)
+    search = Search(a, b, pairs, on_place and _first_to(on_place, a))
     met = meet(b.operations, search.index)
     counts = _counts(a, b, paired._replace(pairs=pairs, left_out=left_out), met)
     letters = Letters(search.index)
@@ -118,13 +135,24 @@ def compare_programs(
         "DIFFERENT" if faults or left else "INCOMPLETE" if lacking or not pairs
         else "UNCERTIFIED" if vague else "EQUAL"
     )  # fmt: skip
-    legend = {letter: _legend(sides) for letter, sides in letters.legend.items()}
     return Comparison(
-        verdict, error, counts, tuple(_together(faults)), tuple(_together(notes)), aligned,
-        _types(a, b), remarks(a, b, pairs if pair is None else ()), legend,
+        verdict, error, counts, tuple(together(faults)), tuple(together(notes)), aligned,
+        _types(a, b), remarks(a, b, pairs if pair is None else ()), letters.described(),
         modules_of(a, b, met, search.b, then, parted),
         time.perf_counter() - started,
     )  # fmt: skip
+
+
+def _first_to(on_place: OnPlace, a: Program) -> Callable[[Gap], None]:
+    """Return a function that tells of the first place that rounding does not explain, once."""
+    index, told = Index(a), []
+
+    def tell(gap: Gap) -> None:
+        if not told and (place := _place(gap, Letters(index), index)).kind != "rounding":
+            told.append(place)
+            on_place(place)
+
+    return tell
 
 
 def _without_numbers(a: Program, b: Program) -> list[str]:
@@ -178,9 +206,9 @@ def _known(
     kind: Kind, gap: Gap, explanation: Explanation, letters: Letters, others: Sequence[int] = ()
 ) -> Place:
     """Make the place of a fault whose cause is known; `others` are further values of B that have it."""
-    a, b = part_of(gap.a, letters, gap), part_of(gap.b, letters, gap)
-    modules = tuple(gap.b.program.operations[each].module for each in others)
     cause, message = explanation
+    a, b = parts_of(gap, letters, kind=kind, cause=cause)
+    modules = tuple(gap.b.program.operations[each].module for each in others)
     limit, times = limit_of(gap, letters.index), 1 + len(modules)
     return Place(kind, a, b, gap.error, limit, message, cause, modules, times, gap=gap)
 
@@ -190,7 +218,7 @@ def _unlike(search: Search, pair: tuple[int, int], letters: Letters) -> Place:
     a, b, (x, y) = search.a, search.b, pair
     of_a, of_b = a.values([x])[x], b.values([y])[y]
     gap = Gap(Region(a, x, _moves(a, x)), Region(b, y, _moves(b, y)), of_a, of_b, closed=False)
-    parts = part_of(gap.a, letters, gap), part_of(gap.b, letters, gap)
+    parts = parts_of(gap, letters)
     shapes = f"B's output {list(b.operations[y].shape)} for A's {list(a.operations[x].shape)}"
     axes = search.outputs.axes(pair, of_a, of_b)
     if axes:
@@ -210,7 +238,7 @@ def _moves(program: Program, index: int) -> list[int]:
 
 def _place(gap: Gap, letters: Letters, index: Index) -> Place:
     if not gap.closed:
-        a, b = part_of(gap.a, letters, gap), part_of(gap.b, letters, gap)
+        a, b = parts_of(gap, letters, kind="open")
         return Place(
             "open",
             a,
@@ -230,17 +258,21 @@ def _place(gap: Gap, letters: Letters, index: Index) -> Place:
         rounded = cause == "factor" and is_rounded_number(gap, ratio_of(gap) or 0.0)
         if rounded or (not cause and error <= limit):  # only what has no cause may be rounding
             kind, cause, sentence = "rounding", "", "a number that one program holds in a smaller type"
+    if kind == "order" and sentence and (tables := read_by(gap.b.program, gap.b.end)):
+        sentence += f", of an index by which rows of {tables} are read"
     unnamed = kind == "operations" and not cause
-    a = part_of(gap.a, letters, gap)
-    b = part_of(
-        gap.b, letters, gap,
+    a, b = parts_of(
+        gap, letters,
         read=cause in ("factor", "scale left out"),
         masks=cause in ("mask", "causal mask"),
         built=lambda it: cause in _GIVEN_TO_MODULES or (unnamed and it.ready_made),
+        kind=kind,
+        cause=cause,
     )  # fmt: skip
     modules = tuple(gap.b.program.operations[each].module for each in gap.twins)
     times = 1 + len(modules)
-    return Place(kind, a, b, error, limit, message or sentence, cause, modules, times, gap=gap)
+    terms = terms_of(gap, letters) if kind == "operations" else ()
+    return Place(kind, a, b, error, limit, message or sentence, cause, modules, times, terms, gap)
 
 
 _GIVEN_TO_MODULES = frozenset(
@@ -262,52 +294,3 @@ def _kind(gap: Gap, index: Index) -> tuple[Kind, str]:
     if end_a in index.meets(end_b):
         return "order", ""
     return "operations", ""
-
-
-def _legend(sides: dict[str, Any]) -> str:
-    entries = []
-    for name, op in sorted(sides.items()):
-        where = f" {op.source}" if op.source else ""
-        entries.append(
-            f"{name}{where} {op.label or op.name if op.run is None else op.name} {list(op.shape)}"
-        )
-    return "; ".join(entries)
-
-
-def _together(places: list[Place]) -> list[Place]:
-    """Merge the places at which the same lines part in the same way, such as once a block."""
-    merged: dict[Any, Place] = {}
-    first_keys: dict[Any, Any] = {}
-    """What B computes at a place, and the key of the first place where it does."""
-    for place in places:
-        key: Any = (place.kind, place.a.lines, place.b.lines, place.cause)
-        if place.cause in _COLLECTIVES:  # of every parameter's gradient
-            key = (place.cause, place.message, place.b.lines[-1:])
-        inside = place.gap.b.operations if place.gap is not None else []
-        if place.cause.endswith("left out") and not inside:
-            key = (place.cause, place.a.lines)  # what A has alone, wherever B lacks it
-        computed = (place.kind, _computed(place)) if inside else key
-        before = first_keys.get(computed, key)
-        if key not in merged and before in merged:  # the same but for the cause, which one may lack
-            key = before if len({place.cause, merged[before].cause, ""}) < 3 else key
-        first_keys.setdefault(computed, key)
-        if place.kind in ("parameter", "input") or key not in merged:
-            merged[key if key not in merged else (key, len(merged))] = place
-        else:
-            first = merged[key]
-            shown, other = (first, place) if first.cause or not place.cause else (place, first)
-            merged[key] = replace(
-                shown, times=first.times + place.times,
-                modules=(*shown.modules, other.b.module, *other.modules),
-                error=max(first.error, place.error), limit=max(first.limit, place.limit),
-            )  # fmt: skip
-    return list(merged.values())
-
-
-def _computed(place: Place) -> frozenset[str]:
-    """Return the lines of the operations of B that a place consists of; of layout operations only if
-    there is nothing else."""
-    assert place.gap is not None
-    operations = [place.gap.b.program.operations[i] for i in place.gap.b.operations]
-    operations = [op for op in operations if not op.is_layout] or operations
-    return frozenset(str(op.source) for op in operations)

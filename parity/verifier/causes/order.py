@@ -30,9 +30,6 @@ def judge(gap: Gap, index: Index) -> Explanation | None:
     for axis in range(b.ndim):
         if is_a(gap, np.flip(b, axis)):
             return "reversed", f"axis {axis} of {list(b.shape)} runs backwards"
-    for pair in combinations(range(b.ndim), 2):
-        if is_a(gap, np.flip(b, pair)):
-            return "reversed", f"axes {pair[0]} and {pair[1]} of {list(b.shape)} run backwards"
     shifted = _shifted(gap)
     if shifted is not None:
         return shifted
@@ -40,6 +37,9 @@ def judge(gap: Gap, index: Index) -> Explanation | None:
         for j in range(i + 1, b.ndim):
             if is_a(gap, b.swapaxes(i, j)):
                 return "transposed", f"axes {i} and {j} of {list(b.shape)} exchanged"
+    for pair in combinations(range(b.ndim), 2):
+        if is_a(gap, np.flip(b, pair)):
+            return "reversed", f"axes {pair[0]} and {pair[1]} of {list(b.shape)} run backwards"
     for axis in range(b.ndim):
         explanation = _along(gap, b, axis)
         if explanation is not None:

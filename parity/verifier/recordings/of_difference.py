@@ -7,8 +7,8 @@ from parity.verifier.recordings.diagnosis import Diagnosis
 from parity.verifier.recordings.diagnosis_report import to_dict
 from parity.verifier.recordings.judge import Divergence
 from parity.verifier.recordings.verdict import StepCause
-from parity.verifier.report.comparison import PlaceSide
 from parity.verifier.report.report import Finding, Level, Report, Table
+from parity.verifier.report.sides import PlaceSide
 
 
 def report_of_diagnosis(diagnosis: Diagnosis) -> Report:

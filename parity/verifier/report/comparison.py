@@ -9,6 +9,8 @@ from typing import Any
 from parity.measure.shown import first_three, json_text
 from parity.measure.verdict import Verdict
 from parity.verifier.report.modules import Module
+from parity.verifier.report.relation import SAME
+from parity.verifier.report.sides import PlaceSide, Term
 from parity.verifier.search.region import Gap, Kind
 
 SCHEMA = "parity.operations/1"
@@ -17,38 +19,10 @@ SCHEMA = "parity.operations/1"
 UNCOMPARED = -1.0
 """Stands for an error where two values cannot be compared."""
 
+MOST_LINES = 4
+"""Most lines of each side of a place that are printed."""
+
 MODULE_COLUMNS = ("module of B", "is A's", "results that A has")
-
-
-@dataclass(frozen=True)
-class Line:
-    """A line of source."""
-
-    file: str
-    line: int
-    function: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.file.rpartition('/')[2]}:{self.line}"
-
-
-@dataclass(frozen=True)
-class PlaceSide:
-    """One side of a place."""
-
-    formula: str
-    lines: tuple[Line, ...]
-    """Lines of the operations in the formula, in the order in which they run."""
-    module: str = ""
-
-    @property
-    def where(self) -> str:
-        """The first line, and how many more there are."""
-        if len(self.lines) == 0:
-            return ""
-        more = f" (+{len(self.lines) - 1})" if len(self.lines) > 1 else ""
-        return f"{self.lines[0]}{more}"
 
 
 @dataclass(frozen=True)
@@ -70,6 +44,8 @@ class Place:
     modules: tuple[str, ...] = ()
     """Further modules of B where the same line parts in the same way."""
     times: int = 1
+    terms: tuple[Term, ...] = ()
+    """Terms of both sides, where both are sums, with those that differ."""
     gap: Gap | None = field(default=None, repr=False, compare=False)
     """The regions of both programs; no part of the JSON."""
 
@@ -257,15 +233,20 @@ KINDS = {
 }
 
 
+def title_of(place: Place) -> str:
+    """Return the cause of a place, or its kind, and what is known of it, as one phrase."""
+    head = place.cause or KINDS[place.kind]
+    return f"{head}: {place.message}" if place.message else head
+
+
 def _place(number: int, place: Place) -> list[str]:
-    head = f"{number}. {place.cause or KINDS[place.kind]}"
-    if place.message:
-        head += f": {place.message}"
     width = max(len(place.a.where), len(place.b.where))
-    lines = [head]
+    lines = [f"{number}. {title_of(place)}"]
     for side, part in (("A", place.a), ("B", place.b)):
         lines.append(f"   {side} {part.where:<{width}}  {part.formula}")
-        lines += [f"     {line.line:>5} | {line.text}" for line in part.lines[:4]]
+        lines += _source(part)
+    if not place.cause and any(term.relation != SAME for term in place.terms):
+        lines.append(f"   terms: {'; '.join(map(_term, place.terms))}")
     where = f" in {place.b.module}" if place.b.module else ""
     size = (
         "no relative error: one of the two is zero or infinite, or integers beyond 2^53 differ"
@@ -281,6 +262,21 @@ def _place(number: int, place: Place) -> list[str]:
         + (f"; {place.times} times: also {_some(place.modules)}" if place.times > 1 else "")
     )
     return lines
+
+
+def _source(part: PlaceSide) -> list[str]:
+    """Return the first lines of a side and the one that most likely holds the difference, marked where
+    there are others."""
+    likely = part.likely if part.likely is not None and len(part.lines) > 1 else -1
+    shown = [*range(len(part.lines))]
+    shown = shown[:MOST_LINES] if likely < MOST_LINES else [*shown[: MOST_LINES - 1], likely]
+    lines = ((" >"[k == likely], part.lines[k]) for k in shown)
+    return [f"   {mark} {line.line:>5} | {line.text}" for mark, line in lines]
+
+
+def _term(term: Term) -> str:
+    beside = f" (A's {term.a})" if term.a and term.b and term.a != term.b else ""
+    return f"{term.b or term.a}{beside}: {term.relation}"
 
 
 def _some(modules: tuple[str, ...]) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 
 from parity.verifier.programs.operation import Operation, Ref, Source
 from parity.verifier.programs.program import Program
+from parity.verifier.report.relation import is_usual
 from parity.verifier.search.meeting import Index
 
 LONGEST = 160
@@ -29,11 +30,20 @@ class Letters:
         self.index = index
         self.of_class: dict[int, str] = {}
         self.legend: dict[str, dict[str, Operation]] = {}
+        self.read: list[tuple[str, Operation]] = []
+        """Each value that was named, once for each time that it was."""
+        self.relations: dict[str, dict[str, None]] = {}
+        """How B's values lie to A's, by what stands for them."""
 
     def name(self, program: Program, op: Operation) -> str:
         """Name a value from outside a formula's region."""
         if op.number is not None and op.kind != "input":
             return number(op.number)
+        name = self._name(program, op)
+        self.read.append((name, op))
+        return name
+
+    def _name(self, program: Program, op: Operation) -> str:
         if op.run is None and op.kind == "parameter":
             return ".".join(op.label.split(".")[-2:])
         partners = self.index.meets(op) if op.mark is not None else []
@@ -51,6 +61,22 @@ class Letters:
         if partners and program is not self.index.program:
             self.legend[letter].setdefault(self.index.program.name, partners[0])
         return letter
+
+    def described(self) -> dict[str, str]:
+        """Return what each letter stands for: A's operation, B's, and how B's value lies to A's."""
+        legend = {}
+        for letter in {**self.legend, **self.relations}:
+            sides = self.legend.get(letter, {})
+            told = [each for each in self.relations.get(letter, {}) if sides or not is_usual(each)]
+            entries = [f"{side} {_made(op)}" for side, op in sorted(sides.items())]
+            if entries or told:
+                legend[letter] = "; ".join([*entries, *told])
+        return legend
+
+
+def _made(op: Operation) -> str:
+    where = f"{op.source} " if op.source else ""
+    return f"{where}{op.label or op.name if op.run is None else op.name} {list(op.shape)}"
 
 
 def number(value: float) -> str:

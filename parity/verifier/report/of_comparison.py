@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from parity.verifier.report.compared import Compared
-from parity.verifier.report.comparison import KINDS, Place, PlaceSide
+from parity.verifier.report.comparison import KINDS, Place
 from parity.verifier.report.report import Finding, Level, Report, Table
+from parity.verifier.report.sides import PlaceSide
+from parity.verifier.report.since import Since
 
 
-def report_of(compared: Compared) -> Report:
-    """Make the report on two programs."""
+def report_of(compared: Compared, since: Since | None = None) -> Report:
+    """Make the report on two programs; `since` compares it with an earlier one."""
     findings = [
         *(_finding(place, "error") for place in compared.places),
         *(
@@ -22,6 +24,7 @@ def report_of(compared: Compared) -> Report:
         message = f"gradients were not compared: {compared.no_backward}"
         findings.append(Finding("not-compared", "note", message, _NOTHING, _NOTHING))
     own = compared.to_dict() | {"left_out": list(compared.forward.counts.outputs_left_out)}
+    own |= {} if since is None else {"since": since.to_dict()}
     head, rows = compared.module_rows()
     table = Table(head, tuple(rows)) if rows else None
     legend = {

@@ -8,8 +8,8 @@ from html import escape
 from pathlib import Path
 
 from parity.measure.shown import number
-from parity.verifier.report.comparison import Line, PlaceSide
 from parity.verifier.report.report import Finding, Report, Table
+from parity.verifier.report.sides import Line, PlaceSide
 
 _STYLE = """
 :root { color-scheme: light dark; --text: #1f2328; --dim: #59636e; --page: #fff; --card: #f6f8fa;

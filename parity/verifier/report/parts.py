@@ -1,22 +1,61 @@
-"""One side of a place: its formula and its lines of source."""
+"""The sides of a place: their formulas, their lines of source and what they read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from parity.verifier.programs.operation import Construction, Operation, Source
 from parity.verifier.programs.program import Program
 from parity.verifier.programs.sources import outside_of_frameworks
-from parity.verifier.report.comparison import Line, PlaceSide
 from parity.verifier.report.formula import Letters, formula, lines
+from parity.verifier.report.likely import likely_line
+from parity.verifier.report.operands import OWN_A, line_of, operands_of
+from parity.verifier.report.relation import DIFFERS
+from parity.verifier.report.sides import PlaceSide
 from parity.verifier.search.constants import constants_of
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Gap, Region, computing_with
+from parity.verifier.search.region import Gap, Kind, Region, computing_with
 
 
-def part_of(
+def parts_of(
+    gap: Gap,
+    letters: Letters,
+    *,
+    read: bool = False,
+    masks: bool = False,
+    built: Callable[[Construction], bool] = lambda _: False,
+    kind: Kind = "operations",
+    cause: str = "",
+) -> tuple[PlaceSide, PlaceSide]:
+    """Describe both sides of a place.
+
+    Args:
+        gap: the place.
+        letters: what stands for values in formulas.
+        kind: its kind.
+        cause: its cause, if that is known.
+        read: show the line that reads B's value, too, which may be wrong as well.
+        masks: show the lines that made the masks that B reads, too.
+        built: whether to show the line that built B's module, too, which gave it its arguments.
+    """
+    start = len(letters.read)
+    a = _part_of(gap.a, letters, gap)
+    middle = len(letters.read)
+    b = _part_of(gap.b, letters, gap, read=read, masks=masks, built=built)
+    of_a, of_b = operands_of(gap, letters.read[start:middle], letters.read[middle:], letters.index)
+    alone = (each for each in of_a if each.relation in (OWN_A, DIFFERS))
+    for each in (*alone, *of_b):
+        letters.relations.setdefault(each.letter, {})[each.relation] = None
+    construction = gap.b.program.built.get(b.module)
+    shown = construction if construction is not None and built(construction) else None
+    likely = likely_line(gap, kind, cause, b.lines, of_b, built=shown)
+    return replace(a, operands=of_a), replace(b, operands=of_b, likely=likely)
+
+
+def _part_of(
     region: Region,
     letters: Letters,
     gap: Gap,
@@ -25,16 +64,6 @@ def part_of(
     masks: bool = False,
     built: Callable[[Construction], bool] = lambda _: False,
 ) -> PlaceSide:
-    """Describe a region as one side of a place.
-
-    Args:
-        region: the region.
-        letters: what stands for values in formulas.
-        gap: the place.
-        read: show the line that reads its value, too, which may be wrong as well.
-        masks: show the lines that made the masks that it reads, too.
-        built: whether to show the line that built the module, too, which gave it its arguments.
-    """
     program, end = region.program, region.end
     operations = list(region.operations)
     ends = gap.a.program.operations[gap.a.end], gap.b.program.operations[gap.b.end]
@@ -53,12 +82,14 @@ def part_of(
     sources += lines(program, computing_with(program, end, program.consumers()))[:1] if read else []
     sources += _masks(region) if masks else []
     sources = sources or lines(program, [end])
+    if not sources and program.operations[end].kind == "constant":
+        sources = lines(program, program.consumers()[end][:2])
     sources += filter(None, [outside_of_frameworks(each) for each in sources])
     module = next((program.operations[i].module for i in [*operations, *region.readers, end]
                    if program.operations[i].module), "")  # fmt: skip
     construction = program.built.get(module)
     sources += [construction.source] if construction is not None and built(construction) else []
-    return PlaceSide(text, tuple(_line(each) for each in dict.fromkeys(sources)), module)
+    return PlaceSide(text, tuple(line_of(each) for each in dict.fromkeys(sources)), module)
 
 
 def _callers(gap: Gap, index: Index) -> list[Source]:
@@ -190,7 +221,3 @@ def _moves_before(program: Program, end: int) -> list[int]:
         moves += [index] if index != end and op.name in ("transpose", "flip") else []
         index = op.inputs[0]
     return moves
-
-
-def _line(source: Source) -> Line:
-    return Line(source.file, source.line, source.function, source.text)

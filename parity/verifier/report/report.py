@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from parity.measure.verdict import Verdict
-from parity.verifier.report.comparison import PlaceSide
+from parity.verifier.report.sides import PlaceSide
 
 SCHEMA = "parity.report/1"
 """Version of the JSON; within a version fields are added, never renamed or removed."""

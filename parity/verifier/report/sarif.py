@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 from parity.measure.shown import finite
 from parity.porting.provenance import versions
-from parity.verifier.report.comparison import Line, PlaceSide
 from parity.verifier.report.report import Finding, Report
+from parity.verifier.report.sides import Line, PlaceSide
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 ROOT = "%SRCROOT%"

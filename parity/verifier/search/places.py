@@ -9,7 +9,7 @@ other fault repaired.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +19,7 @@ from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 from parity.verifier.search.ends import pairs_of
+from parity.verifier.search.indices import of_an_index
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index, is_weak
 from parity.verifier.search.origin import origin
@@ -58,8 +59,11 @@ class _Step:
 class Search:
     """Two programs, B patched with more and more of A's values."""
 
-    def __init__(self, a: Program, b: Program, pairs: Pairs) -> None:
-        self.a, self.b = a, b
+    def __init__(
+        self, a: Program, b: Program, pairs: Pairs, on_gap: Callable[[Gap], object] | None = None
+    ) -> None:
+        """Begin; `on_gap` is told of a place as soon as it is known that there are others."""
+        self.a, self.b, self._on_gap = a, b, on_gap
         self.outputs = Outputs(a, b, pairs)
         self.index = Index(a)
         self.repairs = 0
@@ -100,9 +104,11 @@ class Search:
         """
         best: Repair | None = None
         while self.repairs < MOST and (now := self.round(outputs=outputs)):
+            if self._on_gap is not None and steps:
+                self._on_gap(steps[-1].gap)
             self.repairs += 1
             best = best and _repeated(now, best)
-            best = best or _of_an_update(now) or _best(now)
+            best = best or _of_an_update(now) or of_an_index(now) or _best(now)
             if best is None:
                 return [now.open_end()]
             gap = now.gap(best)

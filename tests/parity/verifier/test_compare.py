@@ -290,3 +290,23 @@ def test_what_is_another_function_in_float32_alone_is_shown_there():
     same = compare((right, (weight, x)), (right, (weight, x)), backward=False, dtype="bfloat16")
     assert same.equal
     assert max(same.in_type.errors) > 1e-4
+
+
+def test_the_first_place_is_told_while_others_are_looked_for():
+    told = []
+    x = np.linspace(0.1, 1.9, 21).reshape(3, 7)
+    w = np.cos(np.arange(49.0)).reshape(7, 7)
+
+    def of(epsilon, factor):
+        def model(x):
+            x = (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + epsilon)
+            x = jax.nn.sigmoid(x @ w)
+            return (x * factor + x[::-1]) @ w
+
+        return model, x
+
+    found = compare(of(1e-6, 2.0), of(1e-3, 2.5), backward=False, on_place=told.append)
+    assert [place.cause for place in found.places] == ["epsilon", "number"]
+    assert [place.cause for place in told] in (["epsilon"], ["number"])
+    alone = compare(of(1e-6, 2.0), of(1e-3, 2.0), backward=False, on_place=told.append)
+    assert len(told) == len(alone.places) == 1

@@ -13,10 +13,10 @@ from parity.cli import run
 from parity.verifier.compare import compare
 from parity.verifier.recordings.of_difference import report_of_diagnosis
 from parity.verifier.report import Finding, Report, Table
-from parity.verifier.report.comparison import Line, PlaceSide
 from parity.verifier.report.of_comparison import report_of
 from parity.verifier.report.page import to_html
 from parity.verifier.report.sarif import to_sarif
+from parity.verifier.report.sides import Line, PlaceSide
 from tests.support import operations_models as models
 
 ROOT = Path(__file__).parents[4]

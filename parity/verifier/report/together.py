@@ -1,0 +1,50 @@
+"""Places that are one: the same lines part in the same way, such as once a block."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from parity.verifier.causes import collectives
+from parity.verifier.report.comparison import Place
+
+_COLLECTIVES = frozenset(each.name for each in collectives.CAUSES)
+
+
+def together(places: list[Place]) -> list[Place]:
+    """Merge the places at which the same lines part in the same way, such as once a block."""
+    merged: dict[Any, Place] = {}
+    first_keys: dict[Any, Any] = {}
+    """What B computes at a place, and the key of the first place where it does."""
+    for place in places:
+        key: Any = (place.kind, place.a.lines, place.b.lines, place.cause)
+        if place.cause in _COLLECTIVES:  # of every parameter's gradient
+            key = (place.cause, place.message, place.b.lines[-1:])
+        inside = place.gap.b.operations if place.gap is not None else []
+        if place.cause.endswith("left out") and not inside:
+            key = (place.cause, place.a.lines)  # what A has alone, wherever B lacks it
+        computed = (place.kind, _computed(place)) if inside else key
+        before = first_keys.get(computed, key)
+        if key not in merged and before in merged:  # the same but for the cause, which one may lack
+            key = before if len({place.cause, merged[before].cause, ""}) < 3 else key
+        first_keys.setdefault(computed, key)
+        if place.kind in ("parameter", "input") or key not in merged:
+            merged[key if key not in merged else (key, len(merged))] = place
+        else:
+            first = merged[key]
+            shown, other = (first, place) if first.cause or not place.cause else (place, first)
+            merged[key] = replace(
+                shown, times=first.times + place.times,
+                modules=(*shown.modules, other.b.module, *other.modules),
+                error=max(first.error, place.error), limit=max(first.limit, place.limit),
+            )  # fmt: skip
+    return list(merged.values())
+
+
+def _computed(place: Place) -> frozenset[str]:
+    """Return the lines of the operations of B that a place consists of; of layout operations only if
+    there is nothing else."""
+    assert place.gap is not None
+    operations = [place.gap.b.program.operations[i] for i in place.gap.b.operations]
+    operations = [op for op in operations if not op.is_layout] or operations
+    return frozenset(str(op.source) for op in operations)
