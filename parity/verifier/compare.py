@@ -92,7 +92,8 @@ def _in_float64(
         of_b = recorded(given[1], "B", gradients=gradients)
     begin(FORWARD)
     forward = compare_programs(of_a, of_b, started, on_place=on_place)
-    compared = Compared(*names, forward)
+    on = (f"{program.name}'s {each}" for program in (of_a, of_b) for each in program.trained)
+    compared = Compared(*names, forward, trained=tuple(on))
     if forward.verdict == "DIFFERENT" or not backward or gradients or _is_step(of_a) or _is_step(of_b):
         return compared, given
     why = next(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from parity.measure.shown import first_three
 from parity.measure.verdict import Verdict, worst
 from parity.verifier.report.comparison import MODULE_COLUMNS, Comparison, Place
 from parity.verifier.report.in_type import InType
@@ -23,6 +24,9 @@ class Compared:
     """Reason why gradients were not compared although they were asked for; empty if there is none."""
     gradients_left_out: bool = False
     """Whether A has gradients, and they were not compared for that reason."""
+    trained: tuple[str, ...] = ()
+    """Layers that act in training alone and were on as given, as "B's dropout (0.5, port.py:12)"; both
+    programs ran without them."""
     in_type: InType | None = None
     """Runs in a smaller type, if that was asked for."""
 
@@ -71,9 +75,17 @@ class Compared:
             text += f"; {self.backward.summary()}"
         return f"{text}; no gradients" if self.no_backward else text
 
+    def headline(self) -> str:
+        """Return the verdict, and what it holds for: "EQUAL in evaluation mode; B's dropout .. is on as
+        given"."""
+        if not self.trained:
+            return self.verdict
+        on = f"{first_three(self.trained)} {'is' if len(self.trained) == 1 else 'are'} on as given"
+        return f"{self.verdict} in evaluation mode; {on}"
+
     def to_text(self) -> str:
         """Return the report as text."""
-        lines = [f"{self.verdict}: {self.summary()}", *self.forward.details()]
+        lines = [f"{self.headline()}: {self.summary()}", *self.forward.details()]
         lines += [f"gradients were not compared: {self.no_backward}"] if self.no_backward else []
         if self.backward is not None:
             own = [each for each in self.backward.details(brief=True) if each not in lines]
@@ -102,6 +114,7 @@ class Compared:
             "verdict": self.verdict,
             "backward": None if self.backward is None else self.backward.to_dict(),
             "no_backward": self.no_backward,
+            "trained": list(self.trained),
         }
         if self.in_type is not None:
             each = self.in_type

@@ -15,7 +15,7 @@ import numpy as np
 
 from parity.measure.versions.of_jax import quick_flags, read_scan
 from parity.verifier.programs.jaxprs.equations import bound, called
-from parity.verifier.programs.jaxprs.values import literal, rounding_of, widened
+from parity.verifier.programs.jaxprs.values import leaf_value, literal, rounding_of, widened
 
 After = Callable[[Sequence[Any]], Sequence[Any]]
 _UNCHANGED = frozenset(["optimization_barrier", "reduce_precision", "sharding_constraint"])
@@ -55,9 +55,14 @@ def compiled(closed: Any, leaves: Sequence[Any]) -> Any:
     def run(consts: Sequence[Any], leaves: Sequence[Any]) -> list[Any]:
         return evaluated(closed.jaxpr, consts, leaves)
 
-    given = list(closed.consts), list(leaves)
+    given = constants_of(closed), list(leaves)
     small = sum(np.size(each) for each in jax.tree.leaves(given)) < SMALL
     return jax.jit(run).lower(*given).compile(compiler_options=quick_flags() if small else None)
+
+
+def constants_of(closed: Any) -> list[Any]:
+    """Return the arrays that a jaxpr holds, in float64 as the walk has them."""
+    return [leaf_value(each) for each in getattr(closed, "consts", ())]
 
 
 def evaluated(
@@ -106,7 +111,7 @@ def equation(eqn: Any, operands: Sequence[Any], after: After | None = None) -> S
 
 
 def _call(inner: Any, operands: Sequence[Any], after: After | None = None) -> list[Any]:
-    return evaluated(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), operands, after)
+    return evaluated(getattr(inner, "jaxpr", inner), constants_of(inner), operands, after)
 
 
 def _scan(params: dict[str, Any], operands: Sequence[Any]) -> list[Any]:

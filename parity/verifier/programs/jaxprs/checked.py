@@ -23,7 +23,13 @@ from parity.measure.nearness import LEAST
 from parity.measure.nudge import nudged
 from parity.measure.tolerance import FACTOR
 from parity.verifier.programs.fingerprint import distance
-from parity.verifier.programs.jaxprs.by_jax import compiled, equation, evaluated, runs_alike
+from parity.verifier.programs.jaxprs.by_jax import (
+    compiled,
+    constants_of,
+    equation,
+    evaluated,
+    runs_alike,
+)
 from parity.verifier.programs.jaxprs.equations import called
 from vit_config.errors import REPORT, OwnFaultError, first_line
 
@@ -55,7 +61,7 @@ def check(
     """
     if not runs_alike(closed):
         return ""
-    consts, values = list(closed.consts), [value for _, value in outputs]
+    consts, values = constants_of(closed), [value for _, value in outputs]
     try:
         run = compiled(closed, leaves)
         ran = run(consts, list(leaves))
