@@ -13,7 +13,7 @@ from parity.verifier.programs.operation import Construction, Operation, Ref, Sou
 from parity.verifier.programs.sources import outside_of_frameworks
 from parity.verifier.report.sides import Line, Operand
 from parity.verifier.search.exchange import computing
-from parity.verifier.search.region import Gap, Kind
+from parity.verifier.search.region import Gap, Kind, Region
 
 _LITERAL = re.compile(r"(?<![\w.])\d+\.?\d*(?:[eE][-+]?\d+)?|(?<![\w.])\.\d+(?:[eE][-+]?\d+)?")
 _ENDS = re.compile(r"stop_gradient\(|\.detach\(|\.data\b|no_grad")
@@ -55,7 +55,7 @@ def likely_line(
         return next((k for k in ends if _ends_a_parameter(gap, lines[k])), ends[0] if ends else 0)
     if kind == "open":  # the callers of all that is shown come first
         return min((each for each in inside if each is not None), default=0)
-    if cause or 0 in inside:  # else the call is wrong
+    if (cause and cause not in _NUMBERS) or 0 in inside:  # else the call is wrong
         for source in (*_of_the_cause(gap, cause), *([] if cause else _unlike(gap, kind, operands))):
             found = _position(lines, source)
             if found is not None:
@@ -81,8 +81,7 @@ def _is_written(gap: Gap, cause: str) -> bool:
     for op in (program.operations[i] for i in gap.b.operations):
         text = op.source.text if op.source else ""
         written = [float(each) for each in _LITERAL.findall(text)]
-        held = [program.operations[e.index].number if isinstance(e, Ref) else e for e in op.operands]
-        scalars = [float(each) for each in held if each is not None and np.ndim(each) == 0]
+        scalars = _numbers(gap.b, op)
         if any(math.isclose(one, other, rel_tol=1e-6) for one in written for other in scalars):
             return True
     return False
@@ -103,7 +102,10 @@ def _of_the_cause(gap: Gap, cause: str) -> list[Source | Line | None]:
     if cause.endswith("of a part"):
         return [program.operations[end].source]
     if cause == "factor":
-        return [op.source for op in inside if op.name in _SCALES and _by_a_number(gap, op)]
+        return [op.source for op in inside if op.name in _SCALES and _numbers(gap.b, op)]
+    if cause in _NUMBERS:
+        of_a = {each for i in gap.a.operations for each in _numbers(gap.a, gap.a.program.operations[i])}
+        return [op.source for op in inside if {*_numbers(gap.b, op)} - of_a]
     if gap.b.readers and cause == "other value read":
         return [program.operations[gap.b.readers[-1]].source]
     if gap.b.readers and not computing(gap.b) and computing(gap.a):
@@ -127,11 +129,13 @@ def _unlike(gap: Gap, kind: Kind, operands: Sequence[Operand]) -> list[Source | 
     return [*moved, *(source for source, _ in alone.most_common())]
 
 
-def _by_a_number(gap: Gap, op: Operation) -> bool:
-    operations = gap.b.program.operations
-    return any(
-        not isinstance(each, Ref) or operations[each.index].number is not None for each in op.operands
-    )
+def _numbers(region: Region, op: Operation) -> list[float]:
+    """Return the numbers among an operation's operands."""
+    operations = region.program.operations
+    held = [operations[e.index].number if isinstance(e, Ref) else e for e in op.operands]
+    return [
+        float(each) for each in held if each is not None and np.isrealobj(each) and np.ndim(each) == 0
+    ]
 
 
 def _position(lines: Sequence[Line], source: Source | Line | None) -> int | None:

@@ -11,6 +11,7 @@ from parity.verifier.programs.operation import Operation, Source
 from parity.verifier.programs.program import Program
 from parity.verifier.report.relation import DIFFERS, OTHER_ORDER, SAME, is_usual, relation
 from parity.verifier.report.sides import Line, Operand
+from parity.verifier.search.layouts import long_axes
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Gap
 
@@ -80,22 +81,27 @@ def _between(gap: Gap, x: Operation, y: Operation) -> str:
     """Say how a value that B reads lies to one that A reads.
 
     A's value counts as it is before A moves its axes, too, and a weight of B's as it is before B does:
-    the axes of products are a convention.
+    the axes of products are a convention. Of these, values of the same axes tell most.
     """
     a, b = gap.a.program, gap.b.program
     weight = b.maker(y.index).kind == "parameter" and any(
         y.index in op.inputs and op.name in _PRODUCTS for op in b.operations[y.index :]
     )
     chains = list(_chain(a, x.index, moves=True)), list(_chain(b, y.index, moves=weight))
-    tried: list[str] = []
+    tried: list[tuple[bool, str]] = []
     for i in chains[0]:
         for j in chains[1]:
             of_a, of_b = (np.asarray(p.values([k])[k]) for p, k in ((a, i), (b, j)))
             if of_a.size and of_b.size:
-                tried.append(relation(of_a, of_b))
-            if tried[-1:] == [SAME]:
-                return SAME
-    return min(tried, key=_rank) if tried else OTHER_ORDER
+                words = relation(of_a, of_b)
+                tried.append((_axes(of_a) != _axes(of_b) or words == OTHER_ORDER, words))
+                if words == SAME:
+                    return SAME
+    return min(tried, key=lambda each: (each[0], *_rank(each[1])))[1] if tried else OTHER_ORDER
+
+
+def _axes(value: np.ndarray) -> tuple[int, ...]:
+    return long_axes(value.shape)
 
 
 def _rank(words: str) -> tuple[bool, bool]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from parity.measure.shown import first_three
+from parity.verifier.programs.fingerprint import fingerprint
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 from parity.verifier.search.layouts import arrangements
@@ -49,11 +50,12 @@ def of_an_index(now: Round) -> Repair | None:
                 tried += 1
                 if tried > MOST_TRIALS or np.array_equal(arrangement, own):
                     continue
-                repair = now.repair(Trial(x, y, arrangement.astype(own.dtype), shown), 0)
-                if repair is not None and _mends(now, repair.fed, first):
-                    repairs.append(repair)
-        if repairs:
-            return min(repairs, key=lambda each: each.rank)
+                value = arrangement.astype(own.dtype)
+                if _mends(now, y, value, first):
+                    repairs.append(now.repair(Trial(x, y, value, shown), 0))
+        found = [each for each in repairs if each is not None]
+        if found:
+            return min(found, key=lambda each: each.rank)
     return None
 
 
@@ -134,18 +136,22 @@ def _unmet_behind(now: Round, y: int) -> Iterator[int]:
             seen.add(reader)
 
 
-def _mends(now: Round, fed: Program, first: list[int]) -> bool:
-    """Return whether operations that did not meet do so in B as patched: one at least, and all that
-    read nothing else that does not meet."""
-    met = {i for i in first if _meets(now, fed, i)}
+def _mends(now: Round, y: int, value: np.ndarray, first: list[int]) -> bool:
+    """Return whether operations that did not meet do so with another value of an index: one at least,
+    and all that read nothing else that does not meet."""
+    try:
+        results = now.b.values(first, {y: value})
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
+        return False  # other numbers may be out of range
+    met = {each for each, result in results.items() if _meets(now, each, result)}
     beside = (
-        any(i in now.unmet_b and i not in first for i in fed.operations[each].inputs)
+        any(i in now.unmet_b and i not in first for i in now.b.operations[each].inputs)
         for each in first if each not in met
     )  # fmt: skip
     return bool(met) and all(beside)
 
 
-def _meets(now: Round, fed: Program, index: int) -> bool:
+def _meets(now: Round, index: int, result: np.ndarray) -> bool:
     if index in now.roots:
-        return now.equals_output(index, fed.values([index])[index])
-    return bool(now.index.meets(fed.operations[index]))
+        return now.equals_output(index, result)
+    return bool(now.index.meets(now.b.operations[index], fingerprint(result)))

@@ -78,6 +78,16 @@ def test_what_is_wrong_besides_is_a_place_of_its_own():
     assert "i[None, :] - i[:, None]" in line_of(places[0])
 
 
+def transposed_and_scaled(p, x, scores):
+    return transposed(p, 0.5 * x, scores)
+
+
+def test_beside_another_mistake_the_tables_are_said_to_be_turned():
+    place = compare(torch_side(), side(transposed_and_scaled)).places[0]
+    relations = [each.relation for each in place.b.operands]
+    assert relations.count("axes exchanged (0 and 1)") == 2
+
+
 def stored(p, x, scores):
     return attended(p, x, scores, p["index"])
 
