@@ -1,6 +1,7 @@
 """Pairs that must be equal, and mistakes in the same programs: many styles, sizes and kinds of weights.
 
-    python -m evidence.clean_pairs [--faults | --published] [--share K/N] [--only NAME ..] [--write docs/clean_pairs.md]
+    python -m evidence.clean_pairs [--faults | --published] [--share K/N] [--write docs/clean_pairs.md]
+    python -m evidence.clean_pairs --only NAME
 
 Each pair is first shown to be right (or visibly wrong) in float64 without the product; then the product
 is asked. Exit status 1 where a pair that must be equal is not, or a mistake is missed.
@@ -119,11 +120,9 @@ def _prepare() -> None:
 
     compile_quickly()
     os.environ["JAX_PLATFORMS"] = "cpu"
-    import jax
     import torch
 
     warnings.simplefilter("ignore")
-    jax.config.update("jax_enable_x64", True)
     torch.set_num_threads(1)
 
 

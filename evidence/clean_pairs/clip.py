@@ -267,14 +267,12 @@ def in_nnx(w, size, wrong=RIGHT):
 
 
 FAULTS = frozenset({"epsilon", "gelu for quick gelu", "factor of quick gelu", "no first norm"})
-NONE: frozenset[str] = frozenset()
+SCALED, NONE = FAULTS | {"scale of width"}, frozenset[str]()
 STYLES = [
     Style("CLIP, OpenAI", "torch, CLIP", openai, NONE, FAULTS, function="clip"),
     Style("CLIP, open_clip", "torch, CLIP", open_clip, NONE, FAULTS, function="clip"),
-    Style("CLIP, split in_proj", "torch, CLIP", split_attention, NONE, FAULTS | {"scale of width"},
-          function="clip"),
-    Style("CLIP, plain function", "JAX, CLIP", plain, NONE, FAULTS | {"scale of width"}, function="clip"),
+    Style("CLIP, split in_proj", "torch, CLIP", split_attention, NONE, SCALED, function="clip"),
+    Style("CLIP, plain function", "JAX, CLIP", plain, NONE, SCALED, function="clip"),
     Style("CLIP, Linen", "JAX, CLIP", in_linen, NONE, FAULTS, function="clip"),
-    Style("CLIP, NNX and checkpoint", "JAX, CLIP", in_nnx, NONE, FAULTS | {"scale of width"},
-          function="clip"),
-]  # fmt: skip
+    Style("CLIP, NNX and checkpoint", "JAX, CLIP", in_nnx, NONE, SCALED, function="clip"),
+]

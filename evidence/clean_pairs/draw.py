@@ -1,4 +1,4 @@
-"""Which pairs there are: every style meets every kind of weights and every class of size, always the same."""
+"""Which pairs there are: every style meets every kind of weights and class of size; always the same."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from evidence.clean_pairs import clip, mistakes, weights
+from evidence.clean_pairs import clip, dinov3, mistakes, siglip, weights
 from evidence.clean_pairs.sizes import LARGE, SIZES, Size
-from evidence.clean_pairs.style import Style, Wrong
+from evidence.clean_pairs.style import RIGHT, Style, Wrong
 from evidence.clean_pairs.styles import styles
 from evidence.clean_pairs.weights import KINDS, Weights
 
@@ -18,7 +18,7 @@ ROUNDS = 2
 """How often each style is B with each kind of weights."""
 TYPES = ("float32", "bfloat16", "float32 and bfloat16")
 """Of two types, A holds its weights in the one and B in the other."""
-SHAPES = {"vit": weights.shapes, "clip": clip.shapes}
+SHAPES = {"vit": weights.shapes, "clip": clip.shapes, "siglip": siglip.shapes, "dinov3": dinov3.shapes}
 """The names and shapes of weights by the function that a style computes."""
 SMALL = tuple(name for name in SIZES if name not in LARGE)
 
@@ -32,7 +32,7 @@ class Pair:
     size_name: str
     kind: str
     dtype: str = "float32"
-    wrong: Wrong = Wrong()
+    wrong: Wrong = RIGHT
 
     @property
     def name(self) -> str:

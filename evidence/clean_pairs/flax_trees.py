@@ -1,4 +1,4 @@
-"""Weights by timm's names as the trees that Linen and NNX hold; they are functions of arrays or tracers."""
+"""Weights by timm's names as the trees that Linen and NNX hold; of arrays or tracers."""
 
 from __future__ import annotations
 

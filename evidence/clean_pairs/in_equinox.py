@@ -160,10 +160,16 @@ FAULTS = frozenset({
     "layers reversed", "layers as strings", "prefix in mean", "second token", "no residual",
 })  # fmt: skip
 INNER = FAULTS | {"no scale", "scale of width", "float32 scale", "head order"}
+
+
+def _filtered(model):
+    return equinox.filter_jit(equinox.filter_vmap(model))
+
+
+GROUP = "JAX, Equinox"
 STYLES = [
-    Style("Equinox", "JAX, Equinox", _make(True, Batched), EVERY - {"qk norm"}, FAULTS, False),
-    Style("jax.vmap(Equinox)", "JAX, Equinox", _make(False, jax.vmap), faults=INNER, channels_last=False),
-    Style("filter_jit(filter_vmap(Equinox))", "JAX, Equinox",
-          _make(False, lambda model: equinox.filter_jit(equinox.filter_vmap(model))), faults=INNER,
+    Style("Equinox", GROUP, _make(True, Batched), EVERY - {"qk norm"}, FAULTS, False),
+    Style("jax.vmap(Equinox)", GROUP, _make(False, jax.vmap), faults=INNER, channels_last=False),
+    Style("filter_jit(filter_vmap(Equinox))", GROUP, _make(False, _filtered), faults=INNER,
           channels_last=False),
 ]  # fmt: skip

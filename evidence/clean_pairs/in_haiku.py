@@ -72,8 +72,8 @@ def _scale(p, name):
 
 
 def _tree(w, size, wrong, own):
-    outside = {new: w[old] for new, old in (("pos", "pos_embed"), ("cls", "cls_token"), ("reg", "reg_token"))
-               if old in w}  # fmt: skip
+    names = {"pos": "pos_embed", "cls": "cls_token", "reg": "reg_token"}
+    outside = {new: w[old] for new, old in names.items() if old in w}
     kernel = w["patch_embed.proj.weight"].transpose(2, 3, 1, 0)
     tree = {"patches": {"w": kernel, "b": w["patch_embed.proj.bias"]}, "norm": _scale(w, "norm"),
             "head": _dense(w, "head")}  # fmt: skip

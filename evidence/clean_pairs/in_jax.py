@@ -158,6 +158,9 @@ def tokens_first(w, size, wrong=RIGHT):
 
 
 ALL = J.FAULTS | J.EXTRA
+FEW = frozenset({
+    "epsilon", "head order", "no scale", "no norm bias", "gammas exchanged", "detached gamma",
+})  # fmt: skip
 STYLES = [
     Style("plain function", "JAX, functions", plain, faults=ALL),
     Style("jax.jit", "JAX, functions", compiled, faults=ALL),
@@ -165,14 +168,7 @@ STYLES = [
     Style("jax.vmap", "JAX, functions", mapped, faults=ALL),
     Style("functools.partial", "JAX, functions", bound, faults=ALL),
     Style("jax.shard_map", "JAX, functions", sharded, faults=ALL),
-    Style(
-        "einsum",
-        "JAX, functions",
-        einsums,
-        faults=frozenset(
-            {"epsilon", "head order", "no scale", "no norm bias", "gammas exchanged", "detached gamma"}
-        ),
-    ),  # fmt: skip
+    Style("einsum", "JAX, functions", einsums, faults=FEW),
     Style("tokens first", "JAX, functions", tokens_first, faults=ALL),
     Style("lax.scan", "JAX, stacked layers", scanned, faults=ALL),
     Style("lax.fori_loop", "JAX, stacked layers", looped, faults=ALL),

@@ -133,7 +133,7 @@ class ViT(Shared):
         return self.dense(size.classes, self.names[2])(J.pool(x, size, wrong))  # wrong: no last norm
 
 
-def _block(size):
+def tree_of_block(size):
     return lambda p: {
         "norm1": T.scale(p, "norm1"), "attn": T.attention(p, size), "norm2": T.scale(p, "norm2"),
         "fc1": T.dense(p, "mlp.fc1"), "fc2": T.dense(p, "mlp.fc2"), **T.gammas(p),
@@ -152,7 +152,7 @@ def _fused(p):
 
 def _make(*, fused=False, scan="", names=("patches", "norm", "head")):
     def make(w, size, wrong=RIGHT, dtype=None):
-        trees = T.layers(w, size, _fused if fused else _block(size), wrong)
+        trees = T.layers(w, size, _fused if fused else tree_of_block(size), wrong)
         inner = (
             {"layers": T.stack(trees)} if scan else {f"encoderblock_{i}": t for i, t in enumerate(trees)}
         )
@@ -169,12 +169,13 @@ FAULTS = frozenset({
     "second token",
 })  # fmt: skip
 WHOLE = FAULTS | {"causal mask", "detached skip", "no residual"}
+PACKED, OWN = FAULTS | {"packing"}, EVERY - {"qk norm"}
+NAMES = ("embedding", "encoder_norm", "head")
 STYLES = [
-    Style("Linen, MultiHeadDotProductAttention", "JAX, Linen", _make(), EVERY - {"qk norm"}, WHOLE, typed=True),
-    Style("Linen, encoderblock_0 and LayerNorm_0", "JAX, Linen",
-          _make(fused=True, names=("embedding", "encoder_norm", "head")), faults=FAULTS | {"packing"},
+    Style("Linen, MultiHeadDotProductAttention", "JAX, Linen", _make(), OWN, WHOLE, typed=True),
+    Style("Linen, encoderblock_0 and LayerNorm_0", "JAX, Linen", _make(fused=True, names=NAMES),
+          faults=PACKED, typed=True),
+    Style("Linen, scan", "JAX, Linen", _make(scan="plain"), OWN, WHOLE, typed=True),
+    Style("Linen, scan of remat, fused", "JAX, Linen", _make(fused=True, scan="remat"), faults=PACKED,
           typed=True),
-    Style("Linen, scan", "JAX, Linen", _make(scan="plain"), EVERY - {"qk norm"}, WHOLE, typed=True),
-    Style("Linen, scan of remat, fused", "JAX, Linen", _make(fused=True, scan="remat"),
-          faults=FAULTS | {"packing"}, typed=True),
 ]  # fmt: skip

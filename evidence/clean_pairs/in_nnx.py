@@ -1,5 +1,4 @@
-"""The model in Flax NNX: a packed projection by hand, one Linear each for q, k and v, Flax's own attention,
-and blocks under `nnx.scan`."""
+"""The model in Flax NNX: packed by hand, three Linears for q, k and v, Flax's attention, `nnx.scan`."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ class NormByHand(nnx.Module):
         return x * self.g[...] + self.b[...]
 
 
-def _set(module, **arrays):
+def set_arrays(module, **arrays):
     for name, each in arrays.items():
         setattr(module, name, nnx.Param(jnp.asarray(each)))
     return module
@@ -46,12 +45,12 @@ def _set(module, **arrays):
 def linear(p, name, dtype):
     rows, columns = p[f"{name}.weight"].shape
     layer = nnx.Linear(columns, rows, rngs=nnx.Rngs(0), dtype=dtype)
-    return _set(layer, **T.dense(p, name))
+    return set_arrays(layer, **T.dense(p, name))
 
 
 def layer_norm(p, name, epsilon, dtype):
     layer = nnx.LayerNorm(len(p[f"{name}.weight"]), epsilon=epsilon, rngs=nnx.Rngs(0), dtype=dtype)
-    return _set(layer, **T.scale(p, name))
+    return set_arrays(layer, **T.scale(p, name))
 
 
 class Attention(nnx.Module):
@@ -98,7 +97,7 @@ def flax_attention(p, size, dtype):
     """`nnx.MultiHeadAttention`."""
     attn = nnx.MultiHeadAttention(size.heads, size.width, decode=False, rngs=nnx.Rngs(0), dtype=dtype)
     for name, arrays in T.attention(p, size).items():
-        _set(getattr(attn, name), **arrays)
+        set_arrays(getattr(attn, name), **arrays)
     return attn
 
 
@@ -140,6 +139,10 @@ class Block(nnx.Module):
         return x + self.scaled(self.fc2(y), 2)  # wrong: no residual
 
 
+def _called(x, layer):
+    return layer(x)
+
+
 class ViT(nnx.Module):
     """The whole, its blocks in a list or stacked."""
 
@@ -152,7 +155,7 @@ class ViT(nnx.Module):
             3, size.width, step, step, padding="VALID", rngs=nnx.Rngs(0), dtype=dtype
         )
         tree = T.outer(w, ("patches", "norm", "head"))
-        _set(self.patches, **tree["patches"])
+        set_arrays(self.patches, **tree["patches"])
         for name in ("cls", "reg", "pos"):
             if name in tree:
                 setattr(self, name, nnx.Param(tree[name]))
@@ -172,15 +175,11 @@ class ViT(nnx.Module):
     def __call__(self, x):
         size, wrong = self.size, self.wrong
         x = self.patches(J.pixels(x, wrong))
-        held = {n: getattr(self, n[:3])[...].astype(x.dtype) for n in ("cls_token", "reg_token", "pos_embed")
-                if hasattr(self, n[:3])}  # fmt: skip
+        names = (name for name in ("cls_token", "reg_token", "pos_embed") if hasattr(self, name[:3]))
+        held = {name: getattr(self, name[:3])[...].astype(x.dtype) for name in names}
         x = J.assemble(held, x.reshape(len(x), -1, size.width), size, wrong)
         if self.scan:
-            call = (
-                nnx.remat(lambda x, layer: layer(x))
-                if self.scan == "remat"
-                else lambda x, layer: layer(x)
-            )
+            call = nnx.remat(_called) if self.scan == "remat" else _called
             run = nnx.scan(call, in_axes=(nnx.Carry, 0), out_axes=nnx.Carry)
             x = run(x, self.layers)  # wrong: layers reversed, layers as strings
         else:
@@ -207,12 +206,13 @@ INNER = FAULTS | {
     "packing", "no scale", "scale of width", "float32 scale", "detached attention", "head order",
     "q norm missing", "q and k norms exchanged",
 }  # fmt: skip
+THREE, OWN = INNER - {"packing"}, EVERY - {"qk norm"}
 STYLES = [
     Style("NNX, packed by hand", "JAX, NNX", _make("by hand"), faults=INNER),
     Style("NNX, packed, nnx.LayerNorm", "JAX, NNX", _make("packed"), faults=INNER, typed=True),
-    Style("NNX, a Linear each for q, k, v", "JAX, NNX", _make("separate"), faults=INNER - {"packing"}, typed=True),
-    Style("nnx.MultiHeadAttention", "JAX, NNX", _make("flax"), EVERY - {"qk norm"}, FAULTS, typed=True, narrow=True),
+    Style("NNX, a Linear each for q, k, v", "JAX, NNX", _make("separate"), faults=THREE, typed=True),
+    Style("nnx.MultiHeadAttention", "JAX, NNX", _make("flax"), OWN, FAULTS, typed=True, narrow=True),
     Style("nnx.scan", "JAX, NNX", _make("packed", "plain"), faults=INNER, typed=True),
-    Style("nnx.scan of nnx.remat, q, k, v", "JAX, NNX", _make("separate", "remat"),
-          faults=INNER - {"packing"}, typed=True),
+    Style("nnx.scan of nnx.remat, q, k, v", "JAX, NNX", _make("separate", "remat"), faults=THREE,
+          typed=True),
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The model in PyTorch as functions of a dictionary: fused, under vmap, by hand, with a derivative by hand."""
+"""The model in PyTorch as functions of a dictionary: fused, mapped, by hand, with its own derivative."""
 
 from __future__ import annotations
 

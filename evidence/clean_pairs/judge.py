@@ -1,4 +1,4 @@
-"""One pair: first shown to be right, or visibly wrong, without the product; then what the product says."""
+"""One pair: shown to be right, or visibly wrong, without the product; then what the product says."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What a style computes in float64, without the product: its output, and its gradients by timm's names.
 
-The frameworks' own differentiation does it. Of a module of torch, the gradients of its own parameters are
+The frameworks differentiate. Of a module of torch, the gradients of its own parameters are
 pulled back through the map that filled them; in JAX the whole, map and program, is one function.
 """
 
@@ -50,7 +50,10 @@ def cotangent(size: Size) -> np.ndarray:
 
 def outcome(style: Style, size: Size, w: Weights, wrong: Wrong = RIGHT) -> Outcome:
     """Run it in float64, forward and backward."""
-    return (_of_torch if style.torch else _of_jax)(style, size, w, wrong)
+    if style.torch:
+        return _of_torch(style, size, w, wrong)
+    with jax.enable_x64(True):
+        return _of_jax(style, size, w, wrong)
 
 
 def _of_torch(style: Style, size: Size, w: Weights, wrong: Wrong) -> Outcome:

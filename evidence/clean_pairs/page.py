@@ -21,16 +21,16 @@ TITLES = {"clean": "Pairs that must be equal", "faults": "Mistakes in the same p
           "published": "Published sizes"}  # fmt: skip
 INTRO = """# Pairs that are equal
 
-For those who want to know how often the verifier raises a false alarm, and what it misses in the same programs.
+For those who want to know how often the verifier raises a false alarm, and what it misses.
 
-One Vision Transformer, the image tower of CLIP, that of SigLIP and DINOv3 are written in {count} styles, and
-two styles are compared with the same weights, forward and backward. Every style meets every kind of weights
-and every class of size that it can have. Each pair is first shown to be right without the verifier
-(`evidence/clean_pairs/outcome.py`): outputs and all gradients, by timm's names, are computed in float64 by
-the frameworks' own differentiation and are the same to 1e-11 of each array's largest number (1e-4 where a
-library computes a step in float32 whatever it is given). A mistake counts only if it moves one of these by
-1e-9. `python -m evidence.clean_pairs --only 'NAME'` repeats one pair and prints the whole report; Haiku and
-Equinox are tried where they are installed.
+One Vision Transformer, and the towers of CLIP, SigLIP and DINOv3, are written in {count} styles. Two of
+them with the same weights are a pair, compared forward and backward. Every style meets every kind of
+weights and every class of size that it can have. Each pair is first shown to be right without the
+verifier (`evidence/clean_pairs/outcome.py`): its outputs and all gradients, by timm's names, are
+computed in float64 by the frameworks' own differentiation and are the same to 1e-11 of each array's
+largest number (1e-4 where a library computes a step in float32 whatever it is given). A mistake counts
+only if it moves one of these by 1e-9. `python -m evidence.clean_pairs --only 'NAME'` repeats one pair
+and prints the whole report. Haiku and Equinox are tried where they are installed.
 """
 
 

@@ -9,6 +9,7 @@ from functools import cache
 from evidence.clean_pairs import (
     as_torchvision,
     clip,
+    dinov3,
     in_custom_gradients,
     in_einops,
     in_jax,
@@ -17,6 +18,7 @@ from evidence.clean_pairs import (
     in_torch,
     in_torch_functions,
     libraries,
+    siglip,
 )
 from evidence.clean_pairs.style import Style
 
@@ -28,6 +30,7 @@ def styles() -> dict[str, Style]:
         *libraries.STYLES, *as_torchvision.STYLES, *in_torch.STYLES, *in_einops.STYLES,
         *in_torch_functions.STYLES, *clip.STYLES,
         *in_jax.STYLES, *in_custom_gradients.STYLES, *in_linen.STYLES, *in_nnx.STYLES,
+        *siglip.STYLES, *dinov3.STYLES,
     ]  # fmt: skip
     for name in ("in_haiku", "in_equinox"):
         with suppress(ModuleNotFoundError):

@@ -13,7 +13,14 @@ from evidence.clean_pairs.sizes import Size
 
 Weights = dict[str, np.ndarray]
 Shapes = dict[str, tuple[int, ...]]
-TOKENS = ("cls_token", "reg_token", "pos_embed", "class_embedding", "positional_embedding")
+TOKENS = (
+    "cls_token",
+    "reg_token",
+    "pos_embed",
+    "class_embedding",
+    "positional_embedding",
+    "attn_pool.latent",
+)
 FIRST, SECOND = r"mlp\.(fc1|c_fc)\.", r"mlp\.(fc2|c_proj)\."
 PACKED = r"attn\.(qkv\.|in_proj_)"
 
@@ -47,8 +54,8 @@ def shapes(size: Size) -> Shapes:
 def role(name: str, shape: tuple[int, ...]) -> str:
     """What an array is: gain, bias, gamma, token or matrix."""
     last = name.rpartition(".")[2]
-    if name in TOKENS or last == "gamma":
-        return "gamma" if last == "gamma" else "token"
+    if name in TOKENS or last.startswith("gamma"):
+        return "gamma" if last.startswith("gamma") else "token"
     if last.endswith("bias"):
         return "bias"
     return "gain" if len(shape) == 1 else "matrix"
@@ -141,9 +148,9 @@ def _outliers(w: Weights, size: Size, rng: np.random.Generator) -> None:
 
 def _saturated(w: Weights, size: Size, rng: np.random.Generator) -> None:
     for name in _some(w, PACKED + "weight"):
-        w[name][: 2 * size.width] *= 30
+        w[name][: 2 * size.width] *= 8
     for name in _some(w, r"attn\.[qk]_norm\.weight"):
-        w[name] *= 30
+        w[name] *= 8
 
 
 def _pruned(w: Weights, size: Size, rng: np.random.Generator) -> None:
