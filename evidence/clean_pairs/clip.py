@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from flax import linen, nnx
 from torch import nn
 
-from evidence.clean_pairs.style import RIGHT, Side, Style
+from evidence.clean_pairs.sizes import Size
+from evidence.clean_pairs.style import RIGHT, Side, Style, Wrong
 
 EPSILON = 1e-5
 
@@ -184,8 +185,8 @@ def plain(w, size, wrong=RIGHT):
 
 
 class LinenBlock(linen.Module):
-    size: object
-    wrong: object
+    size: Size
+    wrong: Wrong
     i: int
 
     @linen.compact
@@ -205,8 +206,8 @@ class LinenBlock(linen.Module):
 
 
 class LinenTower(linen.Module):
-    size: object
-    wrong: object
+    size: Size
+    wrong: Wrong
 
     @linen.compact
     def __call__(self, x):

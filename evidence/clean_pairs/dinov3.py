@@ -163,6 +163,13 @@ def plain(w, size, wrong=RIGHT):
 class Block(nnx.Module):
     """A Linear each for q, k, v."""
 
+    q: nnx.Linear
+    k: nnx.Linear
+    v: nnx.Linear
+    out: nnx.Linear
+    fc1: nnx.Linear
+    fc2: nnx.Linear
+
     def __init__(self, p, size):
         self.size = size
         self.norm1, self.norm2 = (

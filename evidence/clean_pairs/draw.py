@@ -114,7 +114,8 @@ def faulty() -> Iterator[Pair]:
         for number, name in enumerate(sorted(b.faults)):
             fault = mistakes.FAULTS[name]
             fresh = number % 2 and name not in mistakes.NAMES_ALONE
-            kind = rng.choice(FRESH if fresh else TRAINED)
+            by_name = name in mistakes.NAMES_ALONE
+            kind = rng.choice(FRESH if fresh else [k for k in TRAINED if not (by_name and k == "alike")])
             feature = KINDS[kind][1]
             if feature and (feature not in b.accepts or name in mistakes.NOT_DEAD):
                 kind = "timm" if fresh else "trained"

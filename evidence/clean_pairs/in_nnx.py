@@ -56,6 +56,10 @@ def layer_norm(p, name, epsilon, dtype):
 class Attention(nnx.Module):
     """Packed, by hand, or from three Linears."""
 
+    q: nnx.Linear
+    k: nnx.Linear
+    v: nnx.Linear
+
     def __init__(self, p, size, wrong, i, dtype, style):
         self.size, self.wrong, self.i = size, wrong, i
         self.packed = style != "separate"

@@ -100,7 +100,7 @@ def attend(p, y, size, wrong=RIGHT, i=None):
             q = norm(q, p, f"attn.{names[0]}_norm", size)  # wrong: q and k norms exchanged
         k = norm(k, p, f"attn.{names[1]}_norm", size)  # wrong: q and k norms exchanged
     y = heads(q, k, v, size, wrong, i)
-    # wrong: head order, weight transposed, q norm missing
+    # wrong: head order, weight transposed, q norm missing, no residual
     return y.reshape(*qkv.shape[:-1], -1) @ output(p, wrong, i) + p["attn.proj.bias"]
 
 
@@ -168,9 +168,9 @@ def block(p, x, size, wrong=RIGHT, i=None):
 def pool(x, size, wrong=RIGHT):
     """The token or the mean of tokens that is classified."""
     if size.mean:
-        # wrong: prefix in mean
+        # wrong: prefix in mean, no last norm
         return jnp.mean(x[:, 0 if wrong("prefix in mean") else size.prefix :], 1)
-    return x[:, 1 if wrong("second token") else 0]
+    return x[:, 1 if wrong("second token") else 0]  # wrong: no last norm
 
 
 def head(w, x, size, wrong=RIGHT):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
+from typing import Any
 
 import torch
 from flax import nnx
@@ -34,7 +35,7 @@ def timm_model(w, size, wrong=RIGHT, *, fused=True, **more):
         "global_pool": "avg" if size.mean else "token", "class_token": size.class_token,
         "act_layer": "relu" if size.relu else None,
     }  # fmt: skip
-    model = VisionTransformer(**given | more)
+    model: Any = VisionTransformer(**given | more)
     for block in model.blocks:
         block.attn.fused_attn = fused
     return Side(model, w)

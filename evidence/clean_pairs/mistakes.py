@@ -157,6 +157,8 @@ def marks(file: str) -> dict[int, frozenset[str]]:
         above = lines[node.lineno - 1].strip()
         own = [lines[number] for number in span] + [above] * above.startswith("# wrong:")
         names = frozenset().union(*map(_marked, own))
+        if isinstance(node, ast.If):  # what is done where it asks for a mistake is one
+            span = range(node.lineno, (node.body[-1].end_lineno or node.lineno) + 1)
         found |= {number: found.get(number, frozenset()) | names for number in span}
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -17,16 +17,15 @@ from evidence.clean_pairs.weights import Weights, draw
 
 LIMIT = 600
 """CPU seconds for a pair."""
-SMALL = {"width": 384, "heads": 6, "depth": 12, "hidden": 1536, "batch": 1}
-BASE = {"width": 768, "heads": 12, "depth": 12, "hidden": 3072, "batch": 1}
+SMALL = Size(width=384, heads=6, depth=12, hidden=1536, batch=1, patch=16, grid=(14, 14), classes=1000)
+BASE = replace(SMALL, width=768, heads=12, hidden=3072)
+DINO = replace(SMALL, patch=14, grid=(16, 16), classes=10, gamma=1e-5)
 MODELS = {
-    "ViT-S/16": Size(**SMALL, patch=16, grid=(14, 14), classes=1000),
-    "DINOv2-S/14 with registers": Size(
-        **SMALL, patch=14, grid=(16, 16), classes=10, registers=4, gamma=1e-5
-    ),
-    "CLIP-B/32": Size(**BASE, patch=32, grid=(7, 7), classes=512),
-    "SigLIP-B/16": Size(**BASE, patch=16, grid=(14, 14), class_token=False),
-    "DINOv3-S/16": Size(**SMALL, patch=16, grid=(14, 14), registers=4, gamma=1e-5),
+    "ViT-S/16": SMALL,
+    "DINOv2-S/14 with registers": replace(DINO, registers=4),
+    "CLIP-B/32": replace(BASE, patch=32, grid=(7, 7), classes=512, epsilon=1e-5),
+    "SigLIP-B/16": replace(BASE, class_token=False, classes=768),
+    "DINOv3-S/16": replace(SMALL, classes=10, registers=4, gamma=1e-5, epsilon=1e-5),
 }
 REAL = "DINOv2-S/14"
 PORTS = ("plain function", "lax.scan", "NNX, a Linear each for q, k, v", "nnx.MultiHeadAttention",
@@ -92,6 +91,6 @@ def real_weights(path: Path) -> None:
         write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"}, sealed=False)
         convert(folder, to="timm", out=Path(name) / "timm", image_size=(224, 224))
         _REAL.update(load_file(Path(name) / "timm" / "model.safetensors"))
-    MODELS[REAL] = Size(**SMALL, patch=14, grid=(16, 16), classes=10, gamma=1.0)
+    MODELS[REAL] = replace(DINO, gamma=1.0)
     head = draw("trained", MODELS[REAL])
     _REAL.update({name: head[name] for name in ("head.weight", "head.bias")})

@@ -94,7 +94,7 @@ def attend(p, y, size, wrong=RIGHT, i=None):
     y = y.reshape(*qkv.shape[:2], -1)  # wrong: head order
     weight = p["attn.proj.weight"]
     weight = weight.T if wrong("weight transposed", i) else weight
-    return F.linear(y, weight, p["attn.proj.bias"])  # wrong: head order, weight transposed
+    return F.linear(y, weight, p["attn.proj.bias"])  # wrong: head order, weight transposed, no residual
 
 
 def attend_by_hand(p, y, size, wrong=RIGHT, i=None):
@@ -159,8 +159,10 @@ def block(p, x, size, wrong=RIGHT, i=None, norm=norm, attend=attend):
 def pool(x, size, wrong=RIGHT):
     """The token or the mean of tokens that is classified."""
     if size.mean:
-        return x[:, 0 if wrong("prefix in mean") else size.prefix :].mean(1)  # wrong: prefix in mean
-    return x[:, 1 if wrong("second token") else 0]
+        return x[:, 0 if wrong("prefix in mean") else size.prefix :].mean(
+            1
+        )  # wrong: prefix in mean, no last norm
+    return x[:, 1 if wrong("second token") else 0]  # wrong: no last norm
 
 
 def forward(w, x, size, wrong=RIGHT, block=block, norm=norm):
