@@ -5,11 +5,11 @@ from __future__ import annotations
 import signal
 import time
 import traceback
+import warnings
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
@@ -115,7 +115,8 @@ def judged(pair: Pair, limit: float = 0) -> Result:
     before = signal.signal(signal.SIGPROF, stop)
     signal.setitimer(signal.ITIMER_PROF, limit)
     try:
-        _judge(pair, result)
+        with warnings.catch_warnings(action="ignore"):
+            _judge(pair, result)
     except NoEndError:
         result.verdict, result.said = "NO END", f"none in {limit:.0f} CPU seconds"
     except Exception as error:
@@ -170,9 +171,3 @@ def enter(found: Compared, result: Result) -> None:
     result.placed = any(mistakes.is_place(line.file, line.line, name) for line in lines) or (
         name in mistakes.WEIGHTS and any(each.kind == "parameter" or each.cause for each in places)
     )
-
-
-def forget() -> None:
-    """Free what was kept between the pairs of a chunk."""
-    _OUTCOMES.clear()
-    jax.clear_caches()
