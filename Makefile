@@ -6,6 +6,7 @@
 # make steps       train both twins 100 steps on digits: each step, and the whole run beside its shadows
 # make table       every dialect of checkpoints into every other, in a minute
 # make mutations   the verifier against every deliberate fault, once each, in a few minutes
+# make pairs       programs that must be equal, by styles, sizes and weights, and mistakes in them: an hour; with SHARE a minute
 # make mutants     mutants of the core, and the nearest tests, which must fail for them; with SHARE the eight that are due
 # make environments   PyTorch and JAX in environments of their own, compared in a third
 # make versions    the oldest and the newest frameworks that pyproject.toml admits
@@ -38,7 +39,7 @@ export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
 # and so is what Python compiled, whatever the environment says: commands start many times
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test quick exhaustive family steps table mutations mutants environments versions tomorrow tpu published real-weights loops exported coverage lint site look notebooks smoke budgets repeats release
+.PHONY: demo test quick exhaustive family steps table mutations pairs mutants environments versions tomorrow tpu published real-weights loops exported coverage lint site look notebooks smoke budgets repeats release
 
 demo: $(VENV)/ready
 	rm -rf runs/demo
@@ -66,6 +67,10 @@ table: $(VENV)/ready
 
 mutations: $(VENV)/ready
 	$(RUN) -m evidence.mutation_score --quick $(if $(SHARE),--share $(SHARE))
+
+pairs: $(VENV)/ready
+	$(RUN) -m evidence.clean_pairs $(if $(SHARE),--share rotating/90)
+	$(RUN) -m evidence.clean_pairs --faults $(if $(SHARE),--share rotating/90)
 
 mutants: $(VENV)/ready
 	$(RUN) -m evidence.core_mutants $(if $(SHARE),--share rotating/60 --suite)

@@ -1,269 +1,192 @@
-"""The model in PyTorch, in several hands; each function returns what `record` and `diff` are given."""
+"""The model in PyTorch, in several hands; each function makes a `Side` of weights by timm's names."""
 
 from __future__ import annotations
 
-import math
+import functools
 
-import numpy as np
 import torch
-import torch.nn.functional as F
-from einops import rearrange
-from einops.layers.torch import Rearrange
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from evidence.clean_pairs import weights as W
-
-
-def tensors(w):
-    return {name: torch.from_numpy(each.copy()) for name, each in w.items()}
-
-
-def loaded(model, state):
-    model.load_state_dict({name: torch.from_numpy(np.array(each)) for name, each in state.items()})
-    return model.eval()
+from evidence.clean_pairs import torch_parts as P
+from evidence.clean_pairs.jax_parts import order
+from evidence.clean_pairs.style import EVERY, PLAIN, RIGHT, Side, Style
 
 
 class Embedding(nn.Module):
-    def __init__(self):
+    """Patches by a convolution, tokens in front of them, positions."""
+
+    def __init__(self, size, wrong):
         super().__init__()
-        self.proj = nn.Conv2d(W.C, W.D, W.PATCH, W.PATCH)
-        self.cls = nn.Parameter(torch.zeros(1, 1, W.D))
-        self.pos = nn.Parameter(torch.zeros(1, W.TOKENS, W.D))
+        self.size, self.wrong = size, wrong
+        self.proj = nn.Conv2d(3, size.width, size.patch, size.patch)
+        self.held = nn.ParameterDict({"pos_embed": torch.zeros(1, size.positions, size.width)})
+        for name, count in (("cls_token", size.class_token), ("reg_token", size.registers)):
+            if count:
+                self.held[name] = nn.Parameter(torch.zeros(1, int(count), size.width))
 
     def forward(self, x):
-        x = self.proj(x).flatten(2).transpose(1, 2)
-        return torch.cat([self.cls.expand(len(x), -1, -1), x], 1) + self.pos
+        x = self.proj(P.pixels(x, self.wrong)).flatten(2).transpose(1, 2)
+        return P.assemble(self.held, x, self.size, self.wrong)
+
+
+def act(size, wrong=RIGHT, i=None):
+    """The activation as a module."""
+    return nn.ReLU() if size.relu else nn.GELU("tanh" if wrong("tanh gelu", i) else "none")
+
+
+class Factors(nn.Module):
+    """A layer scale."""
+
+    def __init__(self, width, wrong, i):
+        super().__init__()
+        self.gamma, self.wrong, self.i = nn.Parameter(torch.ones(width)), wrong, i
+
+    def forward(self, x):
+        gamma = self.gamma.detach() if self.wrong("detached gamma", self.i) else self.gamma
+        return x * gamma  # wrong: detached gamma
 
 
 class MultiheadBlock(nn.Module):
-    def __init__(self):
+    def __init__(self, size, wrong, i):
         super().__init__()
-        self.n1, self.n2 = nn.LayerNorm(W.D, W.EPSILON), nn.LayerNorm(W.D, W.EPSILON)
-        self.attn = nn.MultiheadAttention(W.D, W.HEADS, batch_first=True)
-        self.mlp = nn.Sequential(nn.Linear(W.D, W.HIDDEN), nn.GELU(), nn.Linear(W.HIDDEN, W.D))
+        self.wrong, self.i = wrong, i
+        first = 1e-5 if wrong("epsilon", i) else size.epsilon
+        self.n1, self.n2 = nn.LayerNorm(size.width, first), nn.LayerNorm(size.width, size.epsilon)
+        self.attn = nn.MultiheadAttention(size.width, size.heads, batch_first=True)
+        layers = nn.Linear(size.width, size.hidden), nn.Linear(size.hidden, size.width)
+        self.mlp = nn.Sequential(layers[0], act(size, wrong, i), layers[1])
+        scaled = size.gamma is not None
+        self.g1, self.g2 = (Factors(size.width, wrong, i) if scaled else nn.Identity() for _ in "12")
 
     def forward(self, x):
-        y = self.n1(x)
-        x = x + self.attn(y, y, y, need_weights=False)[0]
-        return x + self.mlp(self.n2(x))
+        y = self.n1(x)  # wrong: epsilon
+        y = self.g1(self.attn(y, y, y, need_weights=False)[0])
+        skip = x.detach() if self.wrong("detached skip", self.i) else x
+        x = y if self.wrong("no residual", self.i) else skip + y  # wrong: detached skip
+        y = self.n2(x)  # wrong: no residual
+        y = y.detach() if self.wrong("detached mlp", self.i) else y
+        return x + self.g2(self.mlp(y))  # wrong: tanh gelu, detached mlp, no residual
 
 
 class Multihead(nn.Module):
-    def __init__(self):
+    """With `nn.MultiheadAttention`; `again` recomputes each block when it is differentiated."""
+
+    def __init__(self, size, wrong, again=False):
         super().__init__()
-        self.embed = Embedding()
-        self.layers = nn.ModuleList(MultiheadBlock() for _ in range(W.DEPTH))
-        self.norm, self.head = nn.LayerNorm(W.D, W.EPSILON), nn.Linear(W.D, W.CLASSES)
+        self.size, self.wrong, self.again = size, wrong, again
+        self.embed = Embedding(size, wrong)
+        depth = size.depth - wrong("last block not called")
+        self.layers = nn.ModuleList(MultiheadBlock(size, wrong, i) for i in range(depth))
+        self.norm = nn.LayerNorm(size.width, size.epsilon)
+        self.head = nn.Linear(size.width, size.classes)
 
     def forward(self, x):
         x = self.embed(x)
         for layer in self.layers:
-            x = layer(x)
-        return self.head(self.norm(x)[:, 0])
+            x = checkpoint(layer, x, use_reentrant=False) if self.again else layer(x)
+        x = x if self.wrong("no last norm") else self.norm(x)
+        return self.head(P.pool(x, self.size, self.wrong))  # wrong: no last norm, last block not called
 
 
-def outer(w, prefix="embed."):
-    return {
-        f"{prefix}proj.weight": w["patch_embed.proj.weight"],
-        f"{prefix}proj.bias": w["patch_embed.proj.bias"],
-        f"{prefix}cls": w["cls_token"],
-        f"{prefix}pos": w["pos_embed"],
-        **{n: w[n] for n in ("norm.weight", "norm.bias", "head.weight", "head.bias")},
-    }
+def outer(w):
+    """What is outside of the blocks of a model with an `Embedding`."""
+    state = {f"embed.proj.{leaf}": w[f"patch_embed.proj.{leaf}"] for leaf in ("weight", "bias")}
+    state |= {f"embed.held.{n}": w[n] for n in ("cls_token", "reg_token", "pos_embed") if n in w}
+    return state | {n: w[n] for n in ("norm.weight", "norm.bias", "head.weight", "head.bias")}
 
 
-def renamed(w, names):
+def renamed(w, size, names, wrong=RIGHT):
     """Weights of the blocks by other names; `{}` stands for the block's number."""
     return {
-        f"{new.format(i)}.{leaf}": w[f"blocks.{i}.{old}.{leaf}"]
-        for i in range(W.DEPTH)
+        f"{new.format(i)}.{leaf}": w[f"blocks.{which}.{old}.{leaf}"]
+        for i, which in enumerate(order(size, wrong))
         for old, new in names.items()
         for leaf in ("weight", "bias")
+        if f"blocks.{which}.{old}.{leaf}" in w
     }
 
 
-def multihead(w):
+def thirds(w, size, name, wrong=RIGHT):
+    """The rows of q, k and v apart; `name` has places for the block and for the letter."""
+    return {
+        f"{name.format(i, letter)}.{leaf}": third
+        for i, which in enumerate(order(size, wrong))
+        for leaf in ("weight", "bias")
+        for letter, third in zip("qkv", w[f"blocks.{which}.attn.qkv.{leaf}"].chunk(3), strict=True)
+    }
+
+
+def _multihead_state(w, size, wrong):
+    at = "layers.{}."
+    names = {"norm1": f"{at}n1", "norm2": f"{at}n2", "attn.proj": f"{at}attn.out_proj",
+             "mlp.fc1": f"{at}mlp.0", "mlp.fc2": f"{at}mlp.2"}  # fmt: skip
+    state = outer(w) | renamed(w, size, names, wrong)
+    for i, which in enumerate(order(size, wrong)):
+        for leaf in ("weight", "bias"):
+            state[f"layers.{i}.attn.in_proj_{leaf}"] = w[f"blocks.{which}.attn.qkv.{leaf}"]
+        if size.gamma is not None:
+            state |= {f"layers.{i}.g{n}.gamma": w[f"blocks.{which}.ls{n}.gamma"] for n in (1, 2)}
+    return state
+
+
+def multihead(w, size, wrong=RIGHT, again=False, finish=None):
     """nn.MultiheadAttention."""
-    state = outer(w) | renamed(w, {"norm1": "layers.{}.n1", "norm2": "layers.{}.n2",
-                                   "attn.proj": "layers.{}.attn.out_proj",
-                                   "mlp.fc1": "layers.{}.mlp.0",
-                                   "mlp.fc2": "layers.{}.mlp.2"})  # fmt: skip
-    for i in range(W.DEPTH):
-        state[f"layers.{i}.attn.in_proj_weight"] = w[f"blocks.{i}.attn.qkv.weight"]
-        state[f"layers.{i}.attn.in_proj_bias"] = w[f"blocks.{i}.attn.qkv.bias"]
-    return loaded(Multihead(), state), W.images()
+    return Side(Multihead(size, wrong, again), _multihead_state(w, size, wrong), finish)
+
+
+def exported(model, x):
+    """torch.export."""
+    return torch.export.export(model, (x,)).module()
 
 
 class Encoder(nn.Module):
-    def __init__(self):
+    def __init__(self, size, wrong):
         super().__init__()
-        self.embed = Embedding()
-        layer = nn.TransformerEncoderLayer(W.D, W.HEADS, W.HIDDEN, 0.0, "gelu", W.EPSILON,
+        self.size, self.wrong, self.embed = size, wrong, Embedding(size, wrong)
+        epsilon = 1e-5 if wrong("every epsilon") else size.epsilon
+        layer = nn.TransformerEncoderLayer(size.width, size.heads, size.hidden, 0.0,
+                                           "relu" if size.relu else "gelu", epsilon,
                                            batch_first=True, norm_first=True)  # fmt: skip
-        self.encoder = nn.TransformerEncoder(layer, W.DEPTH, enable_nested_tensor=False)
-        self.norm, self.head = nn.LayerNorm(W.D, W.EPSILON), nn.Linear(W.D, W.CLASSES)
+        self.encoder = nn.TransformerEncoder(layer, size.depth, enable_nested_tensor=False)
+        self.norm, self.head = (
+            nn.LayerNorm(size.width, size.epsilon),
+            nn.Linear(size.width, size.classes),
+        )
 
     def forward(self, x):
-        return self.head(self.norm(self.encoder(self.embed(x)))[:, 0])
+        x = self.encoder(self.embed(x))  # wrong: every epsilon, layers reversed, layers as strings
+        return self.head(P.pool(self.norm(x), self.size, self.wrong))
 
 
-def encoder_layer(w):
+def encoder_layer(w, size, wrong=RIGHT):
     """nn.TransformerEncoderLayer."""
     at = "encoder.layers.{}."
-    state = outer(w) | renamed(w, {"norm1": at + "norm1", "norm2": at + "norm2",
-                                   "attn.proj": at + "self_attn.out_proj",
-                                   "mlp.fc1": at + "linear1", "mlp.fc2": at + "linear2"})  # fmt: skip
-    for i in range(W.DEPTH):
-        state[at.format(i) + "self_attn.in_proj_weight"] = w[f"blocks.{i}.attn.qkv.weight"]
-        state[at.format(i) + "self_attn.in_proj_bias"] = w[f"blocks.{i}.attn.qkv.bias"]
-    return loaded(Encoder(), state), W.images()
-
-
-class EinopsAttention(nn.Module):
-    """Three projections; heads inside, (d h), where `inside` says so."""
-
-    def __init__(self, inside=False):
-        super().__init__()
-        self.order = "(d h)" if inside else "(h d)"
-        self.q, self.k, self.v, self.out = (nn.Linear(W.D, W.D) for _ in range(4))
-
-    def forward(self, x):
-        q, k, v = (
-            rearrange(p(x), f"b n {self.order} -> b h n d", h=W.HEADS) for p in (self.q, self.k, self.v)
-        )
-        weights = torch.einsum("bhid,bhjd->bhij", q * W.HEAD_DIM**-0.5, k).softmax(-1)
-        y = torch.einsum("bhij,bhjd->bhid", weights, v)
-        return self.out(rearrange(y, f"b h n d -> b n {self.order}"))
-
-
-class EinopsViT(nn.Module):
-    def __init__(self, inside=False):
-        super().__init__()
-        patches = Rearrange("b c (h p) (w q) -> b (h w) (p q c)", p=W.PATCH, q=W.PATCH)
-        self.embed = nn.Sequential(patches, nn.Linear(W.C * W.PATCH**2, W.D))
-        self.cls = nn.Parameter(torch.zeros(W.D))
-        self.pos = nn.Parameter(torch.zeros(W.TOKENS, W.D))
-        self.blocks = nn.ModuleList(
-            nn.ModuleList([
-                nn.LayerNorm(W.D, W.EPSILON), EinopsAttention(inside),
-                nn.LayerNorm(W.D, W.EPSILON), nn.Linear(W.D, W.HIDDEN), nn.Linear(W.HIDDEN, W.D),
-            ])
-            for _ in range(W.DEPTH)
-        )  # fmt: skip
-        self.norm, self.head = nn.LayerNorm(W.D, W.EPSILON), nn.Linear(W.D, W.CLASSES)
-
-    def forward(self, x):
-        x = self.embed(x)
-        x = torch.cat((self.cls.expand(x.shape[0], 1, -1), x), dim=1)
-        x += self.pos
-        for block in self.blocks:
-            n1, attention, n2, wide, narrow = block.children()
-            x = attention(n1(x)) + x
-            x = narrow(F.gelu(wide(n2(x)))) + x
-        return self.head(self.norm(x[:, 0]))
-
-
-def einops_model(w, inside=False):
-    """einops and einsum, a linear layer over patches, three projections."""
-    kernel = w["patch_embed.proj.weight"].transpose(0, 2, 3, 1).reshape(W.D, -1)
-    state = {"embed.1.weight": kernel, "embed.1.bias": w["patch_embed.proj.bias"],
-             "cls": w["cls_token"].reshape(-1), "pos": w["pos_embed"][0]}  # fmt: skip
-    state |= {n: w[n] for n in ("norm.weight", "norm.bias", "head.weight", "head.bias")}
-    state |= renamed(w, {"norm1": "blocks.{}.0", "norm2": "blocks.{}.2", "attn.proj": "blocks.{}.1.out",
-                         "mlp.fc1": "blocks.{}.3", "mlp.fc2": "blocks.{}.4"})  # fmt: skip
-    order = W.heads_inside if inside else np.asarray
-    for i in range(W.DEPTH):
+    names = {"norm1": f"{at}norm1", "norm2": f"{at}norm2", "attn.proj": f"{at}self_attn.out_proj",
+             "mlp.fc1": f"{at}linear1", "mlp.fc2": f"{at}linear2"}  # fmt: skip
+    state = outer(w) | renamed(w, size, names, wrong)
+    for i, which in enumerate(order(size, wrong)):
         for leaf in ("weight", "bias"):
-            thirds = np.split(w[f"blocks.{i}.attn.qkv.{leaf}"], 3)
-            for name, third in zip("qkv", thirds, strict=True):
-                state[f"blocks.{i}.1.{name}.{leaf}"] = order(third)
-        out = f"blocks.{i}.1.out.weight"
-        state[out] = order(state[out].T).T
-    return loaded(EinopsViT(inside), state), W.images()
+            name = f"{at.format(i)}self_attn.in_proj_{leaf}"
+            state[name] = w[f"blocks.{which}.attn.qkv.{leaf}"]
+    return Side(Encoder(size, wrong), state)
 
 
-def heads_inside(w):
-    """Heads in the order (d h)."""
-    return einops_model(w, inside=True)
-
-
-def forward(w, x):
-    x = F.unfold(x, W.PATCH, stride=W.PATCH).transpose(1, 2)
-    x = F.linear(x, w["patch_embed.proj.weight"].flatten(1), w["patch_embed.proj.bias"])
-    x = torch.cat([w["cls_token"].repeat(x.shape[0], 1, 1), x], 1) + w["pos_embed"]
-    for i in range(W.DEPTH):
-        p = {n.removeprefix(f"blocks.{i}."): each for n, each in w.items()}
-        y = F.layer_norm(x, (W.D,), p["norm1.weight"], p["norm1.bias"], W.EPSILON)
-        qkv = F.linear(y, p["attn.qkv.weight"], p["attn.qkv.bias"])
-        q, k, v = qkv.unflatten(-1, (3, W.HEADS, W.HEAD_DIM)).permute(2, 0, 3, 1, 4)
-        y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
-        x = x + F.linear(y, p["attn.proj.weight"], p["attn.proj.bias"])
-        y = F.layer_norm(x, (W.D,), p["norm2.weight"], p["norm2.bias"], W.EPSILON)
-        y = F.linear(y, p["mlp.fc1.weight"], p["mlp.fc1.bias"])
-        y = 0.5 * y * (1 + torch.erf(y / math.sqrt(2)))
-        x = x + F.linear(y, p["mlp.fc2.weight"], p["mlp.fc2.bias"])
-    x = F.layer_norm(x, (W.D,), w["norm.weight"], w["norm.bias"], W.EPSILON)
-    return F.linear(x[:, 0], w["head.weight"], w["head.bias"])
-
-
-def functional(w):
-    """A function of a dictionary of tensors, with fused attention."""
-    return forward, (tensors(w), torch.from_numpy(W.images()))
-
-
-def mapped(w):
-    """torch.vmap over single images."""
-
-    def model(w, images):
-        return torch.vmap(lambda x: forward(w, x[None])[0])(images)
-
-    return model, (tensors(w), torch.from_numpy(W.images()))
-
-
-class Checkpointed(nn.Module):
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-
-    def forward(self, x):
-        x = self.model.embed(x)
-        for layer in self.model.layers:
-            x = checkpoint(layer, x, use_reentrant=False)
-        return self.model.head(self.model.norm(x)[:, 0])
-
-
-def checkpointed(w):
-    """torch.utils.checkpoint around each block."""
-    return Checkpointed(multihead(w)[0]), W.images()
-
-
-def compiled(w):
-    """torch.compile."""
-    return torch.compile(einops_model(w)[0]), W.images()
-
-
-def exported(w):
-    """torch.export."""
-    model, x = multihead(w)
-    return torch.export.export(model, (torch.from_numpy(x),)), x
-
-
-def scripted(w):
-    """torch.jit.trace."""
-    model, x = multihead(w)
-    return torch.jit.trace(model, torch.from_numpy(x)), x
-
-
-STYLES = {
-    "nn.MultiheadAttention": multihead,
-    "nn.TransformerEncoderLayer": encoder_layer,
-    "einops": einops_model,
-    "einops, (d h) heads": heads_inside,
-    "functional torch": functional,
-    "torch.vmap": mapped,
-    "checkpoint": checkpointed,
-    "torch.compile": compiled,
-    "torch.export": exported,
-    "torch.jit.trace": scripted,
-}
+MODULES = frozenset({
+    "epsilon", "tanh gelu", "detached mlp", "no residual", "last block not called", "layers reversed",
+    "layers as strings", "channels reversed", "constants of pixels", "positions shifted",
+    "prefix in mean", "second token",
+})  # fmt: skip
+MULTIHEAD = MODULES | {"detached skip", "no last norm", "detached gamma", "detached positions"}
+ENCODER = frozenset({
+    "every epsilon", "layers reversed", "layers as strings", "prefix in mean", "channels reversed",
+    "second token", "positions shifted",
+})  # fmt: skip
+NO_NORM = EVERY - {"qk norm"}
+partial = functools.partial
+STYLES = [
+    Style("nn.MultiheadAttention", "torch, modules", multihead, NO_NORM, MULTIHEAD),
+    Style("nn.TransformerEncoderLayer", "torch, modules", encoder_layer, PLAIN, ENCODER),
+    Style("checkpoint", "torch, transformed", partial(multihead, again=True), NO_NORM, MULTIHEAD),
+    Style("torch.export", "torch, transformed", partial(multihead, finish=exported), NO_NORM, MULTIHEAD),
+]

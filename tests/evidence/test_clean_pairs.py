@@ -1,57 +1,111 @@
-"""A sample of the pairs that must be equal; `python -m evidence.clean_pairs` tries all of them."""
+"""A sample of pairs that must be equal, and of mistakes; `python -m evidence.clean_pairs` tries all."""
 
-import jax
+from collections import defaultdict
+
+import numpy as np
 import pytest
 
-from evidence.clean_pairs import as_torchvision, clip, in_flax, in_jax, in_torch, weights
-from parity.verifier.locate import compare_programs
-from parity.verifier.programs.sides import record
+from evidence.clean_pairs import draw, judge, mistakes, outcome
+from evidence.clean_pairs.draw import Pair
+from evidence.clean_pairs.sizes import LARGE, SIZES
+from evidence.clean_pairs.style import Wrong
+from evidence.clean_pairs.styles import styles
+from evidence.clean_pairs.weights import KINDS
 
-WEIGHTS = weights.draw()
-
-
-@pytest.fixture(scope="module")
-def reference():
-    return record(in_torch.multihead(WEIGHTS), "A")
-
-
-@pytest.fixture(scope="module")
-def openai():
-    return record(clip.openai(clip.draw()), "A")
-
-
-STYLES = {
-    each.__name__: each
+CLEAN = {
+    each.name: each
     for each in (
-        as_torchvision.torchvision, in_torch.heads_inside, in_torch.mapped, in_jax.mapped,
-        in_jax.looped, in_jax.einsums, in_jax.patches, in_flax.linen_scan, in_flax.nnx_scan,
+        Pair("timm", "einops, (d h) heads", "mean", "trained"),
+        Pair("timm", "lax.fori_loop", "tiny", "trained"),
+        Pair("timm", "NNX, a Linear each for q, k, v", "registers", "trained"),
+        Pair("timm", "custom_vjp, attention in chunks", "width 8", "outliers"),
+        Pair("CLIP, OpenAI", "CLIP, Linen", "tiny", "trained"),
+        Pair("SigLIP, timm", "SigLIP, plain function", "width 8", "trained"),
     )
-}  # fmt: skip
+}
+FAULTY = {
+    each.name: each
+    for each in (
+        Pair("timm", "plain function", "tiny", "timm", wrong=Wrong("epsilon", 1)),
+        Pair("functional torch", "Linen, scan", "tiny", "trained", wrong=Wrong("tanh gelu")),
+        Pair("timm", "NNX, packed by hand", "mean", "trained", wrong=Wrong("head order", 0)),
+    )
+}
 
 
-@pytest.mark.parametrize("style", STYLES)
-def test_another_style_is_equal(reference, style):
-    comparison = compare_programs(reference, record(STYLES[style](WEIGHTS), "B"))
-    assert comparison.verdict == "EQUAL"
-    assert not comparison.notes
-    assert comparison.error < 1e-14
+@pytest.mark.parametrize("name", CLEAN)
+def test_two_styles_are_equal(name):
+    result = judge.judged(CLEAN[name])
+    assert result.state == "EQUAL", result.report or result.why
+    assert result.apart < outcome.CLOSE
 
 
-@pytest.mark.parametrize("style", ["CLIP, open_clip", "CLIP, split in_proj", "CLIP, Linen"])
-def test_a_tower_of_clip_is_equal(openai, style):
-    comparison = compare_programs(openai, record((clip.TORCH | clip.JAX)[style](clip.draw()), "B"))
-    assert (comparison.verdict, comparison.notes) == ("EQUAL", ())
-    assert comparison.error < 1e-14
+@pytest.mark.parametrize("name", FAULTY)
+def test_a_mistake_is_caught_placed_and_named(name):
+    result = judge.judged(FAULTY[name])
+    assert (result.verdict, result.placed, result.named) == ("DIFFERENT", True, True), result.report
 
 
-def test_weights_that_one_side_packs_in_a_smaller_type_are_equal():
-    function, (state, x) = in_torch.functional(WEIGHTS)
-    a = record((function, ({n: each.bfloat16() for n, each in state.items()}, x)), "A")
-    module, variables, images = in_flax.linen_model(WEIGHTS)
-    comparison = compare_programs(a, record((module, variables, images), "B"))
-    assert comparison.verdict == "EQUAL"
-    assert "params.layer_1.attn.query.kernel" in comparison.rounded
-    changed = jax.tree.map(lambda each: each, variables)
-    kernel = changed["params"]["layer_1"]["fc1"]["kernel"]
-    changed["params"]["layer_1"]["fc1"]["kernel"] = 1.02 * kernel
-    assert compare_programs(a, record((module, changed, images), "B")).verdict == "DIFFERENT"
+def test_every_style_meets_every_kind_of_weights_and_every_size():
+    pairs = list(draw.clean())
+    assert len(pairs) >= 1500
+    assert len({each.name for each in pairs}) == len(pairs)
+    assert pairs == list(draw.clean())
+    kinds, sizes = defaultdict(set), defaultdict(set)
+    for each in pairs:
+        assert each.a != each.b
+        kinds[each.b].add(each.kind)
+        sizes[each.b].add(each.size_name)
+    for name, style in styles().items():
+        wanted = {
+            kind for kind, (_, feature, _) in KINDS.items() if not feature or feature in style.accepts
+        }
+        assert kinds[name] == wanted, name
+        assert sizes[name] == {*SIZES}, name
+
+
+def test_mistakes_are_those_of_the_table_and_have_lines():
+    pairs = list(draw.faulty())
+    assert len(pairs) >= 600
+    assert {each.wrong.name for each in pairs} <= {*mistakes.FAULTS}
+    marked = set()
+    for file in mistakes.FOLDER.glob("*.py"):
+        marked |= {name for names in mistakes.marks(str(file)).values() for name in names}
+    assert marked == {*mistakes.FAULTS}
+
+
+def test_a_pair_that_is_not_right_is_not_asked_about():
+    """The check by itself comes first, and sees a mistake in either framework."""
+    wrong = Pair("timm", "plain function", "tiny", "trained", wrong=Wrong("n - 1", 0))
+    a, b = wrong.sides
+    right = outcome.outcome(a, wrong.size, wrong.weights)
+    assert outcome.distance(right, outcome.outcome(b, wrong.size, wrong.weights))[0] < outcome.CLOSE
+    apart, where = outcome.distance(right, outcome.outcome(b, wrong.size, wrong.weights, wrong.wrong))
+    assert apart > 1e-3
+    assert where
+    torch_style = styles()["functional torch"]
+    moved = outcome.outcome(torch_style, wrong.size, wrong.weights, Wrong("detached positions"))
+    assert outcome.distance(right, moved) == (1.0, "pos_embed")
+
+
+def test_what_cannot_be_seen_does_not_count():
+    unseen = Pair("timm", "plain function", "tiny", "zero head", wrong=Wrong("detached mlp", 0))
+    assert judge.judged(unseen).verdict == "NOT VISIBLE"
+
+
+def test_weights_are_of_their_kind():
+    size = SIZES["tiny"]
+    assert not draw.weights.draw("zeros", size)["head.weight"].any()
+    pruned = draw.weights.draw("pruned", size)["blocks.0.attn.qkv.weight"]
+    assert 0.8 < np.mean(pruned == 0) < 0.97
+    assert len(np.unique(draw.weights.draw("quantised", size)["blocks.1.mlp.fc1.weight"])) <= 15
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    "name", [each.name for each in draw.clean() if each.size_name not in LARGE][::40]
+)
+def test_another_pair_is_equal(name):
+    (pair,) = (each for each in draw.clean() if each.name == name)
+    result = judge.judged(pair)
+    assert result.verdict not in ("DIFFERENT", "ERROR", "WRONG PAIR"), result.report or result.why
