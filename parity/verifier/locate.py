@@ -18,6 +18,9 @@ from parity.verifier.causes.factors import ratio_of
 from parity.verifier.causes.layers import rows_or_layers_in_another_order
 from parity.verifier.causes.norms import moved_norms
 from parity.verifier.causes.parameters import wrong_parameters
+from parity.verifier.causes.residual_order import branches_in_another_order
+from parity.verifier.causes.unused import unused_parameters
+from parity.verifier.passing import Found, Recordings, place_of, with_gradients_that_pass
 from parity.verifier.programs.program import Program
 from parity.verifier.programs.sides import record
 from parity.verifier.programs.threads import one_thread
@@ -57,10 +60,19 @@ def compare(a: Any, b: Any, *, gradients: bool = False) -> Comparison:
 
 
 def compare_programs(
-    a: Program, b: Program, started: float | None = None, *, pair: Pairing | None = None
+    a: Program,
+    b: Program,
+    started: float | None = None,
+    *,
+    pair: Pairing | None = None,
+    recordings: Recordings | None = None,
 ) -> Comparison:
-    """Compare programs that are recorded already; `pair` says which outputs belong together."""
+    """Compare programs that are recorded already; `pair` says which outputs belong together, and
+    `recordings` how to record them with gradients that pass where they stop."""
     started = time.perf_counter() if started is None else started
+    stopped: list[Found] = []
+    if recordings is not None:
+        a, b, stopped = with_gradients_that_pass(a, b, pair or pair_outputs, recordings)
     a, b, aligned = align(a, b)
     measure(a)
     measure(b)
@@ -82,13 +94,16 @@ def compare_programs(
         (search.outputs.error((x, y), a.values([x])[x], b.values([y])[y]) for x, y in pairs),
         default=np.inf,
     )
-    faults: list[Place] = []
+    faults = [place_of(each, letters) for each in stopped]
+    error = max([error, *(each.error for each in faults)])
     notes: list[Place] = []
     with one_thread(a, b):
         for gap, cause, message in collective_faults(search):
             faults.append(_known("operations", gap, (cause, message), letters))
         for gap, explanation in rows_or_layers_in_another_order(search):
             faults.append(_known("order", gap, explanation, letters))
+        for gap, explanation in (*unused_parameters(search), *branches_in_another_order(search)):
+            faults.append(_known("operations", gap, explanation, letters))
         for gap, others, explanation in moved_norms(search):
             faults.append(_known("operations", gap, explanation, letters, others))
         for gap, message in lost_digits(search) if unstable else ():
