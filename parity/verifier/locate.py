@@ -18,7 +18,9 @@ from parity.verifier.causes.factors import ratio_of
 from parity.verifier.causes.layers import rows_or_layers_in_another_order
 from parity.verifier.causes.norms import moved_norms
 from parity.verifier.causes.parameters import wrong_parameters
+from parity.verifier.causes.resampled import other_resampling
 from parity.verifier.causes.residual_order import branches_in_another_order
+from parity.verifier.causes.tables import tables_with_other_numbers
 from parity.verifier.causes.unused import unused_parameters
 from parity.verifier.passing import Found, Recordings, place_of, with_gradients_that_pass
 from parity.verifier.programs.program import Program
@@ -104,6 +106,8 @@ def compare_programs(
             faults.append(_known("order", gap, explanation, letters))
         for gap, explanation in (*unused_parameters(search), *branches_in_another_order(search)):
             faults.append(_known("operations", gap, explanation, letters))
+        for gap, explanation in (*tables_with_other_numbers(search), *other_resampling(search)):
+            faults.append(_known("operations", gap, explanation, letters))
         for gap, others, explanation in moved_norms(search):
             faults.append(_known("operations", gap, explanation, letters, others))
         for gap, message in lost_digits(search) if unstable else ():
@@ -188,9 +192,10 @@ def _known(
     kind: Kind, gap: Gap, explanation: Explanation, letters: Letters, others: Sequence[int] = ()
 ) -> Place:
     """Make the place of a fault whose cause is known; `others` are further values of B that have it."""
-    a, b = part_of(gap.a, letters, gap), part_of(gap.b, letters, gap)
-    modules = tuple(gap.b.program.operations[each].module for each in others)
     cause, message = explanation
+    table = cause == "table"
+    a, b = (part_of(each, letters, gap, table=table) for each in (gap.a, gap.b))
+    modules = tuple(gap.b.program.operations[each].module for each in others)
     limit, times = limit_of(gap, letters.index), 1 + len(modules)
     return Place(kind, a, b, gap.error, limit, message, cause, modules, times, gap=gap)
 

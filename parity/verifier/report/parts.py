@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from parity.verifier.programs.assigned import assigned_at
 from parity.verifier.programs.operation import Construction, Operation, Source
 from parity.verifier.programs.program import Program
 from parity.verifier.programs.sources import outside_of_frameworks
@@ -23,6 +24,7 @@ def part_of(
     *,
     read: bool = False,
     masks: bool = False,
+    table: bool = False,
     built: Callable[[Construction], bool] = lambda _: False,
 ) -> PlaceSide:
     """Describe a region as one side of a place.
@@ -33,6 +35,7 @@ def part_of(
         gap: the place.
         read: show the line that reads its value, too, which may be wrong as well.
         masks: show the lines that made the masks that it reads, too.
+        table: show the lines that made the table that its value is, and its module, too.
         built: whether to show the line that built the module, too, which gave it its arguments.
     """
     program, end = region.program, region.end
@@ -52,12 +55,14 @@ def part_of(
         sources = [*(s for s in _ended(gap) if s not in sources), *sources]
     sources += lines(program, computing_with(program, end, program.consumers()))[:1] if read else []
     sources += _masks(region) if masks else []
+    sources += _table(region, gap) if table else []
     sources = sources or lines(program, [end])
     sources += filter(None, [outside_of_frameworks(each) for each in sources])
     module = next((program.operations[i].module for i in [*operations, *region.readers, end]
                    if program.operations[i].module), "")  # fmt: skip
     construction = program.built.get(module)
-    sources += [construction.source] if construction is not None and built(construction) else []
+    shown = construction is not None and (table or built(construction))
+    sources += [construction.source] if construction is not None and shown else []
     return PlaceSide(text, tuple(_line(each) for each in dict.fromkeys(sources)), module)
 
 
@@ -122,6 +127,25 @@ def _masks(region: Region) -> list[Source]:
             masks.append(index)
             stack += op.inputs
     return lines(program, sorted(masks))[-_MOST_LINES:]
+
+
+def _table(region: Region, gap: Gap) -> list[Source]:
+    """Return the lines that may have made a table outside of the program: those that gave the names
+    which its reader reads their values."""
+    program = region.program
+    readers = region.readers[:1]
+    if region.operations:  # what they read of what is made outside
+        repaired = gap.repaired if region is gap.b else None
+        patched = repaired.repaired if repaired is not None else frozenset()
+        readers = [
+            i for i in region.operations
+            if any(program.maker(each).index in patched for each in program.operations[i].inputs)
+        ]  # fmt: skip
+    made: dict[Source, None] = {}
+    for line in lines(program, readers):
+        here = {op.source.line for op in program.operations if op.source and op.source.file == line.file}
+        made.update(dict.fromkeys(assigned_at(line, here)))
+    return list(made)
 
 
 def _is_mask(program: Program, op: Operation) -> bool:

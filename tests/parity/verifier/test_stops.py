@@ -173,3 +173,24 @@ def test_a_fresh_parameter_that_nothing_reads_is_named(used, name, label):
     found = compare((reference, torch.from_numpy(X)), (model, X))
     assert found.causes == (name,)
     assert found.places[0].message == label
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = (nn.Parameter(torch.full((WIDTH,), 1e-5)) for _ in range(2))
+
+    def forward(self, x):
+        x = x + torch.tanh(x) * self.first
+        return x + torch.sin(x) * self.second
+
+
+def test_a_parameter_that_is_read_in_the_place_of_an_equal_one_is_named():
+    def scaled(p, x):
+        x = x + jnp.tanh(x) * p["b"]
+        return x + jnp.sin(x) * p["b"]
+
+    p = {name: np.full(WIDTH, 1e-5, np.float32) for name in "ab"}
+    (place,) = compare((Scaled(), torch.from_numpy(X)), (partial(scaled, p), X)).places
+    assert place.cause == "other value read"
+    assert "b is read in the place of 0.a, too" in place.message
