@@ -109,3 +109,49 @@ def test_terms_of_many_operations_that_are_left_out_are_no_factor():
     found = compare((a, X), (b, X))
     assert found.causes == ("term left out",)
     assert "only A adds that of" in found.places[0].message
+
+
+def test_norms_of_queries_and_keys_that_have_changed_places_are_named():
+    p = {
+        name: np.random.default_rng(i).normal(size=WIDTH)
+        for i, name in enumerate(["qg", "qb", "kg", "kb"])
+    }
+
+    class Scores(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.p = torch.nn.ParameterDict(
+                {n: torch.nn.Parameter(torch.from_numpy(v)) for n, v in p.items()}
+            )
+
+        def forward(self, x):
+            q = torch.nn.functional.layer_norm(x, (WIDTH,), self.p["qg"], self.p["qb"], 1e-6)
+            k = torch.nn.functional.layer_norm(x.cumsum(1), (WIDTH,), self.p["kg"], self.p["kb"], 1e-6)
+            return torch.softmax((q * WIDTH**-0.25) @ (k * WIDTH**-0.25).mT, -1)
+
+    def scores(p, x, q, k):
+        a, b = nn.standardize(x, epsilon=1e-6), nn.standardize(x.cumsum(1), epsilon=1e-6)
+        a, b = a * p[f"{q}g"] + p[f"{q}b"], b * p[f"{k}g"] + p[f"{k}b"]
+        return nn.softmax(a @ b.mT / WIDTH**0.5)
+
+    given = Scores(), torch.from_numpy(X)
+    assert compare(given, (partial(partial(scores, q="q", k="k"), p), X)).equal
+    found = compare(given, (partial(partial(scores, q="k", k="q"), p), X))
+    assert found.causes == ("operands exchanged",)
+
+
+def test_a_stack_that_holds_another_parameter_says_which():
+    p = parameters()
+    names = sorted(p)
+    stacked = {n: np.stack([p[layer][n] for layer in names]) for n in ("mix", "out", "up", "down")}
+    stacked["mix"], stacked["out"] = stacked["out"], stacked["mix"]
+
+    def rows(stacked, x):
+        for i in range(3):
+            each = {name: value[i] for name, value in stacked.items()}
+            x = x + attended(each, x)
+            x = x + widened(each, x)
+        return jnp.tanh(x.mean(1))
+
+    found = compare((Reference(p), torch.from_numpy(X)), (partial(rows, stacked), X))
+    assert {place.kind for place in found.places} == {"parameter"}
