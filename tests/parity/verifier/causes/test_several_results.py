@@ -26,7 +26,8 @@ def against(made):
     torch.manual_seed(0)
     normed = weight_norm(nn.Linear(6, 6))
     with torch.no_grad():
-        normed.parametrizations.weight.original0 *= torch.linspace(0.5, 2, 6)[:, None]
+        scale = torch.linspace(0.5, 2, 6)[:, None]
+        normed.get_parameter("parametrizations.weight.original0").mul_(scale)
     model = nn.Sequential(normed, nn.Tanh())
     return compare((model, x := torch.randn(3, 6)), (Divided(normed, made), x))
 
