@@ -85,7 +85,7 @@ def _missing_positions(here: Here, position_table: Callable, *args: Any) -> Any:
 
 
 @fault("the position table resampled by another rule (needs images of another size to be seen)", "",
-       "numbers", method="position_table", pos_embed="learned",
+       "table", method="position_table", pos_embed="learned",
        dynamic_image_size=True)  # fmt: skip
 def _other_resampling(here: Here, position_table: Callable, *args: Any) -> Any:
     cfg = here.cfg

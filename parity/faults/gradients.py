@@ -16,7 +16,7 @@ def _detached_positions(here: Here, position_table: Callable, *args: Any) -> Any
     return here.twin.detached(position_table(*args))
 
 
-@fault("the residual around attention cut off from the gradient", "blocks.{i}", "residual-left-out",
+@fault("the residual around attention cut off from the gradient", "blocks.{i}", "detached",
        stage="backward", block="pre_norm", num_parallel=1)  # fmt: skip
 def _detached_residual(here: Here, block: Callable, x: Any, **options: Any) -> Any:
     return two_lines(here, x, options, attention=lambda x, branch: here.twin.detached(x) + branch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +12,14 @@ import numpy as np
 
 from parity.verifier.locate import OnPlace, compare_programs
 from parity.verifier.own_type import in_type
+from parity.verifier.passing import Recordings
 from parity.verifier.programs.backward import NOTHING, Weights, cotangent
 from parity.verifier.programs.mistakes import message_of, warnings_of_what_works
 from parity.verifier.programs.program import Program
 from parity.verifier.programs.remote import Away, differentiated, recorded
 from parity.verifier.programs.shared import return_freed_memory, sharing
 from parity.verifier.programs.sides import GivenSide, taken_apart
+from parity.verifier.programs.stops import Where, stops
 from parity.verifier.report.compared import Compared
 from parity.verifier.search.pairing import Outputs, pair_outputs
 from parity.verifier.search.weights import pair_gradients
@@ -87,11 +89,18 @@ def _in_float64(
     begin(RECORDING)
     named = zip((a, b), names, strict=True)
     given = [s if isinstance(s, Away) else taken_apart(s, name) for s, name in named]
-    of_a = recorded(given[0], "A", gradients=gradients)
-    with sharing(of_a):
-        of_b = recorded(given[1], "B", gradients=gradients)
+
+    def run(side: int) -> Program:
+        return recorded(given[side], "AB"[side], gradients=gradients)
+
+    if gradients:
+        of_a, of_b, recordings = _with_stops(run)
+    else:
+        of_a = run(0)
+        with sharing(of_a):
+            of_b, recordings = run(1), None
     begin(FORWARD)
-    forward = compare_programs(of_a, of_b, started, on_place=on_place)
+    forward = compare_programs(of_a, of_b, started, on_place=on_place, recordings=recordings)
     on = (f"{program.name}'s {each}" for program in (of_a, of_b) for each in program.trained)
     compared = Compared(*names, forward, trained=tuple(on))
     if forward.verdict == "DIFFERENT" or not backward or gradients or _is_step(of_a) or _is_step(of_b):
@@ -107,11 +116,13 @@ def _in_float64(
     weights, cut = _weights(of_a, of_b), _cut_off(of_a, of_b)
     compared = replace(compared, forward=replace(forward, remarks=(*forward.remarks, *cut)))
     del of_a, of_b
-    try:
+
+    def backward_of(side: int) -> Program:
         with warnings_of_what_works():
-            first = differentiated(given[0], weights[0], "A")
-            with sharing(first):
-                second = differentiated(given[1], weights[1], "B")
+            return differentiated(given[side], weights[side], "AB"[side])
+
+    try:
+        first, second, recordings = _with_stops(backward_of)
     except OwnFaultError:
         raise
     except Exception as error:  # a program that cannot be differentiated was still compared forward
@@ -119,11 +130,25 @@ def _in_float64(
         why = f"{name}{message_of(error)}"
         return replace(compared, no_backward=why, gradients_left_out=NOTHING not in why), given
     begin(GRADIENTS)
-    then = compare_programs(first, second, pair=pair_gradients, on_place=on_place)
+    then = compare_programs(first, second, pair=pair_gradients, on_place=on_place, recordings=recordings)
     if not then.counts.outputs:
         why = "no parameter and no input of A is one of B's"
         return replace(compared, no_backward=why, gradients_left_out=True), given
     return replace(compared, backward=replace(then, backward=True)), given
+
+
+def _with_stops(run: Callable[[int], Program]) -> tuple[Program, Program, Recordings]:
+    """Record A (0) and B (1), and note at which lines gradients stop."""
+
+    def again(side: int, opened: Collection[Where]) -> Program:
+        with stops(opened):
+            return run(side)
+
+    with stops() as of_a:
+        first = run(0)
+    with stops() as of_b, sharing(first):
+        second = run(1)
+    return first, second, Recordings((of_a, of_b), again)
 
 
 def _weights(a: Program, b: Program) -> tuple[Weights, Weights]:

@@ -18,6 +18,11 @@ from parity.verifier.causes.factors import ratio_of
 from parity.verifier.causes.layers import rows_or_layers_in_another_order
 from parity.verifier.causes.norms import moved_norms
 from parity.verifier.causes.parameters import wrong_parameters
+from parity.verifier.causes.resampled import other_resampling
+from parity.verifier.causes.residual_order import branches_in_another_order
+from parity.verifier.causes.tables import tables_with_other_numbers
+from parity.verifier.causes.unused import unused_parameters
+from parity.verifier.passing import Found, Recordings, copied, place_of, with_gradients_that_pass
 from parity.verifier.programs.program import Program
 from parity.verifier.programs.sides import record
 from parity.verifier.programs.threads import one_thread
@@ -67,6 +72,8 @@ def compare_programs(
     *,
     pair: Pairing | None = None,
     on_place: OnPlace | None = None,
+    recordings: Recordings | None = None,
+    stopped: Sequence[Found] = (),
 ) -> Comparison:
     """Compare programs that are recorded already.
 
@@ -76,8 +83,11 @@ def compare_programs(
         started: when the recording began; None is now.
         pair: finds which outputs belong together.
         on_place: called with the first place while others are looked for.
+        recordings: how to record them with gradients that pass where they stop.
+        stopped: the lines where gradients stopped, if they pass there in what is given.
     """
     started = time.perf_counter() if started is None else started
+    given = (copied(a), copied(b)) if recordings is not None and any(recordings.stops) else None
     a, b, aligned = align(a, b)
     measure(a)
     measure(b)
@@ -94,6 +104,11 @@ def compare_programs(
         for op in b.operations:
             op.near, op.grain = LEAST, op.grain if is_noise(op) else 0.0
     search = Search(a, b, pairs, on_place and _first_to(on_place, a))
+    if given is not None and recordings is not None and search.unequal():
+        a, b, stopped = with_gradients_that_pass(*given, pair or pair_outputs, recordings)
+        if stopped:
+            return compare_programs(a, b, started, pair=pair, on_place=on_place, stopped=stopped)
+        a, b = search.a, search.b
     met = meet(b.operations, search.index)
     counts = _counts(a, b, paired._replace(pairs=pairs, left_out=left_out), met)
     letters = Letters(search.index)
@@ -101,13 +116,18 @@ def compare_programs(
         (search.outputs.error((x, y), a.values([x])[x], b.values([y])[y]) for x, y in pairs),
         default=np.inf,
     )
-    faults: list[Place] = []
+    faults = [place_of(each, letters) for each in stopped]
+    error = max([error, *(each.error for each in faults)])
     notes: list[Place] = []
     with one_thread(a, b):
         for gap, cause, message in collective_faults(search):
             faults.append(_known("operations", gap, (cause, message), letters))
         for gap, explanation in rows_or_layers_in_another_order(search):
             faults.append(_known("order", gap, explanation, letters))
+        for gap, explanation in (*unused_parameters(search), *branches_in_another_order(search)):
+            faults.append(_known("operations", gap, explanation, letters))
+        for gap, explanation in (*tables_with_other_numbers(search), *other_resampling(search)):
+            faults.append(_known("operations", gap, explanation, letters))
         for gap, others, explanation in moved_norms(search):
             faults.append(_known("operations", gap, explanation, letters, others))
         for gap, message in lost_digits(search) if unstable else ():
@@ -207,7 +227,7 @@ def _known(
 ) -> Place:
     """Make the place of a fault whose cause is known; `others` are further values of B that have it."""
     cause, message = explanation
-    a, b = parts_of(gap, letters, kind=kind, cause=cause)
+    a, b = parts_of(gap, letters, kind=kind, cause=cause, table=cause == "table")
     modules = tuple(gap.b.program.operations[each].module for each in others)
     limit, times = limit_of(gap, letters.index), 1 + len(modules)
     return Place(kind, a, b, gap.error, limit, message, cause, modules, times, gap=gap)

@@ -6,6 +6,7 @@ This module imports JAX only when given an object of JAX's: flags must be set be
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,6 +112,32 @@ def transpositions() -> Iterator[dict[Any, Any]]:
 
     yield ad.primitive_transposes
     yield getattr(ad, "fancy_transposes", {})
+
+
+def stopping() -> tuple[Any, str]:
+    """Return the module, and the name in it, of the private function that stops the gradient of one
+    array: whoever calls `jax.lax.stop_gradient`, by whatever name, runs it."""
+    from jax._src.lax import lax
+
+    return lax, "_stop_gradient"
+
+
+def is_stop(file: str, function: str) -> bool:
+    """Return whether a function runs between that one and whoever asks for the gradient to stop."""
+    return "stop_gradient" in function or file.endswith(("/jax/_src/tree_util.py", "/jax/_src/tree.py"))
+
+
+@contextmanager
+def traced_anew(name: str) -> Iterator[None]:
+    """Trace functions anew while entered, once for each name: what `jax.jit` has traced elsewhere is not
+    used. Metadata of the compiler's are a part of what it finds that by."""
+    try:
+        from jax.experimental.xla_metadata import set_xla_metadata
+    except ImportError:
+        yield
+        return
+    with set_xla_metadata(parity=name):
+        yield
 
 
 def is_of_jax(file: str) -> bool:

@@ -13,6 +13,7 @@ from parity.verifier.causes import (
     branches,
     collectives,
     epsilons,
+    exchanged,
     factors,
     masks,
     norms,
@@ -23,6 +24,7 @@ from parity.verifier.causes import (
     pairs,
     reads,
     reductions,
+    residual_order,
     rounded,
     several,
     skips,
@@ -39,7 +41,7 @@ from parity.verifier.search.region import Gap
 from parity.verifier.search.widened import widened
 
 _FILES = (activations, collectives, epsilons, masks, norms, numbers, factors, operands, operators, order,
-          pairs, reads, reductions, rounded, skips, slopes, steps, tables,
+          pairs, reads, reductions, residual_order, rounded, skips, slopes, steps, tables,
           windows)  # fmt: skip
 CAUSES: tuple[Cause, ...] = tuple(cause for file in _FILES for cause in file.CAUSES)
 """Every cause that a place may be given. Operations that one side alone has on some rows are called "of
@@ -52,6 +54,7 @@ _JUDGES = (
     activations.judge,
     masks.judge,
     skips.not_updated,
+    residual_order.judge,
     skips.judge,
     order.judge,
     reads.row,
@@ -70,6 +73,7 @@ _JUDGES = (
     steps.judge,
     rounded.judge,
     operands.exchanged,
+    exchanged.judge,
     operands.moved,
     tables.judge,
     several.judge,

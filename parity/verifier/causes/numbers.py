@@ -57,11 +57,39 @@ def judge(gap: Gap, _: Index) -> Explanation | None:
             tried += 1
             if is_a(gap, exchanged(gap.b, [(slot, other.value)])):
                 return _name(slot, other), f"{slot.text()} where A has {other.text()}"
+    inverse = _inverse(gap, own, wanted)
+    if inverse is not None:
+        return inverse
     pairs = [(b, a) for b, a in zip(own, wanted, strict=False) if not b.holds(a.value)]
     say = len(own) == len(wanted) and len(pairs) > 1 and all(_can_stand(a, b, gap) for b, a in pairs)
     if say and is_a(gap, exchanged(gap.b, [(b, a.value) for b, a in pairs])):
         return "numbers", "; ".join(f"{b.text()} where A has {a.text()}" for b, a in pairs)
     return _everywhere(gap, own, wanted)
+
+
+def _inverse(gap: Gap, held: list[Slot], wanted: list[Slot]) -> Explanation | None:
+    """Find a number by which B divides and A multiplies, or the other way round, and which is not the
+    inverse of A's."""
+    tried = 0
+    for own in (each for each in held if _scales(each)):
+        for other in (each for each in wanted if _scales(each) and _divides(each) != _divides(own)):
+            tried += 1
+            if tried > MOST_TRIALS or own.holds(1 / other.value):
+                continue
+            if is_a(gap, exchanged(gap.b, [(own, 1 / other.value)])):
+                text = f"{1 / float(np.ravel(other.value)[0]):.10g}"
+                return "number", f"{own.text()} where A has {text} = 1 / {other.text()}"
+    return None
+
+
+def _scales(slot: Slot) -> bool:
+    """Return whether a slot's one number multiplies or divides something."""
+    multiplies = slot.operation.name == "mul" or _divides(slot)
+    return multiplies and np.size(slot.value) == 1 and bool(np.all(slot.value))
+
+
+def _divides(slot: Slot) -> bool:
+    return slot.operation.name == "div" and slot.position == 1
 
 
 def _everywhere(gap: Gap, held: list[Slot], wanted: list[Slot]) -> Explanation | None:

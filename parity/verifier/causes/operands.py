@@ -52,8 +52,8 @@ def moved(gap: Gap, _: Index) -> Explanation | None:
         return None
     for index in _read(gap.b):
         for region, source in _moves(gap.b, index):
-            if program.maker(source).name == "sort":  # backwards, the same place is another rank
-                continue
+            if program.maker(source).name == "sort" or program.operations[source].mark is None:
+                continue  # backwards, the same place of what is sorted is another rank
             value = np.asarray(program.values([source])[source])
             for axes in _axes(value):
                 if is_a(gap, rerun(region, given={source: np.flip(value, axes)})):

@@ -30,7 +30,8 @@ def judge(gap: Gap, index: Index) -> Explanation | None:
         for a in computing(gap.a) or _maker(gap.a):
             if {a.name, b.name} <= _PRODUCTS:
                 continue  # which are written in either way: what differs is something else
-            if b.mark is not None and _reads_the_same(gap, a, b, index) and _fits(gap, a, b):
+            one = a.mark is not None and b.mark is not None  # of several results, each is a value
+            if one and _reads_the_same(gap, a, b, index) and _fits(gap, a, b):
                 return _name(a, b)
     return None
 

@@ -28,11 +28,14 @@ def wrong_parameters(gap: Gap, index: Index) -> tuple[Kind, str] | None:
     if all(end.kind == "parameter" for end in ends) and ends[0].size != ends[1].size:
         sizes = f"{list(ends[1].shape)} is not A's {ends[0].label} {list(ends[0].shape)}"
         return "parameter", f"{ends[1].label} {sizes}"
-    leaves_a = _leaves(gap.a, 1)
+    other = _other_of_a_stack(gap, index)
+    if other is not None:
+        return other
+    leaves_a = leaves_of(gap.a, 1)
     # a weight may be an argument of its own; what A was given, too, is none
     near = [
         leaf
-        for leaf in _leaves(gap.b, NEARBY, ("parameter", "input"))
+        for leaf in leaves_of(gap.b, NEARBY, ("parameter", "input"))
         if leaf.kind == "parameter" or not index.meets(leaf)
     ]
     leaves_b = [leaf for leaf in near if not _holds(leaf, leaves_a, index, gap)]
@@ -59,7 +62,26 @@ def wrong_parameters(gap: Gap, index: Index) -> tuple[Kind, str] | None:
     return None
 
 
-def _leaves(region: Region, depth: int, kinds: Collection[str] = ("parameter",)) -> list[Operation]:
+def _other_of_a_stack(gap: Gap, index: Index) -> tuple[Kind, str] | None:
+    """Return the message of a row of a stacked parameter that is another parameter of A's than the one
+    that A reads."""
+    end, wanted = gap.b.program.operations[gap.b.end], gap.a.program.maker(gap.a.end)
+    while end.inputs and (end.is_layout or end.name in _ROWS) and len(end.inputs) <= 2:
+        end = gap.b.program.operations[end.inputs[0]]
+    if wanted.kind != "parameter" or end.kind != "parameter" or end.size <= wanted.size:
+        return None
+    held = index.meets(gap.b.program.operations[gap.b.end])
+    others = [op for op in held if op.kind == "parameter" and op.size == wanted.size]
+    if not others or wanted in others:
+        return None
+    return "parameter", f"{end.label} holds A's {_names(others)} where A reads {wanted.label}"
+
+
+_ROWS = frozenset(["slice", "dynamic_slice", "squeeze", "select", "gather", "index_select", "unbind"])
+"""Operations that take a row of a stack."""
+
+
+def leaves_of(region: Region, depth: int, kinds: Collection[str] = ("parameter",)) -> list[Operation]:
     """Return the parameters that a region reads, and those read up to `depth` operations before it."""
     program = region.program
     inside = set(region.operations)
@@ -95,7 +117,9 @@ def _holds(leaf_b: Operation, leaves_a: list[Operation], index: Index, gap: Gap)
 def _is_kernel(leaf: Operation, gap: Gap) -> bool:
     """Return whether, by its name, a matrix has its input axis first where A's has it last, or the
     other way round."""
-    first = [each.label.endswith("kernel") for each in (leaf, *_leaves(gap.a, 1)) if len(each.shape) > 1]
+    first = [
+        each.label.endswith("kernel") for each in (leaf, *leaves_of(gap.a, 1)) if len(each.shape) > 1
+    ]
     return bool(first) and first[0] != all(first[1:])
 
 

@@ -33,7 +33,7 @@ def judge(gap: Gap, _: Index) -> Explanation | None:
         return weighted
     for region in (gap.b, gap.a):
         for x in region.program.values(outside(region)).values():
-            x = np.asarray(x)
+            x = np.asarray(0 if isinstance(x, tuple) else x)
             if x.dtype.kind != "f" or not gap.value_a.size < x.size <= LARGEST:
                 continue
             for axis, n in enumerate(x.shape):

@@ -42,8 +42,9 @@ def judge(gap: Gap, _: Index) -> Explanation | None:
         if not _is_product(region):
             continue
         reads = region.program.values(outside(region))
+        floats = {i: v for i, v in reads.items() if getattr(v, "dtype", np.dtype(int)).kind == "f"}
         for name, rounded in TYPES.items():
-            given = {i: rounded(v) for i, v in reads.items() if np.asarray(v).dtype.kind == "f"}
+            given = {i: rounded(v) for i, v in floats.items()}
             if closer_moved(wanted, rerun(region, given=given), gap.error):
                 return "rounded operands", f"only {side} rounds what is multiplied to {name}"
     return None

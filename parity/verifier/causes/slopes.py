@@ -15,6 +15,8 @@ from parity.verifier.search.region import Gap
 
 _Slope = Callable[[np.ndarray], np.ndarray]
 
+DETACHED, NOT_DETACHED = "detached", "not detached"
+"""Names of gradients that stop in B alone, or in A alone."""
 MOST_READ = 6
 """Most values of a region that are tried as the arriving gradient, or as the activation's input."""
 
@@ -79,5 +81,12 @@ CAUSES = (
         nothing,
         "jnp.tanh(x @ w)",
         "jnp.tanh(lax.stop_gradient(x @ w))",
+    ),
+    Cause(
+        "not detached",
+        "A gradient passes where A's does not.",
+        nothing,
+        "jnp.tanh(lax.stop_gradient(x @ w) + b)",
+        "jnp.tanh(x @ w + b)",
     ),
 )

@@ -61,7 +61,8 @@ def _exchanged(first: Region, last: Region) -> np.ndarray | None:
     """
     program, shape = first.program, first.program.operations[first.end].shape
     for i in set(outside(first)) - set(outside(last)):
-        if program.operations[i].shape != shape or program.operations[i].kind == "parameter":
+        op = program.operations[i]
+        if op.shape != shape or op.kind == "parameter" or op.mark is None:
             continue
         start = np.asarray(program.values([i])[i])
         value = rerun(last, given={first.end: start})

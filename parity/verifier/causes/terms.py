@@ -59,6 +59,8 @@ def weights(gap: Gap, _: Index) -> Explanation | None:
     if not 0 < len(changed) < len(terms) or not is_b(gap, value):
         return None
     names = [where(gap.a.program.operations[terms[i]]) for i in changed]
+    if not any(times[i] for i in changed):
+        return "term left out", f"only A adds that of {' and that of '.join(dict.fromkeys(names))}"
     scaled = " and ".join(
         f"that of {n} is {times[i]:.10g} times A's" for n, i in zip(names, changed, strict=True)
     )

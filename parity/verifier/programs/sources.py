@@ -29,8 +29,9 @@ _PACKAGE = Path(__file__).parents[2]
 _RUNS = f"{_PACKAGE / 'verifier'}/"
 _ASKS = (f"{_RUNS}programs/sides.py", f"{_RUNS}programs/backward.py")
 """The files that record a side, outside of which no frame is the program's."""
-_WATCHES = (f"{_RUNS}programs/built.py", f"{_RUNS}programs/transformations.py")
-"""The files whose frames stand between a layer, or what an optimiser is made of, and its caller."""
+_WATCHES = tuple(f"{_RUNS}programs/{each}.py" for each in ("built", "stops", "transformations"))
+"""The files whose frames stand between a layer, what an optimiser is made of, or what stops a gradient,
+and its caller."""
 _RUNNERS = ("verifier", "measure", "exporting/onnx_graph", "exporting/stablehlo_graph")
 _OWN = tuple(f"{_PACKAGE / each}/" for each in _RUNNERS)
 """Folders of what runs a model, and of what watches it."""

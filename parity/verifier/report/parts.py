@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from parity.verifier.programs.assigned import assigned_at
 from parity.verifier.programs.operation import Construction, Operation, Source
 from parity.verifier.programs.program import Program
 from parity.verifier.programs.sources import outside_of_frameworks
@@ -27,6 +28,7 @@ def parts_of(
     read: bool = False,
     masks: bool = False,
     built: Callable[[Construction], bool] = lambda _: False,
+    table: bool = False,
     kind: Kind = "operations",
     cause: str = "",
 ) -> tuple[PlaceSide, PlaceSide]:
@@ -40,11 +42,12 @@ def parts_of(
         read: show the line that reads B's value, too, which may be wrong as well.
         masks: show the lines that made the masks that B reads, too.
         built: whether to show the line that built B's module, too, which gave it its arguments.
+        table: show the lines that made the tables that the values are, and the modules', too.
     """
     start = len(letters.read)
-    a = _part_of(gap.a, letters, gap)
+    a = _part_of(gap.a, letters, gap, table=table)
     middle = len(letters.read)
-    b = _part_of(gap.b, letters, gap, read=read, masks=masks, built=built)
+    b = _part_of(gap.b, letters, gap, read=read, masks=masks, table=table, built=built)
     of_a, of_b = operands_of(gap, letters.read[start:middle], letters.read[middle:], letters.index)
     alone = (each for each in of_a if each.relation in (OWN_A, DIFFERS))
     for each in (*alone, *of_b):
@@ -62,6 +65,7 @@ def _part_of(
     *,
     read: bool = False,
     masks: bool = False,
+    table: bool = False,
     built: Callable[[Construction], bool] = lambda _: False,
 ) -> PlaceSide:
     program, end = region.program, region.end
@@ -81,6 +85,7 @@ def _part_of(
         sources = [*(s for s in _ended(gap) if s not in sources), *sources]
     sources += lines(program, computing_with(program, end, program.consumers()))[:1] if read else []
     sources += _masks(region) if masks else []
+    sources += _table(region, gap) if table else []
     sources = sources or lines(program, [end])
     if not sources and program.operations[end].kind == "constant":
         sources = lines(program, program.consumers()[end][:2])
@@ -88,7 +93,8 @@ def _part_of(
     module = next((program.operations[i].module for i in [*operations, *region.readers, end]
                    if program.operations[i].module), "")  # fmt: skip
     construction = program.built.get(module)
-    sources += [construction.source] if construction is not None and built(construction) else []
+    shown = construction is not None and (table or built(construction))
+    sources += [construction.source] if construction is not None and shown else []
     return PlaceSide(text, tuple(line_of(each) for each in dict.fromkeys(sources)), module)
 
 
@@ -153,6 +159,25 @@ def _masks(region: Region) -> list[Source]:
             masks.append(index)
             stack += op.inputs
     return lines(program, sorted(masks))[-_MOST_LINES:]
+
+
+def _table(region: Region, gap: Gap) -> list[Source]:
+    """Return the lines that may have made a table outside of the program: those that gave the names
+    which its reader reads their values."""
+    program = region.program
+    readers = region.readers[:1]
+    if region.operations:  # what they read of what is made outside
+        repaired = gap.repaired if region is gap.b else None
+        patched = repaired.repaired if repaired is not None else frozenset()
+        readers = [
+            i for i in region.operations
+            if any(program.maker(each).index in patched for each in program.operations[i].inputs)
+        ]  # fmt: skip
+    made: dict[Source, None] = {}
+    for line in lines(program, readers):
+        here = {op.source.line for op in program.operations if op.source and op.source.file == line.file}
+        made.update(dict.fromkeys(assigned_at(line, here)))
+    return list(made)
 
 
 def _is_mask(program: Program, op: Operation) -> bool:

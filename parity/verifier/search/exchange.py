@@ -52,7 +52,8 @@ def rerun(
     changed: Mapping[int, Operation] | None = None,
     given: Mapping[int, Any] | None = None,
 ) -> Any:
-    """Compute the value at a region's end with operations or values exchanged; None if that cannot run.
+    """Compute the value at a region's end with operations or values exchanged; None if that cannot run,
+    or makes several results.
 
     Args:
         region: the region to run; values that it reads from outside stay.
@@ -70,7 +71,8 @@ def rerun(
                     known[each] = program.apply(changed.get(each, program.operations[each]), known, {})
     except Exception:  # other shapes may not fit what follows
         return None
-    return known.get(region.end)
+    value = known.get(region.end)
+    return None if isinstance(value, tuple) else value
 
 
 def outside(region: Region) -> list[int]:

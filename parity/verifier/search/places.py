@@ -85,7 +85,8 @@ class Search:
             ends += self._stage(steps, outputs)
             self.b = self._level(outputs)
         ends += self._stage(steps, self.outputs)
-        return [*sorted((step.gap for step in steps), key=lambda gap: gap.b.end), *ends]
+        gaps = sorted((step.gap for step in steps), key=lambda gap: gap.b.end)
+        return [*(gap for gap in gaps if not _is_of_a_twin(gap, gaps)), *ends]
 
     def round(self, b: Program | None = None, outputs: Outputs | None = None) -> Round | None:
         """Return a round of B as it is now, or of `b`; None if the outputs, all or given, are equal."""
@@ -155,6 +156,16 @@ class Search:
         if best is None or best.size >= step.repair.size:
             return step
         return _Step(b, best, now.gap(best), step.outputs)
+
+
+def _is_of_a_twin(gap: Gap, gaps: list[Gap]) -> bool:
+    """Return whether a place is where an earlier one has a twin, which was repaired with the value of
+    the first of them, and is now given its own."""
+    end = gap.b.program.operations[gap.b.end]
+    if gap.b.end not in gap.b.program.repaired or gap.b.operations:
+        return False
+    firsts = (each.b.program.operations[each.b.end] for each in gaps if each.twins and each is not gap)
+    return any((op.name, op.source) == (end.name, end.source) for op in firsts)
 
 
 def _of_an_update(now: Round) -> Repair | None:

@@ -24,6 +24,18 @@ MORE = [
         "jnp.where(~(x.sum(-1, keepdims=True) > 0), x @ w, 0) @ v",
         "it shuts what A keeps",
     ),
+    (
+        "number",
+        "jnp.tanh(jnp.tanh(x) * 0.70710678 + b)",
+        "jnp.tanh(jnp.tanh(x) / 1.4142 + b)",
+        "1.4142 where A has 1.414213565 = 1 / 0.70710678",
+    ),
+    (
+        "number",
+        "jnp.tanh(jnp.tanh(x) / 1.7 + b)",
+        "jnp.tanh(jnp.tanh(x) * 0.5 + b)",
+        "0.5 where A has 0.5882352941 = 1 / 1.7",
+    ),
     ("factor", "jnp.tanh(x @ w / 2 + table)", "jnp.tanh((x @ w + table) / 2)", "is 0.5 times A's"),
     (
         "reduction",

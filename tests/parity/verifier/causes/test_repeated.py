@@ -164,3 +164,21 @@ def test_of_a_call_within_a_call_the_line_that_asks_for_it():
     comparison = compare((a, given), (encoder_and_decoder(False)[0], given))
     (place,) = comparison.places
     assert place.b.lines[0].text == "x = jnp.tanh(x + positions(w, len(x), both))", comparison.to_text()
+
+
+def test_a_constant_that_several_layers_put_in_the_place_of_their_values_is_one_place():
+    shut = ~np.tri(5, dtype=bool)
+
+    def layers(p, x, *, masked):
+        for w in p:
+            scores = x @ w @ x.mT
+            scores = jnp.where(shut, -jnp.inf, scores) if masked else scores
+            x = x + jax.nn.softmax(scores) @ x
+        return x
+
+    rng = np.random.default_rng(0)
+    p, x = [rng.normal(size=(6, 6)) * 0.2 for _ in range(3)], rng.normal(size=(2, 5, 6))
+    a, b = (lambda p, x, masked=each: layers(p, x, masked=masked) for each in (False, True))
+    (place,) = compare((a, (p, x)), (b, (p, x))).places
+    assert place.cause in ("mask", "causal mask")
+    assert place.times == 3
