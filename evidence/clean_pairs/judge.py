@@ -101,8 +101,8 @@ def _outcome(style: Style, pair: Pair, w: Weights, wrong: Wrong = RIGHT) -> Outc
     return _OUTCOMES[key]
 
 
-class NoEndError(Exception):
-    """A pair took more than its limit."""
+class NoEndError(BaseException):
+    """A pair took more than its limit; no `except Exception` of the product may take it for its own."""
 
 
 def judged(pair: Pair, limit: float = 0) -> Result:
