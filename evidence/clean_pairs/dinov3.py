@@ -225,7 +225,7 @@ def in_nnx_(w, size, wrong=RIGHT):
 NONE: frozenset[str] = frozenset()
 MORE: dict[str, Any] = {"accepts": NONE, "function": "dinov3", "adapt": adapt, "narrow": True}
 STYLES = [
-    Style("DINOv3, timm", "torch, SigLIP and DINOv3", in_timm, **MORE),
+    Style("DINOv3, timm", "torch, SigLIP and DINOv3", in_timm, half=False, **MORE),
     Style("DINOv3, transformers", "torch, SigLIP and DINOv3", in_transformers, **MORE),
     Style("DINOv3, plain function", "JAX, SigLIP and DINOv3", plain, **MORE),
     Style("DINOv3, NNX", "JAX, SigLIP and DINOv3", in_nnx_, **MORE),

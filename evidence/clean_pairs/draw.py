@@ -95,6 +95,7 @@ def clean(rounds: int = ROUNDS) -> Iterator[Pair]:
                     partners = [s for s in partners if s.torch] or partners
                 a = rng.choice(partners)
                 dtype = TYPES[2 if number % 11 == 7 else number % 4 == 1]
+                dtype = dtype if a.half and b.half else TYPES[0]
                 pair = Pair(a.name, b.name, classes[number], kind, dtype)
                 number += 1
                 if pair not in seen:

@@ -69,6 +69,8 @@ class Style:
 
     adapt: Callable[[Size], Size] = _as_it_is
     """What it makes of a size that it cannot have."""
+    half: bool = True
+    """Whether it is the same function in bfloat16: timm's DINOv3 rounds its rotary tables with it."""
     narrow: bool = False
     """Whether its library computes a step in float32 whatever the type."""
 

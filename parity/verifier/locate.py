@@ -36,7 +36,7 @@ from parity.verifier.report.together import together
 from parity.verifier.search.digits import loses_digits, lost_digits
 from parity.verifier.search.indices import read_by
 from parity.verifier.search.inputs import check_inputs
-from parity.verifier.search.meeting import Index, is_noise, is_weak, meet
+from parity.verifier.search.meeting import Index, is_chaos, is_noise, is_weak, meet
 from parity.verifier.search.nearness import measure
 from parity.verifier.search.origin import origin
 from parity.verifier.search.pairing import Paired, pair_outputs
@@ -95,6 +95,9 @@ def compare_programs(
     pairs = paired.pairs
     promised = paired.left_out if a.promises_more and pairs and pair is None else []  # not by B
     left_out = [*paired.left_out, *_without_numbers(a, b)]
+    if pair is None:
+        chaos = (a.path(x) or "output" for x, _ in pairs if is_chaos(a, x))
+        left_out += [f"A's {each}, which is nothing but round-off" for each in chaos]
     check_inputs(a, b, pairs)
     missing = [pair for pair in pairs if all_missing(a, b, pair)]
     left_out += [f"A's and B's {a.path(x) or 'output'}, which are all NaN" for x, _ in missing]
@@ -213,6 +216,7 @@ def _counts(a: Program, b: Program, paired: Paired, met: dict[int, list[int]]) -
         unused=tuple(op.label for op in leaves if op.index not in used),
         tally=paired.tally,
         zero_in_theory=paired.zero,
+        unread=paired.unread,
         unmoved=sum(_is_zero(a, x) and _is_zero(b, y) for x, y in pairs),
     )
 

@@ -77,6 +77,8 @@ class Counts:
     gradients of parameters and of inputs."""
     zero_in_theory: tuple[str, ...] = ()
     """Compared outputs that are nothing but round-off, such as the gradient of a key's bias."""
+    unread: tuple[str, ...] = ()
+    """Parameters of A alone that reach no output, and so have no gradient."""
     unmoved: int = 0
     """Compared pairs of outputs that are zero on both sides, of which nothing can be seen."""
 
@@ -171,6 +173,8 @@ class Comparison:
             lines.append(
                 f"zero in theory, and nothing but round-off on both sides: {_some(tuple(names))}"
             )
+        if c.unread:
+            lines.append(f"A's parameters that reach no output: {_some(c.unread)}")
         if c.unmoved:
             what = "gradients" if self.backward else "outputs"
             lines.append(f"zero on both sides, which says nothing: {c.unmoved} of {c.outputs} {what}")

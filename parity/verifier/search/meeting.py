@@ -103,6 +103,16 @@ def is_noise(op: Operation) -> bool:
     return op.mark is not None and 0 < size_of(op) <= FACTOR * op.grain
 
 
+def is_chaos(program: Program, index: int) -> bool:
+    """Return whether a value is round-off that is not small: not zero in theory, beside what it is
+    computed from, but another number each time."""
+    op = program.operations[index]
+    before = (program.operations[i] for i in program.upstream([index]) if i != index)
+    terms = [size_of(each) for each in before if each.mark is not None]
+    largest = max((each for each in terms if np.isfinite(each)), default=0.0)
+    return is_noise(op) and size_of(op) > FARTHEST.norm * largest
+
+
 def size_of(op: Operation) -> float:
     """Return the root mean square of a value's numbers."""
     assert op.mark is not None

@@ -79,7 +79,16 @@ def measure(program: Program) -> None:
         if (jumps and movement.is_any) or (follows and movement.norm > FARTHEST.norm):
             chosen.add(op.index)
         else:
-            op.grain = movement.grain
+            op.grain = max(movement.grain, _grain_of_a_sum(program, op))
+
+
+def _grain_of_a_sum(program: Program, op: Operation) -> float:
+    """Return what rounding moves a sum by, given what it moves each number by: a nudge may move many of
+    them alike, so that the sum, which is zero in theory, hardly moves."""
+    source = program.operations[op.inputs[0]] if op.inputs else op
+    if op.is_layout:
+        return source.grain
+    return source.grain * math.sqrt(source.size / op.size) if op.name == "sum" and op.size else 0.0
 
 
 def movements(program: Program) -> dict[int, Movement]:
@@ -137,7 +146,9 @@ def _nudged(program: Program, index: int) -> Any:
     """Return a nudged leaf, or what an operation makes of one by moving its elements."""
     op = program.operations[index]
     if op.run is None:
-        return nudged(program.cache[index], NUDGE, str(index))
+        value = program.cache[index]
+        moved = nudged(value, NUDGE, str(index))
+        return np.where(np.abs(value) < HUGE, moved, value)  # what stands for infinity is exact
     return program.apply(op, {i: _nudged(program, i) for i in op.inputs}, {})
 
 

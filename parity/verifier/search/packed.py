@@ -8,6 +8,7 @@ import numpy as np
 
 from parity.measure.tolerance import FACTOR, epsilon
 from parity.verifier.programs.fingerprint import LEAST, MOST, same
+from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 from parity.verifier.search.meeting import size_of
 from parity.verifier.search.uses import Uses
@@ -115,18 +116,14 @@ def _module(program: Program, leaf: int) -> str:
 def holds_the_same(a: Program, b: Program, mine: Sequence[int], theirs: Sequence[int]) -> bool:
     """Return whether leaves of A hold together the numbers that leaves of B hold together."""
     of_a, of_b = [a.operations[x] for x in mine], [b.operations[y] for y in theirs]
-    sizes = [np.array([op.size for op in each], float) for each in (of_a, of_b)]
-    if sizes[0].sum() != sizes[1].sum():
+    if sum(op.size for op in of_a) != sum(op.size for op in of_b):
         return False
-    here, there = (
-        _mark_of_all(np.array([op.mark for op in each]), size)
-        for each, size in zip((of_a, of_b), sizes, strict=True)
-    )
-    return same(here, there)
+    return same(mark_of_all(of_a), mark_of_all(of_b))
 
 
-def _mark_of_all(marks: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+def mark_of_all(operations: Sequence[Operation]) -> np.ndarray:
     """Return the fingerprint of several values together."""
+    marks, sizes = np.array([op.mark for op in operations]), np.array([op.size for op in operations])
     mark = sizes @ marks / sizes.sum()
     mark[LEAST], mark[MOST] = marks[:, LEAST].min(), marks[:, MOST].max()
     return mark

@@ -35,6 +35,8 @@ class Paired(NamedTuple):
     """How many of A's are compared, and of how many, by what they are."""
     zero: tuple[str, ...] = ()
     """Compared outputs that are zero in theory: nothing but round-off."""
+    unread: tuple[str, ...] = ()
+    """Leaves of A without a counterpart that reach no output, and so have no gradient to compare."""
 
 
 def pair_outputs(a: Program, b: Program) -> Paired:
@@ -219,7 +221,10 @@ class Outputs:
         apart = distance(of_a, of_b)
         if apart <= self._limits[pair]:
             return True
-        return np.isfinite(apart) and apart * _size(of_a) <= FACTOR * max(self._grains[pair])
+        grain_a, grain_b = self._grains[pair]
+        if _size(of_b) <= FACTOR * grain_b:  # B's round-off is no value of A's
+            grain_b = 0.0
+        return bool(np.isfinite(apart) and apart * _size(of_a) <= FACTOR * max(grain_a, grain_b))
 
     def nearest(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> LayoutChange | None:
         """Return the change of layout that brings A's output closest to B's; None if there is none."""

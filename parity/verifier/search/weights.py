@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from parity.measure.nearness import MOST
 from parity.verifier.programs.backward import GRADIENT
 from parity.verifier.programs.fingerprint import moved, same
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 from parity.verifier.search.aligned import aligned
 from parity.verifier.search.meeting import Index, is_noise
-from parity.verifier.search.packed import Links, holds_the_same
+from parity.verifier.search.packed import Links, holds_the_same, mark_of_all
 from parity.verifier.search.pairing import Paired, Pairs
 from parity.verifier.search.uses import Uses
 
@@ -44,9 +45,13 @@ def pair_gradients(a: Program, b: Program) -> Paired:
         pairs.append(aligned(a, b, [(leaf, of_a[leaf]) for leaf in mine],
                              [(leaf, of_b[leaf]) for leaf in theirs]))  # fmt: skip
     paired = {leaf for mine, _ in groups for leaf in mine}, {leaf for _, mine in groups for leaf in mine}
-    left_out, tally = [], {}
+    left_out, tally, unread = [], {}, []
     for program, named, known in ((a, of_a, paired[0]), (b, of_b, paired[1])):
-        for leaf, (path, _) in named.items():
+        readers = program.consumers()
+        for leaf, (path, gradient) in named.items():
+            if leaf not in known and _is_unread(program, readers[leaf], gradient):
+                unread += [path.removeprefix(f"{GRADIENT}.")] if program is a else []
+                continue
             kind = "inputs" if program.operations[leaf].kind == "input" else "parameters"
             if program is a:
                 compared, every = tally.get(kind, (0, 0))
@@ -57,7 +62,15 @@ def pair_gradients(a: Program, b: Program) -> Paired:
         f"{program.name}'s {named[leaf][0].removeprefix(f'{GRADIENT}.')}"
         for program, named, leaf in _zero_in_theory(a, b, of_a, of_b, groups)
     ]
-    return Paired(pairs, left_out, dict(sorted(tally.items(), reverse=True)), tuple(zero))
+    tally = dict(sorted(tally.items(), reverse=True))
+    return Paired(pairs, left_out, tally, tuple(zero), tuple(unread))
+
+
+def _is_unread(program: Program, readers: Sequence[int], gradient: int) -> bool:
+    """Return whether a leaf reaches no output, as a mask token in evaluation: its gradient is zeros of
+    its shape."""
+    alone = all(i == gradient or program.operations[i].name.startswith("zeros") for i in readers)
+    return alone and program.operations[gradient].number == 0
 
 
 def _zero_in_theory(
@@ -94,18 +107,37 @@ def groups_of(a: Program, b: Program, of_a: Named, of_b: Named) -> list[Group]:
     for linked in (links.by_numbers, links.by_use, links.by_module, links.by_number):
         for group in _together(rest_a, rest_b, linked):
             if holds_the_same(a, b, *group):
-                groups.append(group)
+                groups += _told_apart(a, b, of_a, of_b, uses, group)
                 rest_a = [x for x in rest_a if x not in group[0]]
                 rest_b = [y for y in rest_b if y not in group[1]]
                 links.know(group)
     return groups
 
 
-def _one_and_one(a: Program, b: Program, of_a: Named, of_b: Named, uses: Uses) -> list[tuple[int, int]]:
+def _told_apart(
+    a: Program, b: Program, of_a: Named, of_b: Named, uses: Uses, group: Group
+) -> list[Group]:
+    """Return a group, or its leaves one by one if its gradients differ however they belong together: to
+    say which of them do."""
+    of_x = [a.operations[of_a[x][1]] for x in group[0]]
+    of_y = [b.operations[of_b[y][1]] for y in group[1]]
+    apart = max(moved(mark_of_all(of_x), mark_of_all(of_y)))
+    sizes = [sorted(op.size for op in each) for each in (of_x, of_y)]
+    if apart <= MOST.norm or all(map(is_noise, of_x)) or sizes[0] != sizes[1]:
+        return [group]
+    mine, theirs = {x: of_a[x] for x in group[0]}, {y: of_b[y] for y in group[1]}
+    pairs = _one_and_one(a, b, mine, theirs, uses, alike=-1.0)
+    return [([x], [y]) for x, y in pairs] if len(pairs) == len(group[0]) else [group]
+
+
+def _one_and_one(
+    a: Program, b: Program, of_a: Named, of_b: Named, uses: Uses, alike: float = ALIKE
+) -> list[tuple[int, int]]:
     """Pair leaves that hold the same numbers: those whose gradients are the same first, then those that
     are used alike, then those whose gradients are nearest.
 
-    Leaves that hold one number many times are paired by their gradients or their use alone.
+    Leaves that hold one number many times are paired by their gradients or their use alone, of which
+    they must share more than `alike`.
     """
     leaves = Index(a, of_a.keys())
     ranked = []
@@ -121,7 +153,7 @@ def _one_and_one(a: Program, b: Program, of_a: Named, of_b: Named, uses: Uses) -
         for x in partners:
             of_x = a.operations[of_a[x][1]]
             other, shared = not _is_same(of_x, of_y), uses.shared(x, y)
-            if telling or shared > ALIKE or not other:
+            if telling or shared > alike or not other:
                 ranked.append((other, -shared, _apart(of_x, of_y), order, x, y))
     taken: set[int] = set()
     pairs = []

@@ -11,6 +11,8 @@ import torch
 from torch import nn
 
 from parity.verifier.compare import compare
+from parity.verifier.programs.shared import sharing
+from parity.verifier.programs.sides import record
 
 WIDTH, HEADS, DEPTH, TOKENS = 12, 3, 3, 5
 X = np.random.default_rng(0).normal(size=(2, TOKENS, WIDTH)).astype(np.float32)
@@ -173,3 +175,59 @@ def test_what_moves_by_a_choice_is_no_noise():
 
     assert compare(function(1.0), function(1.0)).verdict == "EQUAL"
     assert compare(function(1.0), function(1.5)).verdict == "DIFFERENT"
+
+
+class Half(linen.Module):
+    """Layers that compute in bfloat16, where the root of two and the derivative of erf are rounded."""
+
+    factor: float = 1.0
+
+    @linen.compact
+    def __call__(self, x):
+        y = linen.Dense(19, dtype=jnp.bfloat16, name="fc1")(x) * self.factor
+        y = linen.gelu(y, approximate=False)
+        return linen.Dense(WIDTH, dtype=jnp.bfloat16, name="fc2")(y)
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "EQUAL"), (1.01, "DIFFERENT")])
+def test_exact_gelu_in_bfloat16_is_the_same_backward_too(factor, verdict):
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(WIDTH, 19), nn.GELU(), nn.Linear(19, WIDTH))
+    params = {"fc1": dense(model[0]), "fc2": dense(model[2])}
+    found = compare((model.eval(), X), (Half(factor), {"params": params}, X))
+    assert found.verdict == verdict
+    assert verdict == "DIFFERENT" or found.backward.verdict == "EQUAL"
+
+
+class Dropping(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model, self.drop = model, nn.Dropout(0.5)
+
+    def forward(self, x):
+        return self.drop(self.model(x))
+
+
+def test_a_dropout_that_is_on_as_given_is_said_beside_the_verdict():
+    model, _ = reference()
+    found = compare((model, X), (Dropping(model).train(), X))
+    first = found.to_text().splitlines()[0]
+    assert first.startswith("EQUAL in evaluation mode; B's dropout (0.5, ")
+    assert " is on as given: 1 of 1 output compared (" in first
+
+
+def test_equal_weights_lie_in_one_memory():
+    weight = np.random.default_rng(2).normal(size=(300, 260))
+    layer = nn.Linear(260, 300, bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(weight))
+    held = layer.weight.detach().numpy()
+    first = record((layer, X[:, :, :1].repeat(260, -1)), "A")
+    with sharing(first):
+        second = record((lambda w, x: x @ w, (held.T, X[:, :, :1].repeat(260, -1))), "B")
+    leaves = [
+        next(p.cache[op.index] for op in p.operations if op.run is None and op.size == held.size)
+        for p in (first, second)
+    ]
+    assert np.shares_memory(*leaves)
+    np.testing.assert_array_equal(leaves[0].T, leaves[1])
