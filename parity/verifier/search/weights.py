@@ -49,6 +49,8 @@ def pair_gradients(a: Program, b: Program) -> Paired:
     for program, named, known in ((a, of_a, paired[0]), (b, of_b, paired[1])):
         readers = program.consumers()
         for leaf, (path, gradient) in named.items():
+            if leaf not in known and program.operations[leaf].kind == "constant":
+                continue  # an array of NumPy's that a function finds, which nobody trains
             if leaf not in known and _is_unread(program, readers[leaf], gradient):
                 unread += [path.removeprefix(f"{GRADIENT}.")] if program is a else []
                 continue
