@@ -58,6 +58,8 @@ class Program:
     """Identities of the memory in which cached values lie."""
     without_numbers: list[str] = field(default_factory=list)
     """What it returns besides, of which nothing can be compared: path and class of each."""
+    is_aligned: bool = False
+    """Whether its outputs were brought into the layouts of the program that it is compared with."""
     cut_off: set[int] = field(default_factory=set)
     """Operations that hold what torch returns as no tensor, through which no gradient flows."""
     promises_more: bool = False

@@ -164,7 +164,8 @@ class Outputs:
             self._limits[x, y] = a.operations[x].near.or_more(b.operations[y].near).norm
             self._grains[x, y] = a.operations[x].grain, b.operations[y].grain
             given, shape = a.operations[x].shape, b.operations[y].shape
-            changes = _known(a, b, (x, y), leaves) or list(conventional(given, shape))
+            known = [] if a.is_aligned else _known(a, b, (x, y), leaves)
+            changes = known or list(conventional(given, shape))
             if not changes:
                 self.unlike.append((x, y))
                 changes = list(layout_changes(given, shape))

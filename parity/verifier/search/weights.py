@@ -41,6 +41,7 @@ def pair_gradients(a: Program, b: Program) -> Paired:
     of_a, of_b = gradients_of(a), gradients_of(b)
     groups = groups_of(a, b, of_a, of_b)
     pairs: Pairs = []
+    a.is_aligned = True
     for mine, theirs in groups:
         pairs.append(aligned(a, b, [(leaf, of_a[leaf]) for leaf in mine],
                              [(leaf, of_b[leaf]) for leaf in theirs]))  # fmt: skip
