@@ -69,8 +69,8 @@ mutations: $(VENV)/ready
 	$(RUN) -m evidence.mutation_score --quick $(if $(SHARE),--share $(SHARE))
 
 pairs: $(VENV)/ready
-	$(RUN) -m evidence.clean_pairs $(if $(SHARE),--share rotating/90)
-	$(RUN) -m evidence.clean_pairs --faults $(if $(SHARE),--share rotating/90)
+	$(RUN) -m evidence.clean_pairs $(if $(SHARE),--share rotating/300)
+	$(RUN) -m evidence.clean_pairs --faults $(if $(SHARE),--share rotating/300)
 
 mutants: $(VENV)/ready
 	$(RUN) -m evidence.core_mutants $(if $(SHARE),--share rotating/60 --suite)

@@ -69,14 +69,29 @@ def restore(program: Program, other: Program) -> tuple[Program, list[str]]:
     return program.fed(given, {}, changed), [*lines, *("a constant" for _ in given)]
 
 
+_CARRIED = frozenset(["convert", "broadcast", "stack", "slice"])
+"""Operations between a value and what computes with it: loops stack what their backward passes read."""
+
+
 def _of_a_bell(program: Program, readers: Sequence[Sequence[int]], op: Operation) -> bool:
     """Return whether a multiplication with a number, or one with its result, is also one with
     exp(-x ** 2), the derivative of erf but for a number."""
     if op.name != "mul" or len(op.inputs) != 1:
         return False
-    then = (program.operations[i] for i in readers[op.index])
-    factors = [*op.inputs, *(i for each in then if each.name == "mul" for i in each.inputs)]
+    factors, stack, seen = list(op.inputs), [op.index], set()
+    while stack and len(seen) < _MOST_CARRIED:
+        for i in set(readers[stack.pop()]) - seen:
+            seen.add(i)
+            each = program.operations[i]
+            if each.is_layout or each.name in _CARRIED:
+                stack.append(i)
+            elif each.name == "mul":
+                factors += each.inputs
     return any(_is_bell(program, i) for i in factors)
+
+
+_MOST_CARRIED = 64
+"""Most operations that are followed from a multiplication."""
 
 
 def _is_bell(program: Program, index: int) -> bool:
@@ -84,7 +99,7 @@ def _is_bell(program: Program, index: int) -> bool:
 
     def made(index: int) -> Operation:
         each = program.maker(index)
-        return made(each.inputs[0]) if each.name in ("convert", "broadcast") and each.inputs else each
+        return made(each.inputs[0]) if each.name in _CARRIED and each.inputs else each
 
     for name in ("exp", "neg"):
         op = made(index)
