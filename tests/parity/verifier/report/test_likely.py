@@ -35,6 +35,7 @@ def likely(a, b):
     found = compare((a, X), (b, X))
     (place,) = found.places
     assert len(place.b.lines) > 1
+    assert place.b.likely is not None
     line = place.b.lines[place.b.likely]
     assert f"   > {line.line:>5} | {line.text}" in found.to_text()
     assert found.to_text().count("   > ") == 1
