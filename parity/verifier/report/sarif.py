@@ -92,8 +92,10 @@ def _result(each: Finding, report: Report, rules: list[str], root: Path) -> dict
 def _locations(part: PlaceSide, side: str, root: Path) -> list[dict[str, Any]]:
     module = part.module or side
     logical = [{"fullyQualifiedName": module, "kind": "module"}]
+    first = part.lines[part.likely : part.likely + 1] if part.likely is not None else ()
+    lines = dict.fromkeys([*first, *part.lines])
     locations = [
-        {"physicalLocation": _physical(line, root), "logicalLocations": logical} for line in part.lines
+        {"physicalLocation": _physical(line, root), "logicalLocations": logical} for line in lines
     ]
     return locations or ([{"logicalLocations": logical}] if part.module else [])
 
