@@ -123,8 +123,10 @@ def _only_redirects(program: Program, where: Where, stop: Stop) -> bool:
             if any(each.number == 0 for each in operands):  # what is added is nothing, as yet
                 continue
             before = (program.operations[each] for each in upstream(Region(program, i, []), i, NEAR))
-            mark, size = reader.mark, reader.size
-            if any(o.mark is not None and o.size == size and same(o.mark, mark, o.near) for o in before):
+            mark, line = reader.mark, (reader.name, reader.source)
+            # a checkpoint computes the same line again
+            others = (o for o in before if o.size == reader.size and (o.name, o.source) != line)
+            if any(o.mark is not None and same(o.mark, mark, o.near) for o in others):
                 return True
     return False
 
@@ -171,6 +173,7 @@ def place_of(found: Found, letters: Letters) -> Place:
         else (DETACHED, "no gradient passes where A's does")
     )
     paths = [path for several in found.errors for path in several.split(", ")]
+    paths.sort(key=lambda path: "argument " in path)  # inputs say less than parameters
     names = first_three([each.removeprefix(f"{GRADIENT}.").removeprefix("params.") for each in paths])
     message = f"{said}; without it, what A has for {names} is the same"
     return Place("operations", a, b, max(found.errors.values()), 0.0, message, cause)

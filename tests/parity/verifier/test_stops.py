@@ -175,6 +175,38 @@ def test_a_fresh_parameter_that_nothing_reads_is_named(used, name, label):
     assert found.places[0].message == label
 
 
+def test_a_bias_that_is_stopped_in_a_scanned_and_recomputed_layer_is_found():
+    p = {"w": np.stack([0.3 * parameters(fresh=False)["out"], np.eye(WIDTH)]), "b": X[:, 0]}
+
+    def layers(p, x, *, stopped):
+        @jax.checkpoint
+        def layer(x, each):
+            b = lax.stop_gradient(each["b"]) if stopped else each["b"]
+            return jnp.tanh(x @ each["w"] + b), None
+
+        return lax.scan(layer, x, p)[0]
+
+    a, b = (partial(partial(layers, stopped=each), p) for each in (False, True))
+    found = compare((a, X), (b, X))
+    assert found.causes == ("detached",)
+    assert "without it" in found.places[0].message
+
+
+@pytest.mark.parametrize("rounded", [True, False])
+def test_a_straight_through_estimator_is_not_taken_for_a_gradient_that_stops(rounded):
+    def codes(p, x, *, straight):
+        h = x @ p["out"]
+        q = jnp.round(h) + h**2 if rounded else jnp.sin(h)
+        return (h + lax.stop_gradient(q - h) if straight else q) @ p["out"]
+
+    p = {"out": parameters(fresh=False)["out"]}
+    a, b = (partial(partial(codes, straight=each), p) for each in (False, True))
+    for first, second in ((a, b), (b, a)):
+        found = compare((first, X), (second, X))
+        assert found.verdict == "DIFFERENT"
+        assert not {"detached", "not detached"} & set(found.causes)
+
+
 class Scaled(nn.Module):
     def __init__(self):
         super().__init__()
