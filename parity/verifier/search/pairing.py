@@ -313,7 +313,7 @@ def made_of(program: Program, output: int, _: Container[int] = ()) -> set[int]:
                 leaves.add(index)
                 depth = steps
             continue
-        for i in op.inputs:
+        for i in op.inputs if op.name not in ("matmul", "conv") else ():
             each = program.operations[i]
             if i not in seen and (each.size == size or each.mark is None):
                 seen.add(i)

@@ -233,12 +233,15 @@ def test_equal_weights_lie_in_one_memory():
     np.testing.assert_array_equal(leaves[0].T, leaves[1])
 
 
-@pytest.mark.parametrize("tokens", [3, 5])
-def test_a_square_weight_is_turned_once(tokens):
+@pytest.mark.parametrize("shape", [(2, 3, 6), (6, 6), (2, 5, 6)])
+def test_a_square_weight_is_turned_once(shape):
     """Its gradient is brought into the other's layout, also where something else has as many numbers."""
     torch.manual_seed(2)
-    model = nn.Sequential(nn.Linear(6, 6, bias=False), nn.Tanh(), nn.Linear(6, 6, bias=False))
-    x = np.random.default_rng(3).normal(size=(2, tokens, 6))
-    params = [layer.weight.detach().numpy().T for layer in (model[0], model[2])]
-    found = compare((model, x), (lambda p, x: jnp.tanh(x @ p[0]) @ p[1], (params, x)))
+    first, second = (nn.Linear(6, 6, bias=False) for _ in range(2))
+    model, x = (
+        nn.Sequential(first, nn.Tanh(), second, nn.Tanh()),
+        np.random.default_rng(3).normal(size=shape),
+    )
+    params = [each.weight.detach().numpy().T for each in (first, second)]
+    found = compare((model, x), (lambda p, x: jnp.tanh(jnp.tanh(x @ p[0]) @ p[1]), (params, x)))
     assert (found.verdict, found.places) == ("EQUAL", ())
