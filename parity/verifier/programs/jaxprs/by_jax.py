@@ -101,6 +101,8 @@ def equation(eqn: Any, operands: Sequence[Any], after: After | None = None) -> S
     if inner is not None:
         return _call(inner, operands, after)
     params = {key: widened(value) for key, value in params.items()}
+    if "precision" in params:  # of products: types that factors are rounded to (BF16_BF16_F32), say
+        params["precision"] = None
     if name == "bitcast_convert_type":
         (bits,) = operands  # those of the program's own type
         own, new = eqn.invars[0].aval.dtype, eqn.params["new_dtype"]

@@ -48,6 +48,13 @@ def test_grouped_convolutions_are_equal_forward_and_backward():
     assert (found.verdict, found.backward.verdict) == ("EQUAL", "EQUAL")
 
 
+@pytest.mark.parametrize("precision", ["BF16_BF16_F32", "TF32_TF32_F32", "float32", "bfloat16"])
+def test_factors_that_the_program_rounds_are_not_rounded_in_its_check(precision):
+    own = (lambda w, x: torch.tanh(x @ w), (torch.from_numpy(X.T), torch.from_numpy(X)))
+    with jax.default_matmul_precision(precision):
+        assert parity.diff(own, (lambda w, x: jnp.tanh(x @ w), (X.T, X))).verdict == "EQUAL"
+
+
 def test_a_rule_that_forgets_an_argument_is_named(monkeypatch):
     monkeypatch.setitem(RULES, "reshape", lambda p, x, *_: np.reshape(x, p["new_sizes"]))
     with pytest.raises(
