@@ -116,6 +116,7 @@ def _in_float64(
     weights, cut = _weights(of_a, of_b), _cut_off(of_a, of_b)
     compared = replace(compared, forward=replace(forward, remarks=(*forward.remarks, *cut)))
     del of_a, of_b
+    return_freed_memory()
 
     def backward_of(side: int) -> Program:
         with warnings_of_what_works():
@@ -146,8 +147,10 @@ def _with_stops(run: Callable[[int], Program]) -> tuple[Program, Program, Record
 
     with stops() as of_a:
         first = run(0)
+    return_freed_memory()
     with stops() as of_b, sharing(first):
         second = run(1)
+    return_freed_memory()
     return first, second, Recordings((of_a, of_b), again)
 
 

@@ -17,7 +17,7 @@ TRAINING = "was given in training mode; it is compared in evaluation mode"
 REFUSES = "refuses float64 ({}); it ran in its own types, and is compared in float64"
 """Note on a program whose author demands a smaller number type."""
 
-KEEP_BYTES = 256 * 2**20
+KEEP_BYTES = 96 * 2**20
 """Most bytes of values that a program keeps; the other values are recomputed when asked for."""
 
 

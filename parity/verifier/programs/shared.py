@@ -58,11 +58,13 @@ def shared(array: np.ndarray) -> np.ndarray:
 
 
 def return_freed_memory() -> None:
-    """Let large arrays be given back to the operating system when they are freed: glibc begins to keep
-    them, in pieces, as soon as one was freed."""
-    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
-    if set_option is not None:
-        set_option(_MMAP_THRESHOLD, _LARGE_BLOCK)
+    """Give freed memory back to the operating system, and let large arrays be given back as soon as they
+    are freed: glibc keeps what lies between blocks in use, and begins to keep large blocks, in pieces,
+    as soon as one was freed."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt") and hasattr(libc, "malloc_trim"):
+        libc.mallopt(_MMAP_THRESHOLD, _LARGE_BLOCK)
+        libc.malloc_trim(0)
 
 
 _MMAP_THRESHOLD = -3

@@ -88,7 +88,7 @@ class Tensors:
     def register(self, tensor: torch.Tensor, index: int) -> None:
         """Note that a tensor holds an operation's value."""
         key = id(tensor)
-        if self.hold:
+        if self.hold and torch.is_grad_enabled():  # or autograd saves none of it
             self.held.append(tensor)
             self.places[(tensor.data_ptr(), *geometry_of(tensor))] = tensor
         address = tensor.untyped_storage().data_ptr()

@@ -15,6 +15,7 @@ import numpy as np
 
 from parity.measure.versions.of_jax import quick_flags, read_scan
 from parity.verifier.programs.jaxprs.equations import bound, called
+from parity.verifier.programs.jaxprs.sketches import sketched
 from parity.verifier.programs.jaxprs.values import leaf_value, literal, rounding_of, widened
 
 After = Callable[[Sequence[Any]], Sequence[Any]]
@@ -44,20 +45,48 @@ def _primitives(jaxpr: Any) -> Iterator[str]:
                     yield from _primitives(each)
 
 
-def compiled(closed: Any, leaves: Sequence[Any]) -> Any:
+def compiled(closed: Any, leaves: Sequence[Any], *, sketches: bool = False) -> Any:
     """Return a compiled function of a program's constants and leaves, one list after the other.
 
     Constants are arguments, or XLA would compute with them as it compiles. A small program is compiled
-    quickly to slow code, which takes half the time in all.
+    quickly to slow code, which takes half the time in all. Leaves are given in the order in which they
+    lie in memory, where JAX reads them without a copy.
+
+    Args:
+        closed: the traced program.
+        leaves: arrays like those that it will be given.
+        sketches: return of large outputs their sketches alone, so that they need no memory.
     """
     import jax
 
-    def run(consts: Sequence[Any], leaves: Sequence[Any]) -> list[Any]:
-        return evaluated(closed.jaxpr, consts, leaves)
+    orders = [_order_in_memory(each) for each in leaves]
 
-    given = constants_of(closed), list(leaves)
+    def in_memory(leaves: Sequence[Any]) -> list[Any]:
+        return [
+            each if order is None else each.transpose(order)
+            for each, order in zip(leaves, orders, strict=True)
+        ]
+
+    def run(consts: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+        leaves = [
+            each if order is None else each.transpose(np.argsort(order))
+            for each, order in zip(given, orders, strict=True)
+        ]
+        results = evaluated(closed.jaxpr, consts, leaves)
+        return [sketched(each, jax.numpy) for each in results] if sketches else results
+
+    given = constants_of(closed), in_memory(leaves)
     small = sum(np.size(each) for each in jax.tree.leaves(given)) < SMALL
-    return jax.jit(run).lower(*given).compile(compiler_options=quick_flags() if small else None)
+    program = jax.jit(run).lower(*given).compile(compiler_options=quick_flags() if small else None)
+    return lambda consts, leaves: program(consts, in_memory(leaves))
+
+
+def _order_in_memory(array: Any) -> list[int] | None:
+    """Return the axes of an array of numpy that lies in memory in another order than that of its axes;
+    None for one in their order."""
+    strides = getattr(array, "strides", ())
+    order = sorted(range(len(strides)), key=lambda axis: -strides[axis])
+    return None if order == list(range(len(strides))) else order
 
 
 def constants_of(closed: Any) -> list[Any]:

@@ -31,6 +31,8 @@ from parity.verifier.programs.jaxprs.by_jax import (
     runs_alike,
 )
 from parity.verifier.programs.jaxprs.equations import called
+from parity.verifier.programs.jaxprs.sketches import Sketch, is_finite, sketched
+from parity.verifier.programs.jaxprs.sketches import apart as apart_by_sums
 from vit_config.errors import REPORT, OwnFaultError, first_line
 
 NUDGE = 1
@@ -40,51 +42,68 @@ Seen = Callable[[Any, Sequence[Any], Sequence[Any], Any], None]
 """Called with an equation, the values of its operands, those of its results, and its line."""
 
 
-def check(
-    closed: Any,
-    leaves: Sequence[Any],
-    outputs: Sequence[tuple[str, Any]],
-    walk_again: Callable[[Seen], None],
-    name: str,
-) -> str:
-    """Hold the outputs of a walk to what JAX computes; return why that was not possible, or nothing.
+class JaxRun:
+    """What JAX computes of a traced program, run before the walk, whose values need memory then."""
 
-    Args:
-        closed: the traced program.
-        leaves: the values of its arguments.
-        outputs: paths and values, as the walk has them.
-        walk_again: walks the program once more, and shows each equation to the function it is given.
-        name: what the program is called.
+    def __init__(self, closed: Any, leaves: Sequence[Any]) -> None:
+        """Compile and run a program.
 
-    Raises:
-        OwnFaultError: an output is another number than JAX's.
-    """
-    if not runs_alike(closed):
-        return ""
-    consts, values = constants_of(closed), [value for _, value in outputs]
-    try:
-        run = compiled(closed, leaves)
-        ran = run(consts, list(leaves))
-    except Exception as error:  # the walk needs no compiler
-        return f"was not compared with JAX's own run, which fails: {first_line(error)}"
-    apart = _apart(values, ran)
-    if max(apart, default=0.0) <= LEAST.norm:
-        return ""
-    limits = _limits(ran, run(consts, _nudged(leaves)))
-    if not _beyond(apart, limits):
-        return ""
-    one_by_one = evaluated(closed.jaxpr, consts, leaves)
-    limits = _limits(one_by_one, evaluated(closed.jaxpr, consts, _nudged(leaves), _nudged))
-    apart = _apart(values, one_by_one)
-    beyond = _beyond(apart, limits)
-    if not beyond:
-        return ""
-    worst = max(beyond, key=lambda k: apart[k])
-    raise OwnFaultError(
-        f"{name}: its output {outputs[worst][0]}".rstrip()
-        + f" was recorded {apart[worst]:.1e} away from what JAX computes, of which rounding explains"
-        f" {limits[worst]:.1e}; {_first_fault(walk_again)}. {REPORT}"
-    )
+        Args:
+            closed: the traced program.
+            leaves: the values of its arguments.
+        """
+        self._closed, self._leaves = closed, leaves
+        self.why_not = ""
+        """Why there is nothing to compare with; empty where there is."""
+        self._results: list[Any] | None = None
+        if not runs_alike(closed):
+            return
+        try:
+            self._results = self._run(sketches=True)
+            if not all(is_finite(each) for each in self._results if isinstance(each, Sketch)):
+                self._results = self._run(sketches=False)
+        except Exception as error:  # the walk needs no compiler
+            self.why_not = f"was not compared with JAX's own run, which fails: {first_line(error)}"
+
+    def _run(self, *, sketches: bool) -> list[Any]:
+        self._compiled = compiled(self._closed, self._leaves, sketches=sketches)
+        return self._compiled(constants_of(self._closed), self._leaves)
+
+    def check(
+        self, outputs: Sequence[tuple[str, Any]], walk_again: Callable[[Seen], None], name: str
+    ) -> None:
+        """Hold the outputs of a walk to what JAX computed.
+
+        Args:
+            outputs: paths and values, as the walk has them.
+            walk_again: walks the program once more, and shows each equation to the function it is given.
+            name: what the program is called.
+
+        Raises:
+            OwnFaultError: an output is another number than JAX's.
+        """
+        if self._results is None:
+            return
+        values, consts = [each for _, each in outputs], constants_of(self._closed)
+        apart = _apart(values, self._results)
+        if max(apart, default=0.0) <= LEAST.norm:
+            return
+        if not _beyond(apart, _limits(self._results, self._compiled(consts, _nudged(self._leaves)))):
+            return
+        one_by_one = evaluated(self._closed.jaxpr, consts, self._leaves)
+        limits = _limits(
+            one_by_one, evaluated(self._closed.jaxpr, consts, _nudged(self._leaves), _nudged)
+        )
+        apart = _apart(values, one_by_one)
+        beyond = _beyond(apart, limits)
+        if not beyond:
+            return
+        worst = max(beyond, key=lambda k: apart[k])
+        raise OwnFaultError(
+            f"{name}: its output {outputs[worst][0]}".rstrip()
+            + f" was recorded {apart[worst]:.1e} away from what JAX computes, of which rounding explains"
+            f" {limits[worst]:.1e}; {_first_fault(walk_again)}. {REPORT}"
+        )
 
 
 def _first_fault(walk_again: Callable[[Seen], None]) -> str:
@@ -109,10 +128,13 @@ def _first_fault(walk_again: Callable[[Seen], None]) -> str:
 
 def _apart(own: Sequence[Any], ran: Sequence[Any]) -> list[float]:
     """Return how far each value is from JAX's, relative to that; 0 for what holds no numbers."""
-    return [
-        distance(np.asarray(theirs), np.asarray(mine)) if _holds_numbers(theirs) else 0.0
-        for mine, theirs in zip(own, ran, strict=True)
-    ]
+    return [_apart_by(mine, theirs) for mine, theirs in zip(own, ran, strict=True)]
+
+
+def _apart_by(mine: Any, theirs: Any) -> float:
+    if isinstance(theirs, Sketch):
+        return apart_by_sums(theirs, mine if isinstance(mine, Sketch) else sketched(np.asarray(mine)))
+    return distance(np.asarray(theirs), np.asarray(mine)) if _holds_numbers(theirs) else 0.0
 
 
 def _limits(ran: Sequence[Any], moved: Sequence[Any]) -> list[float]:

@@ -17,7 +17,22 @@ def leaf_value(value: Any) -> Any:
     if array.dtype.kind == "c":
         return array.astype(np.complex128)
     floating = array.dtype.kind == "f" or "float" in array.dtype.name
-    return array.astype(np.float64, copy=False) if floating else array
+    return _in_float64(array) if floating else array
+
+
+def _in_float64(array: np.ndarray) -> np.ndarray:
+    """Convert an array; into memory from which JAX reads without a copy."""
+    if array.dtype == np.float64:
+        return array
+    memory = np.empty(array.size * 8 + _ALIGNED, np.uint8)
+    start = -memory.ctypes.data % _ALIGNED
+    wide = memory[start : start + array.size * 8].view(np.float64).reshape(array.shape)
+    wide[...] = array
+    return wide
+
+
+_ALIGNED = 64
+"""Bytes of which XLA wants the address of a buffer to be a multiple."""
 
 
 def cast(value: Any, dtype: str) -> Any:

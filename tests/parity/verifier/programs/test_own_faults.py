@@ -12,7 +12,7 @@ from jax import lax
 import parity
 from parity.verifier.programs.aten.calls import OperatorCall
 from parity.verifier.programs.fingerprint import distance
-from parity.verifier.programs.jaxprs import checked, loops
+from parity.verifier.programs.jaxprs import checked, loops, sketches
 from parity.verifier.programs.jaxprs.rules import RULES
 from parity.verifier.programs.program import Program
 from parity.verifier.programs.sides import record
@@ -94,8 +94,8 @@ def test_what_is_ill_conditioned_is_no_fault():
 def test_an_output_that_the_compiler_alone_moves_is_no_fault(monkeypatch):
     compiled = checked.compiled
 
-    def other(closed, leaves):
-        run = compiled(closed, leaves)
+    def other(closed, leaves, **how):
+        run = compiled(closed, leaves, **how)
         return lambda *given: [each * (1 + 1e-6) for each in run(*given)]
 
     monkeypatch.setattr(checked, "compiled", other)
@@ -103,12 +103,36 @@ def test_an_output_that_the_compiler_alone_moves_is_no_fault(monkeypatch):
 
 
 def test_a_run_of_jax_that_fails_is_said(monkeypatch):
-    def fails(*_):
+    def fails(*_, **how):
         raise RuntimeError("no compiler here\nand more")
 
     monkeypatch.setattr(checked, "compiled", fails)
     found = parity.diff((scanned, X), (jnp.sin, X))
     assert "A: was not compared with JAX's own run, which fails: no compiler here" in found.remarks
+
+
+@pytest.mark.parametrize(("by", "seen"), [(1e-6, True), (1e-13, True), (1e-16, False)])
+def test_a_large_value_is_compared_by_its_sketch(by, seen):
+    value = RNG.normal(size=(300, 400)).T
+    sketch = sketches.sketched(value)
+    other = np.array(value)
+    other[7] *= 1 + 20 * by
+    with jax.enable_x64(True):
+        found = sketches.apart(sketches.sketched(jnp.asarray(other), jnp), sketch)
+    assert (found > 1e-15) == seen
+    assert found <= max(distance(value, other), 1e-15)
+    assert sketches.is_finite(sketch)
+    other[3, 5] = np.inf
+    assert not sketches.is_finite(sketches.sketched(other))
+
+
+def test_a_walk_of_large_values_that_errs_is_seen(monkeypatch):
+    big = RNG.normal(size=(1 << 9, 1 << 8)).astype(np.float32)
+    assert parity.diff((jnp.sin, big), (torch.sin, torch.from_numpy(big))).verdict == "EQUAL"
+    assert parity.diff((jnp.log, big), (torch.log, torch.from_numpy(big))).verdict == "EQUAL"  # of NaN
+    monkeypatch.setitem(RULES, "sin", lambda p, x, *_: np.sin(x) * (1 + 1e-9 * (x > 3)))
+    with pytest.raises(OwnFaultError, match="not JAX's is sin"):
+        parity.diff((jnp.sin, big), (torch.sin, torch.from_numpy(big)))
 
 
 @pytest.mark.parametrize("program", [
