@@ -34,9 +34,8 @@ def rounded(value: np.ndarray, epsilon: float) -> np.ndarray:
 def restore(program: Program, other: Program) -> tuple[Program, list[str]]:
     """Return a program with its rounded numbers restored from the other, and the lines where they stand.
 
-    A number is restored only where the other program has one that rounds to it, or in float32 one
-    whose inverse, square or root does: a scale of logits may be divided by, or be applied to queries
-    and keys. So nothing is forgiven that is not written in both, but for `DERIVATIVES`, in smaller types
+    A number is restored only where the other program has one that rounds to it, or one whose inverse,
+    square or root does: a scale of logits may be divided by, or be applied to queries and keys. So nothing is forgiven that is not written in both, but for `DERIVATIVES`, in smaller types
     than float32 only where they are multiplied with a bell curve: the derivative of GELU has one number
     in PyTorch, and two in JAX.
     """
@@ -126,11 +125,17 @@ def _exact(own: float, epsilon: float, exact: list[float], powers: list[float]) 
     if not np.isfinite(own) or own in exact:
         return None
     near = [each for each in exact if abs(each - own) <= NEXT * epsilon * abs(own)]
-    same = [e for e in near if rounded(np.asarray(e), epsilon) == rounded(np.asarray(own), epsilon)]
-    far = near if epsilon == FLOAT32 else []  # smaller types have too few numbers to tell
-    if epsilon == FLOAT32 and not near and own * 2**10 % 1:  # nor is a half the root of a quarter
-        far = [each for each in powers if abs(each - own) <= NEXT * epsilon * abs(own)]
-    return min(same or far, key=lambda each: abs(each - own), default=None)
+    if not near and not _is_simple(own):  # a half is not meant as the root of a quarter
+        near = [each for each in powers if abs(each - own) <= NEXT * epsilon * abs(own)]
+    if epsilon != FLOAT32:  # smaller types have too few numbers to be one off
+        near = [e for e in near if rounded(np.asarray(e), epsilon) == rounded(np.asarray(own), epsilon)]
+    return min(near, key=lambda each: abs(each - own), default=None)
+
+
+def _is_simple(number: float) -> bool:
+    """Return whether a number has at most four significant bits, as numbers that people write."""
+    mantissa, _ = math.frexp(number)
+    return not mantissa * 2**4 % 1
 
 
 def _numbers(program: Program, op: Operation) -> Iterator[float]:
