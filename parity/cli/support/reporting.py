@@ -19,8 +19,6 @@ class Reporting:
 
     json: Annotated[Path | None, shown_as("FILE")] = None
     """Also write the result as JSON to this file; docs/reports.md describes the fields."""
-    sarif: Annotated[Path | None, shown_as("FILE")] = None
-    """Also write the findings as SARIF 2.1.0, which code hosts and editors show beside the lines."""
     html: Annotated[Path | None, shown_as("FILE")] = None
     """Also write the report as one HTML page, which loads nothing else."""
 
@@ -28,11 +26,8 @@ class Reporting:
         """Write the files that were asked for."""
         from parity.measure.shown import write_json
         from parity.verifier.report.page import to_html
-        from parity.verifier.report.sarif import to_sarif
 
         if self.json is not None:
             write_json(self.json, report.to_dict())
-        if self.sarif is not None:
-            write_json(self.sarif, to_sarif(report))
         if self.html is not None:
             write_atomically(self.html, to_html(report).encode())
