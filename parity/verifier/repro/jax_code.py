@@ -21,6 +21,8 @@ _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "eq": "==
           "ge": ">=", "gt": ">", "le": "<=", "lt": "<", "and": "&", "or": "|", "add_any": "+",
           "integer_pow": "**"}  # fmt: skip
 _SAME = frozenset(["stop_gradient", "copy", "optimization_barrier", "reduce_precision"])
+_LISTS = frozenset(["concatenate", "dynamic_slice", "dynamic_update_slice"])
+"""Primitives with an operand for each entry of a list that the function of that name takes."""
 
 
 def jax_code(op: Operation, operands: Sequence[str]) -> list[str]:
@@ -52,7 +54,7 @@ def _expression(op: Operation, run: Any, operands: Sequence[str]) -> str:
         return operands[0]
     function = name.replace("-", "_")
     given = {k: v for k, v in params.items() if v is not None and not k.startswith("update_")}
-    if _takes(getattr(lax, function, None), operands, given):
+    if name not in _LISTS and _takes(getattr(lax, function, None), operands, given):
         return f"lax.{function}({', '.join([*operands, *_by_name(given)])})"
     where = next((each for each in ("lax", "lax.linalg") if _has(each, f"{name}_p")), None)
     if where is None:

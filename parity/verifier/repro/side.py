@@ -32,7 +32,7 @@ class Arrays:
 
     def give(self, value: Any) -> str:
         """Return the name of an array: of one that both sides read, if there is such a one."""
-        value = np.ascontiguousarray(value)
+        value = np.asarray(value, order="C")
         for name, each in self.held.items():
             if (each.shape, each.dtype) == (value.shape, value.dtype) and distance(each, value) <= SAME:
                 return name

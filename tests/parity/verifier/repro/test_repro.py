@@ -155,10 +155,21 @@ def pooled(x, window):
     return jax.lax.reduce_window(x, 0.0, jax.lax.add, (window, 2), (1, 1), "SAME")
 
 
+def sliced(x, begin):
+    return jax.lax.dynamic_slice(x[0], (jnp.int32(begin),), (2,)) * 2
+
+
+def joined(x, sign):
+    return jnp.concatenate([jax.lax.concatenate([x], 0), sign * x])
+
+
 @pytest.mark.parametrize(
     ("function", "right", "wrong"),
-    [(scattered, 1.0, -1.0), (placed, 2, 1), (solved, True, False), (pooled, 2, 1)],
-)
+    [
+        (scattered, 1.0, -1.0), (placed, 2, 1), (solved, True, False), (pooled, 2, 1), (sliced, 1, 2),
+        (joined, 1.0, -1.0),
+    ],
+)  # fmt: skip
 def test_primitives_without_a_plainer_form(function, right, wrong, tmp_path, capsys):
     x = np.random.default_rng(0).normal(size=(3, 5))
     comparison = compare((lambda x: function(x, right), x), (lambda x: function(x, wrong), x))
