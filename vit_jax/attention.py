@@ -5,15 +5,29 @@ import jax.numpy as jnp
 from flax import nnx
 
 from vit_config import Rope, ViTConfig
+from vit_config.numerics.tables import count_relative_positions, relative_position_index
 from vit_jax.bounded import make_linear
 from vit_jax.drop import Dropout
 from vit_jax.heads import DifferentialHeads, Heads
 from vit_jax.kernels import padding_bias
 from vit_jax.linear import add_broadcast
 from vit_jax.norm import make_norm
-from vit_jax.rel_pos import RelativePositionBias
 from vit_jax.rope import Rotation, rotate
 from vit_jax.rules import split
+
+
+class RelativePositionBias(nnx.Module):
+    """One number per head and offset between two patches, and three for the class token (BEiT)."""
+
+    def __init__(self, cfg: ViTConfig, *, rngs: nnx.Rngs):
+        self.grid = cfg.grid
+        self.table = nnx.Param(jnp.zeros((count_relative_positions(cfg.grid), cfg.num_heads)))
+
+    def __call__(self) -> jax.Array:
+        """Return the bias of every pair of tokens: (h, 1 + N, 1 + N)."""
+        # int32 by hand: JAX remembers the type it gave this cached array first, in x64 mode or not
+        index = jnp.asarray(relative_position_index(self.grid), jnp.int32)
+        return self.table[...][index].transpose(2, 0, 1)
 
 
 class Attention(Heads, nnx.Module):

@@ -1,4 +1,4 @@
-"""The encoder block."""
+"""The encoder blocks of two branches, one after the other."""
 
 import torch
 from torch import nn
@@ -10,9 +10,7 @@ from vit_torch.drop import DropPath
 from vit_torch.mlp import make_mlp
 from vit_torch.norm import make_layer_scale, make_norm
 from vit_torch.parallel import DifferentialParallelBlock, ParallelBlock
-from vit_torch.res_post import ResPostBlock
 from vit_torch.rope import Rotation
-from vit_torch.sandwich import SandwichBlock
 
 
 class Block(nn.Module):
@@ -46,6 +44,62 @@ class Block(nn.Module):
         y, weights = self.attn(self.norm1(x), rotation=rotation, first=first, valid=valid)
         x = x[:, :first] + self.drop_path1(self.ls1(y))
         x = x + self.drop_path2(self.ls2(self.mlp(self.norm2(x))))
+        return x, weights
+
+
+class ResPostBlock(nn.Module):
+    """Attention and MLP on residual branches that end with a norm (Swin V2, arXiv 2111.09883, 3.2)."""
+
+    def __init__(self, cfg: ViTConfig, index: int):
+        super().__init__()
+        self.attn = make_attention(cfg, index)
+        self.norm1 = make_norm(cfg, cfg.hidden_size)
+        self.drop_path1 = DropPath(cfg.block_drop_rates[index])
+        self.mlp = make_mlp(cfg)
+        self.norm2 = make_norm(cfg, cfg.hidden_size)
+        self.drop_path2 = DropPath(cfg.block_drop_rates[index])
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        *,
+        rotation: Rotation | None = None,
+        first: int | None = None,
+        valid: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Map tokens (B, N, D) to tokens (B, N, D) and the attention weights (B, h, N, N) or None."""
+        y, weights = self.attn(x, rotation=rotation, first=first, valid=valid)
+        x = x[:, :first] + self.drop_path1(self.norm1(y))
+        x = x + self.drop_path2(self.norm2(self.mlp(x)))
+        return x, weights
+
+
+class SandwichBlock(nn.Module):
+    """Attention and MLP on residual branches that begin and end with a norm (arXiv 2105.13290, 2.4)."""
+
+    def __init__(self, cfg: ViTConfig, index: int):
+        super().__init__()
+        self.norm1 = make_norm(cfg, cfg.hidden_size)
+        self.attn = make_attention(cfg, index)
+        self.norm2 = make_norm(cfg, cfg.hidden_size)
+        self.drop_path1 = DropPath(cfg.block_drop_rates[index])
+        self.norm3 = make_norm(cfg, cfg.hidden_size)
+        self.mlp = make_mlp(cfg)
+        self.norm4 = make_norm(cfg, cfg.hidden_size)
+        self.drop_path2 = DropPath(cfg.block_drop_rates[index])
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        *,
+        rotation: Rotation | None = None,
+        first: int | None = None,
+        valid: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Map tokens (B, N, D) to tokens (B, N, D) and the attention weights (B, h, N, N) or None."""
+        y, weights = self.attn(self.norm1(x), rotation=rotation, first=first, valid=valid)
+        x = x[:, :first] + self.drop_path1(self.norm2(y))
+        x = x + self.drop_path2(self.norm4(self.mlp(self.norm3(x))))
         return x, weights
 
 

@@ -176,7 +176,7 @@ def _check(arguments: Check, subject: str) -> CheckReport:
     options = _options(arguments, subject)
     if not _is_file(subject):
         cfg = preset(subject).replace(**parse_fields(arguments.fields))
-        with Waiting("drawing weights", pace=1.0) as waiting:
+        with Waiting("drawing weights") as waiting:
             name = " ".join((subject, *arguments.fields))
             return check_config(cfg, subject=name, on_stage=waiting.now, **options)
     if arguments.token_offset or arguments.wrong or arguments.fields:
@@ -187,7 +187,7 @@ def _check(arguments: Check, subject: str) -> CheckReport:
             " checked as they are; leave it out"
         )
     withdraw("--set")
-    with Waiting(f"reading {subject}", pace=1.0) as waiting:
+    with Waiting(f"reading {subject}") as waiting:
         return check_weights(subject, on_stage=waiting.now, **options)
 
 

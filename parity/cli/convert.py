@@ -211,7 +211,7 @@ def _convert_file(arguments: ConvertFiles, source: Path, out: Path, console: Con
         from parity.porting.verification.runs import all_seconds, installed_twins
 
         then = all_seconds(checkpoint.config, installed_twins(), libraries=2)
-    with Waiting("writing", pace=1.0) as waiting:
+    with Waiting("writing") as waiting:
         total = written = 0
 
         def started(count: int) -> None:

@@ -84,9 +84,8 @@ class Diff(Recordings):
             raise ConfigError("--bisect-precision needs --bound: the error allowed, such as 1e-2")
         if not self.bound > 0:
             raise ConfigError(f"--bound {self.bound}: must be positive")
-        for flag, given in {"--sarif": self.sarif, "--html": self.html}.items():
-            if given is not None:
-                raise ConfigError(f"{flag} goes with two sides, --bisect-precision with one")
+        if self.html is not None:
+            raise ConfigError("--html goes with two sides, --bisect-precision with one")
         self._refuse_flags_of_programs("--bisect-precision is about one")
 
     def _refuse_flags_of_programs(self, why: str) -> None:

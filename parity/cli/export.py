@@ -66,7 +66,7 @@ def main(argv: list[str], prog: str = "parity export") -> int:
     for path in (arguments.out, beside(arguments.out)):
         spare(path, arguments, arguments.source)
     what, different, done = f"reading {arguments.source}", None, None
-    with weights_of(arguments.source, arguments.step) as weights, Waiting(what, pace=1.0) as waiting:
+    with weights_of(arguments.source, arguments.step) as weights, Waiting(what) as waiting:
         try:
             done = export(
                 weights,

@@ -81,7 +81,7 @@ def main(argv: list[str], prog: str = "parity preflight") -> int:
     def attempt(batch_size: int, others: int = 0) -> Flight:
         spread, quick, work = request.spread, options.quick, took[-1] if took else expected
         what = f"compiling the step for a batch of {batch_size:,}"
-        with Waiting(what, work, others * work, pace=1.0):
+        with Waiting(what, work, others * work):
             flight = fly(request.job, topology, spread, batch_size, limit=limit, quick=quick)
         took.append(flight.compile_seconds)
         return flight
@@ -90,7 +90,7 @@ def main(argv: list[str], prog: str = "parity preflight") -> int:
         first = attempt(recipe.batch_size)
         _print(console, _lines(request, topology, first, limit))
         if options.layouts:
-            with Waiting("compiling the step with layouts of XLA's choice", took[-1], pace=1.0):
+            with Waiting("compiling the step with layouts of XLA's choice", took[-1]):
                 other = wish(request.job, topology, request.spread, first, quick=options.quick)
             _print(console, _layouts(other))
         if options.largest:

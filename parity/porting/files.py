@@ -13,7 +13,6 @@ from parity.porting.checkpoint import read_checkpoint
 from parity.porting.dialects.rewrites import ModelState
 from parity.porting.loaded import Loaded
 from parity.porting.metadata import Metadata
-from parity.porting.on_mesh import check_mesh, spread
 from parity.porting.opened import Opened
 from parity.porting.provenance import digest_of_source, to_json
 from parity.porting.text.read import has_text
@@ -47,7 +46,7 @@ def load(
             model of timm, transformers, torchvision or open_clip in memory; or a state dict.
         kernel: how attention is computed, one of the twin's `kernels.KERNELS`.
         dtype: type of the parameters and of the computation; by default the weights' own type.
-        mesh: of JAX, devices to split each parameter over, see `parity.porting.on_mesh.spread`.
+        mesh: of JAX, devices to split each parameter over, along an axis that their number divides.
         reading: options of `read_checkpoint` that state what the checkpoint leaves open.
 
     Raises:
@@ -62,7 +61,7 @@ def load(
             f'framework = {framework!r} takes no mesh; give framework = "jax", or leave it'
         )
     if mesh is not None:
-        check_mesh(mesh)
+        _check_mesh(mesh)
     checkpoint = read_checkpoint(source, **reading)
     with naming(checkpoint.path), ThreadPoolExecutor(1) as beside:
         digest = beside.submit(digest_of_source, checkpoint.container)  # reads the whole file meanwhile
@@ -71,7 +70,7 @@ def load(
         arrays = {name: stored.load() for name, stored in state.arrays.items()}
         model = twin.from_arrays(checkpoint.config, arrays, kernel=kernel)
     if mesh is not None:
-        spread(model, mesh)
+        _spread(model, mesh)
     hops = (*checkpoint.hops, checkpoint.hop(digest.result(), state.said))
     model.about = About(checkpoint.preprocess, to_json(hops))
     return Loaded(
@@ -143,3 +142,37 @@ def twin_of(framework: str) -> Any:
 
         return vit_torch
     raise ConfigError(f'framework = {framework!r}; expected "jax" or "torch"')
+
+
+def _check_mesh(mesh: Any) -> None:
+    """Refuse what is no `jax.sharding.Mesh`. Raises ConfigError."""
+    from jax.sharding import Mesh
+
+    if not isinstance(mesh, Mesh):
+        raise ConfigError(f"mesh is a {type(mesh).__name__}; give a jax.sharding.Mesh")
+
+
+def _spread(model: Any, mesh: Any) -> None:
+    """Split each parameter over all devices of a mesh, along its first axis that their number divides;
+    every device has a whole copy of the others.
+
+    Args:
+        model: a `vit_jax.ViT`, which is changed.
+        mesh: a `jax.sharding.Mesh`. Axes of JAX's default type, explicit, become automatic ones: every
+            reshape of a model would have to say where its result lies.
+    """
+    import jax
+    from flax import nnx
+    from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+    automatic = (AxisType.Auto,) * len(mesh.axis_names)
+    mesh = Mesh(mesh.devices, mesh.axis_names, axis_types=automatic)
+
+    def place(value: jax.Array) -> NamedSharding:
+        divided = (axis for axis, size in enumerate(value.shape) if size % mesh.size == 0)
+        axis = next(divided, None)
+        spec = PartitionSpec() if axis is None else PartitionSpec(*[None] * axis, mesh.axis_names)
+        return NamedSharding(mesh, spec)
+
+    state = nnx.state(model)
+    nnx.update(model, jax.device_put(state, jax.tree.map(place, state)))

@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.exporting.compare import pictures, prepared
 from parity.exporting.export import laid_out
-from parity.exporting.formats import FORMATS, Format
+from parity.exporting.formats import Format
 from parity.exporting.programs import torch_program
 from parity.exporting.subject import Subject
 from parity.verifier.compare import compare
@@ -19,7 +19,10 @@ from parity.verifier.programs.sides import record
 from vit_config import ConfigError, Preprocess
 from vit_config.images.pixels import prepare
 
-TORCH = FORMATS["torch-export"]
+UNFOLLOWED = (
+    "operations of StableHLO are not followed, so which one differs is not known; try another version of"
+    " JAX, or --to onnx or --to torch-export, which are"
+)
 
 
 def explain(subject: Subject, form: Format, path: Path) -> str:
@@ -29,6 +32,8 @@ def explain(subject: Subject, form: Format, path: Path) -> str:
     Returns:
         Lines; empty without PyTorch, and the reason for a program that cannot be followed.
     """
+    if form.name == "stablehlo":
+        return UNFOLLOWED
     if find_spec("torch") is None:
         return ""
     named = path.with_name(f"exported{form.suffix}")  # what the lines of the program are called
@@ -40,8 +45,7 @@ def explain(subject: Subject, form: Format, path: Path) -> str:
             given = laid_out(prepared(subject, batch), form)
         elif problem := _resize(record((program, batch), "B"), batch, subject, subject.inside):
             return problem
-        twins = given if subject.inside is not None else laid_out(prepared(subject, batch), TORCH)
-        sides = (torch_program(subject), twins), (program, given)
+        sides = (torch_program(subject), given), (program, given)
         compared = compare(*sides, names=("twin", named.name), backward=False)
         return compared.to_text()
     except ConfigError as error:

@@ -222,6 +222,11 @@ def _tfrecords(where: str, paths: list[Path], counts: Sequence[int]) -> TFRecord
         records = TFRecords(paths)
     except OSError as error:
         raise DataError(f"{where}: {error}; copy or prepare the set again") from None
+    except ModuleNotFoundError:
+        raise DataError(
+            f"{where}: google-crc32c, which checks TFRECORD files, is not installed;"
+            ' pip install "vit-parity[train]"'
+        ) from None
     for path, count, declared in zip(paths, records.counts, counts, strict=True):
         if count != declared:
             raise DataError(

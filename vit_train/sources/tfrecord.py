@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 from vit_config.images.pixels import LONGEST_FILE
-from vit_train.sources.crc32c import crc32c, masked
 from vit_train.sources.index_cache import Index, remembered
 from vit_train.sources.place import open_ordinary
 
@@ -27,9 +26,11 @@ class TFRecords(Sequence[bytes]):
 
     Raises:
         OSError: a file does not end where a record ends.
+        ModuleNotFoundError: google-crc32c, which computes their checksums, is not installed.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
+        _checksum(b"")
         self.paths = list(paths)
         index = remembered("tfrecord 1", self.paths, lambda: _index(self.paths))
         self.counts: list[int] = index["counts"].tolist()
@@ -50,12 +51,12 @@ class TFRecords(Sequence[bytes]):
             file.seek(int(self._offsets[index]))
             head = file.read(HEAD)
             length = int.from_bytes(head[:8], "little")
-            if len(head) < HEAD or masked(crc32c(head[:8])) != int.from_bytes(head[8:], "little"):
+            if len(head) < HEAD or _checksum(head[:8]) != int.from_bytes(head[8:], "little"):
                 raise OSError("the checksum of its length is another")
             if length > LONGEST_FILE:
                 raise OSError(f"it has {length} bytes; {LONGEST_FILE} are enough")
             content, tail = file.read(length), file.read(TAIL)
-        if masked(crc32c(content)) != int.from_bytes(tail, "little"):
+        if _checksum(content) != int.from_bytes(tail, "little"):
             raise OSError("the checksum of its bytes is another")
         return content
 
@@ -65,6 +66,16 @@ class TFRecords(Sequence[bytes]):
 
     def _path(self, index: int) -> Path:
         return self.paths[int(np.searchsorted(self._ends, index, side="right"))]
+
+
+def _checksum(data: bytes) -> int:
+    """Compute the CRC-32C of some bytes, masked as such files store it, so that bytes which hold
+    checksums are guarded as well.
+    """
+    import google_crc32c  # of the extra [train]
+
+    crc = google_crc32c.value(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def _index(paths: Sequence[Path]) -> Index:

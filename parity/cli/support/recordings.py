@@ -1,4 +1,4 @@
-"""Flags of `parity diff`: the two sides, and how recordings of training are aligned."""
+"""Flags of `parity diff`: the two sides, how recordings are aligned, and the files that are written."""
 
 from __future__ import annotations
 
@@ -9,19 +9,40 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from parity.cli.support.reading import shown_as
-from parity.cli.support.reporting import Reporting
 from parity.verifier.choices import HOW, How
 from vit_config import ConfigError
+from vit_config.files.atomic import write_atomically
 from vit_config.terminal import complain
 
 if TYPE_CHECKING:
     from parity.measure.verdict import Verdict
     from parity.verifier.programs.build import BuildOrder
     from parity.verifier.recordings import Recorded
+    from parity.verifier.report import Report
 
 
 def _choice(names: tuple[str, ...]) -> Any:
     return tyro.conf.arg(metavar="{" + ",".join(names) + "}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reporting:
+    """Files to write."""
+
+    json: Annotated[Path | None, shown_as("FILE")] = None
+    """Also write the result as JSON to this file; docs/reports.md describes the fields."""
+    html: Annotated[Path | None, shown_as("FILE")] = None
+    """Also write the report as one HTML page, which loads nothing else."""
+
+    def write(self, report: Report) -> None:
+        """Write the files that were asked for."""
+        from parity.measure.shown import write_json
+        from parity.verifier.report.page import to_html
+
+        if self.json is not None:
+            write_json(self.json, report.to_dict())
+        if self.html is not None:
+            write_atomically(self.html, to_html(report).encode())
 
 
 @dataclass(frozen=True)

@@ -48,9 +48,9 @@ def _sharded(tensors: Tensors) -> str:
     if not shards:
         return ""
     return (
-        f"holds parameters that FSDP joined and cut, such as {shards[0]}, and nothing that tells their"
-        " shapes; load it by the code that saved it, in as many processes, and save its full state dict"
-        " (StateDictType.FULL_STATE_DICT)"
+        f"holds parameters that FSDP joined and cut, such as {shards[0]}; load it by the code that saved"
+        " it, in as many processes, and save its full state dict (StateDictType.FULL_STATE_DICT); shards"
+        " of fairscale are joined by its FullyShardedDataParallel.consolidate_shard_weights"
     )
 
 
@@ -60,8 +60,8 @@ def _emptied(tensors: Tensors) -> str:
         return ""
     return (
         f"{len(empty)} of its {len(tensors)} tensors are empty, such as {empty[0]}, as DeepSpeed's ZeRO"
-        " 3 leaves them where parameters lie in shards; give the folder with the files of all processes,"
-        " or join them by the zero_to_fp32.py that lies beside them"
+        " 3 leaves them where parameters lie in shards; join these by the zero_to_fp32.py that lies"
+        " beside them, and give what it writes"
     )
 
 

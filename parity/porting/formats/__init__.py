@@ -5,14 +5,13 @@ The first bytes of a file determine its kind, never its name. Nothing in a file 
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 from parity.porting.formats.base import Container, Stored, guarded
-from parity.porting.formats.deepspeed import find_zero, read_zero
 from parity.porting.formats.distributed import is_distributed, read_distributed
 from parity.porting.formats.equinox import write_equinox
-from parity.porting.formats.fairscale import is_fairscale, read_fairscale
 from parity.porting.formats.hdf5_writer import write_hdf5
 from parity.porting.formats.msgpack_writer import write_msgpack
 from parity.porting.formats.npz import write_npz
@@ -22,7 +21,6 @@ from parity.porting.formats.suffixes import INDEX
 from parity.porting.formats.tensorstore import find_last, is_tensorstore, read_tensorstore
 from parity.porting.formats.torch_writer import write_torch
 from parity.porting.formats.weights_folder import (
-    find_step,
     find_weights,
     index_of,
     read_shards,
@@ -49,7 +47,7 @@ def open_container(path: str | Path) -> Container:
 
     Args:
         path: a file, a folder as Hugging Face, timm, OpenCLIP or the Trainer write it, a checkpoint of
-            Orbax, Big Vision, torch.distributed or DeepSpeed, or a run's folder with Flax's checkpoints.
+            Orbax, Big Vision or torch.distributed, or a run's folder with Flax's checkpoints.
 
     Raises:
         MissingFileError: there is no such path, no weights in the folder, or a shard is missing.
@@ -69,7 +67,6 @@ def open_container(path: str | Path) -> Container:
             container = read_shards(index, read_file)
         else:
             container = read_file(path)
-            container = read_fairscale(container) if is_fairscale(container) else container
         return replace(container, sidecars={**read_sidecars(path.parent), **container.sidecars})
 
 
@@ -80,11 +77,9 @@ def _open_folder(folder: Path) -> Container:
         return read_orbax(checkpoint)
     if is_distributed(folder):
         return read_distributed(folder)
-    if (saved := find_zero(folder)) is not None:
-        return read_zero(saved) if saved.is_dir() else read_file(saved)
     if is_tensorstore(folder):
         return read_tensorstore(folder)
-    if newest := find_step(folder):
+    if newest := _find_step(folder):
         path, note = newest
         container = read_file(path)
         return replace(container, kind=f"{container.kind}{note}")
@@ -92,3 +87,20 @@ def _open_folder(folder: Path) -> Container:
     if index := weights if weights.suffix == ".json" else index_of(weights):
         return read_shards(index, read_file)
     return with_task(folder, read_file(weights), read_file)
+
+
+def _find_step(folder: Path) -> tuple[Path, str] | None:
+    """Find the newest file of Flax's ``save_checkpoint`` in a run's folder.
+
+    Returns:
+        The file, and its step in words; None if there is none.
+    """
+    steps = {
+        int(match[1]): each
+        for each in folder.iterdir()
+        if (match := re.fullmatch(r"checkpoint_(\d{1,12})", each.name)) and each.is_file()
+    }
+    if not steps:
+        return None
+    newest = max(steps)
+    return steps[newest], f" (step {newest}, the newest of {len(steps)})"

@@ -1,22 +1,20 @@
-"""Lazy reader of Flax's msgpack files, without Flax: it finds each array but does not read its bytes.
+"""Lazy reader of Flax's msgpack files, without Flax: arrays are found here and read when loaded.
 
 A file is one value of the msgpack format. An array is an extension of type 1 whose payload is itself
 msgpack: (shape, name of the type, bytes); a numpy scalar is type 3, a complex number type 2. An array
 too long for one value is a map of flat chunks.
 
-The library `msgpack` returns each extension as bytes, so it reads all tensors to find the name of one,
-and it checks lengths in a damaged file against fixed limits, not against the file. This parser skips the
-bytes of arrays and compares every length with the file.
+The library reads what stands between arrays, and each array once, which is dropped as soon as its place
+is known. Maps and lists are walked here, so that each entry counts before the next one is made.
 """
 
 from __future__ import annotations
 
 import math
-import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import msgpack
 import numpy as np
 
 from parity.porting.formats.base import Stored
@@ -24,6 +22,7 @@ from parity.porting.formats.budget import Budget
 from parity.porting.formats.flatten import Flat
 from parity.porting.formats.torch_types import DTYPES
 from vit_config.errors import WeightsError
+from vit_config.files.held import most_of, stored_bytes
 from vit_config.files.stored import checked_shape, guarded
 
 CHUNKED = "__msgpack_chunked_array__"
@@ -31,17 +30,8 @@ ARRAY, COMPLEX, SCALAR = 1, 2, 3
 _DEEPEST = 100
 _VALUE = 100
 """Bytes that a value takes with its place in a list or map, in addition to its letters."""
-_NUMBERS = {
-    0xCA: ">f", 0xCB: ">d", 0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q",
-    0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q",
-}  # fmt: skip
-_CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
-_LENGTHS = {
-    0xC4: ("bin", 1), 0xC5: ("bin", 2), 0xC6: ("bin", 4), 0xC7: ("ext", 1), 0xC8: ("ext", 2),
-    0xC9: ("ext", 4), 0xD9: ("str", 1), 0xDA: ("str", 2), 0xDB: ("str", 4), 0xDC: ("array", 2),
-    0xDD: ("array", 4), 0xDE: ("map", 2), 0xDF: ("map", 4),
-}  # fmt: skip
-_FIXED = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
+_HEAD = 1024
+"""Bytes of an array's extension that hold its shape and the name of its type."""
 
 
 def read_msgpack(path: Path, budget: Budget) -> Flat:
@@ -51,121 +41,82 @@ def read_msgpack(path: Path, budget: Budget) -> Flat:
         WeightsError: the file is truncated, has bytes after its end, or is not Flax's.
     """
     size = path.stat().st_size
-    with path.open("rb") as file:
-        parser = _Parser(path, file, size, budget)
-        root = parser.value()
-        if file.tell() != size:
+    with path.open("rb") as file, path.open("rb") as codes:
+        walk = _Walk(path, file, codes, budget)
+        try:
+            root = walk.value()
+        except msgpack.UnpackException:
             raise WeightsError(
-                f"{path}: {size} bytes where its contents end at byte {file.tell()}; it is not"
-                " one whole file"
+                f"{path}: truncated or damaged msgpack file: what begins at byte {walk.unpacker.tell()}"
+                f" of {size} does not end in it, or is of no known kind; copy it again"
+            ) from None
+        if (end := walk.unpacker.tell()) != size:
+            raise WeightsError(
+                f"{path}: {size} bytes where its contents end at byte {end}; it is not one whole file"
             )
     flat = Flat("/", budget)
     flat.add("", root)
     return flat
 
 
-class _Parser:
-    def __init__(self, path: Path, file: BinaryIO, size: int, budget: Budget):
-        self._path = path
-        self._file = file
-        self._size = size
-        self._budget = budget
+class _Walk:
+    def __init__(self, path: Path, file: BinaryIO, codes: BinaryIO, budget: Budget):
+        most = min(path.stat().st_size, most_of(stored_bytes(path)))
+        self.unpacker = msgpack.Unpacker(file, max_buffer_size=most)
+        self._path, self._codes, self._budget = path, codes, budget
 
-    def value(self, depth: int = 0, end: int | None = None) -> Any:
-        """Read the next value, which ends at or before byte `end`."""
+    def value(self, depth: int = 0) -> Any:
+        """Read the next value."""
         if depth > _DEEPEST:
             raise WeightsError(f"{self._path}: nested more than {_DEEPEST} deep; no checkpoint is")
         self._budget.objects(_VALUE)
-        end = self._size if end is None else end
-        code = self._bytes(1, end)[0]
-        if code <= 0x7F or code >= 0xE0:
-            return code if code <= 0x7F else code - 256
-        if code in _CONSTANTS:
-            return _CONSTANTS[code]
-        if code in _NUMBERS:
-            form = _NUMBERS[code]
-            return struct.unpack(form, self._bytes(struct.calcsize(form), end))[0]
-        kind, length = self._length(code, end)
-        read: Callable[[int, int, int], Any] = getattr(self, f"_{kind}")
-        return read(length, depth, end)
+        self._codes.seek(self.unpacker.tell())
+        code = self._codes.read(1)
+        if b"\x80" <= code <= b"\x8f" or code in (b"\xde", b"\xdf"):
+            return self._map(self.unpacker.read_map_header(), depth + 1)
+        if b"\x90" <= code <= b"\x9f" or code in (b"\xdc", b"\xdd"):
+            return [self.value(depth + 1) for _ in range(self.unpacker.read_array_header())]
+        value = self.unpacker.unpack()
+        return self._extension(*value) if isinstance(value, msgpack.ExtType) else value
 
-    def _length(self, code: int, end: int) -> tuple[str, int]:
-        """Return the kind of the value that follows, and its length in entries or bytes."""
-        if code <= 0x8F:
-            return "map", code & 0x0F
-        if code <= 0x9F:
-            return "array", code & 0x0F
-        if code <= 0xBF:
-            return "str", code & 0x1F
-        if code in _FIXED:
-            return "ext", _FIXED[code]
-        if code not in _LENGTHS:
-            raise ValueError(f"no value starts with byte {code:02x}")
-        kind, width = _LENGTHS[code]
-        return kind, int.from_bytes(self._bytes(width, end), "big")
-
-    def _str(self, length: int, _: int, end: int) -> str:
-        return self._bytes(length, end).decode()
-
-    def _bin(self, length: int, _: int, end: int) -> bytes:
-        return self._bytes(length, end)
-
-    def _array(self, length: int, depth: int, end: int) -> list:
-        return [self.value(depth + 1, end) for _ in range(length)]
-
-    def _map(self, length: int, depth: int, end: int) -> Any:
+    def _map(self, length: int, depth: int) -> Any:
         entries: dict[str, Any] = {}
         for _ in range(length):
-            key = self.value(depth + 1, end)
+            key = self.value(depth)
             if not isinstance(key, str | int) or str(key) in entries:
                 raise ValueError(
                     f"a map with the key {str(key)[:40]} that is not text or is there twice"
                 )
-            entries[str(key)] = self.value(depth + 1, end)
+            entries[str(key)] = self.value(depth)
         return _joined(entries) if CHUNKED in entries else entries
 
-    def _ext(self, length: int, depth: int, end: int) -> Any:
-        kind = self._bytes(1, end)[0]
-        stop = self._file.tell() + length
-        self._check(length, end)
+    def _extension(self, kind: int, content: bytes) -> Any:
         if kind == COMPLEX:
-            value = complex(*self.value(depth + 1, stop))
-        elif kind in (ARRAY, SCALAR):
-            stored = self._stored(stop)
-            value = stored.load()[()].item() if kind == SCALAR and stored.shape == () else stored
-        else:
+            return complex(*msgpack.unpackb(content[:_HEAD]))
+        if kind not in (ARRAY, SCALAR):
             raise ValueError(f"an extension of type {kind}, which flax does not write")
-        if self._file.tell() != stop:
-            raise ValueError(f"an extension that ends at byte {self._file.tell()}, expected {stop}")
-        return value
+        stored = self._array(content)
+        return stored.load()[()].item() if kind == SCALAR and stored.shape == () else stored
 
-    def _stored(self, end: int) -> Stored:
-        """Read an array (shape, name of the type, bytes), keeping only the offset of its bytes."""
-        if self._bytes(1, end) != b"\x93":
+    def _array(self, content: bytes) -> Stored:
+        """Return the array that was just read, whose bytes end where the file is read to."""
+        head = msgpack.Unpacker()
+        head.feed(content[:_HEAD])
+        if head.read_array_header() != 3:
             raise ValueError("an array without shape, type and bytes")
-        shape, name = self.value(_DEEPEST - 1, end), self.value(_DEEPEST, end)
+        shape, name = head.unpack(), head.unpack()
         name = name.decode() if isinstance(name, bytes) else str(name)
         if name not in DTYPES:
             raise WeightsError(f"{self._path}: an array of type {name[:40]}, which no model has")
-        shape = checked_shape(shape, DTYPES[name].itemsize)
-        kind, length = self._length(self._bytes(1, end)[0], end)
-        start = self._file.tell()
-        if kind not in ("bin", "str") or length != math.prod(shape) * DTYPES[name].itemsize:
+        path, dtype = self._path, DTYPES[name]
+        shape = checked_shape(shape, dtype.itemsize)
+        rest = memoryview(content)[head.tell() :]
+        values = msgpack.unpackb(rest, raw=True, max_array_len=0, max_map_len=0)
+        length = len(values) if isinstance(values, bytes) else "no"
+        if length != math.prod(shape) * dtype.itemsize:
             raise ValueError(f"an array of {name} and shape {shape} with {length} bytes")
-        self._check(length, end)
-        self._file.seek(start + length)
-        return Stored(shape, DTYPES[name], lambda: _load(self._path, start, shape, DTYPES[name]))
-
-    def _bytes(self, count: int, end: int) -> bytes:
-        self._check(count, end)
-        return self._file.read(count)
-
-    def _check(self, count: int, end: int) -> None:
-        if self._file.tell() + count > end:
-            raise WeightsError(
-                f"{self._path}: truncated or damaged msgpack file, {end - self._file.tell()} bytes where"
-                f" {count} are announced, at byte {self._file.tell()} of {self._size}; copy it again"
-            )
+        start = self.unpacker.tell() - length
+        return Stored(shape, dtype, lambda: _load(path, start, shape, dtype))
 
 
 def _load(path: Path, start: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

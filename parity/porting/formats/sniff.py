@@ -20,7 +20,6 @@ from parity.porting.formats.npz import array_header
 from parity.porting.formats.safetensors import read_safetensors
 from parity.porting.formats.torch_legacy import read_torch_legacy
 from parity.porting.formats.torch_zip import is_torchscript, prefix_of, read_torch_zip
-from parity.porting.formats.torchscript import read_torchscript
 from parity.porting.formats.weights_folder import SHARD, in_shards
 from vit_config.errors import WeightsError
 from vit_config.files.foreign import MOST_ENTRIES, parse_json
@@ -124,7 +123,7 @@ def _read_zip(path: Path, budget: Budget) -> Container:
     archive = Archive(path, "zip archive", budget)
     prefix = prefix_of(archive)
     if prefix is not None and is_torchscript(archive, prefix):
-        return _container(path, "TorchScript", read_torchscript(archive, prefix), archive.metadata)
+        return _container(path, "TorchScript", _read_torchscript(archive, prefix), archive.metadata)
     if prefix is not None:
         return _container(path, "torch", read_torch_zip(archive, prefix), archive.metadata)
     if archive.names and all(name.endswith(".npy") for name in archive.names):
@@ -145,3 +144,16 @@ def _container(
     path: Path, kind: str, flat: Flat, metadata: Mapping[str, str] | None = None
 ) -> Container:
     return Container(path, (path,), kind, flat.tensors, flat.objects, dict(metadata or {}))
+
+
+def _read_torchscript(archive: Archive, prefix: str) -> Flat:
+    """Read the attributes of a module of ``torch.jit.save`` by their dotted names; it is never run.
+
+    Raises:
+        WeightsError: the archive is damaged, or of a version that keeps its tensors elsewhere.
+    """
+    if f"{prefix}data.pkl" not in archive.names:
+        raise WeightsError(
+            f"{archive.path}: TorchScript older than PyTorch 1.3; save it with a newer one"
+        )
+    return read_torch_zip(archive, prefix, torchscript=True)

@@ -41,6 +41,9 @@ PROGRAM = "saved_model.pb"
 SHARD = ".distcp"
 """Suffix of a shard of torch.distributed.checkpoint."""
 
+DEEPSPEED = ("zero_to_fp32.py", "mp_rank_*_model_states.pt", "zero_pp_rank_*_states.pt")
+"""Patterns of files in a folder of DeepSpeed's; the first joins the pieces of ZeRO."""
+
 OF_A_RUN = ("run.json", "weights.safetensors")
 """The files that a training run writes first and last."""
 
@@ -64,30 +67,13 @@ TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json
 """JSON files that turn texts into tokens; read when texts are given."""
 
 
-def find_step(folder: Path) -> tuple[Path, str] | None:
-    """Find the newest file of Flax's ``save_checkpoint`` in a run's folder.
-
-    Returns:
-        The file, and its step in words; None if there is none.
-    """
-    steps = {
-        int(match[1]): each
-        for each in folder.iterdir()
-        if (match := re.fullmatch(r"checkpoint_(\d{1,12})", each.name)) and each.is_file()
-    }
-    if not steps:
-        return None
-    newest = max(steps)
-    return steps[newest], f" (step {newest}, the newest of {len(steps)})"
-
-
 def find_weights(folder: Path) -> Path:
     """Find the file in a folder that holds the weights, or the index of their shards.
 
     Raises:
         MissingFileError: the folder has none of the known names, no single file that looks like weights,
             and no file of a known kind that cannot be read.
-        WeightsError: the folder holds shards of torch.distributed.checkpoint or a SavedModel.
+        WeightsError: it holds shards of torch.distributed.checkpoint or DeepSpeed, or a SavedModel.
     """
     for name in WEIGHTS:
         if (folder / name).is_file():
@@ -97,6 +83,11 @@ def find_weights(folder: Path) -> Path:
         return exported
     if any(folder.glob(f"*{SHARD}")):
         raise WeightsError(in_shards(folder))
+    if any(any(folder.glob(pattern)) for pattern in DEEPSPEED):
+        raise WeightsError(
+            f"{folder}: is a checkpoint of DeepSpeed; where {DEEPSPEED[0]} lies, `python {DEEPSPEED[0]}"
+            " . OUT` joins it: give OUT; without ZeRO 3 give mp_rank_00_model_states.pt, which is whole"
+        )
     alone = _models_in(folder)
     if len(alone) == 1 or (alone and all(suffixes.SHARD.fullmatch(each.name) for each in alone)):
         return alone[0]  # of files of a model without their index, one, for its precise error

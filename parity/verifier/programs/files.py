@@ -1,9 +1,8 @@
-"""Programs that lie in files: an ONNX graph, an archive of torch.export, StableHLO of jax.export."""
+"""Programs that lie in files: an ONNX graph, an archive of torch.export."""
 
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
@@ -13,7 +12,7 @@ import numpy as np
 from parity.exporting.formats import ABOUT
 from parity.measure.redraw import random_images
 from parity.porting.formats.suffixes import PROGRAMS
-from vit_config import InputError, MissingFileError, ViTConfig, WeightsError
+from vit_config import ConfigError, InputError, MissingFileError, ViTConfig, WeightsError
 
 
 def is_program(name: Any) -> bool:
@@ -22,11 +21,11 @@ def is_program(name: Any) -> bool:
 
 
 def read_program(path: str | Path) -> Any:
-    """Read the program in a file as a `torch.nn.Module`, or as a callable tree of JAX's.
+    """Read the program in a file as a `torch.nn.Module`.
 
     Raises:
-        MissingFileError, WeightsError, ConfigError: it is missing, damaged, or holds an operator that is
-            not known here.
+        MissingFileError, WeightsError, ConfigError: it is missing, damaged, of StableHLO, or holds an
+            operator that is not known here.
     """
     return _read(Path(path))[0]
 
@@ -44,21 +43,18 @@ def program_as_twin(path: str | Path) -> Any:
 
 def program_with_images(path: str | Path, batch_size: int, seed: int) -> tuple[Any, np.ndarray]:
     """Read the program in a file, as `program_as_twin`, with the images that presets and checkpoints are
-    given: (B, C, H, W), or (B, H, W, C) of JAX.
+    given: (B, C, H, W).
 
     Raises:
         InputError: its input is no batch of prepared images of one size.
         MissingFileError, WeightsError, ConfigError: see `read_program`.
     """
-    path = Path(path)
-    module, shape, about = _read(path)
+    module, shape, about = _read(Path(path))
     if len(shape) != 4 or not all(shape[1:]):
         raise InputError(
             f"{path}: its input is no batch of prepared images of one size, such as export writes with"
             " input = float32; from Python, give its inputs beside it, as (FILE, inputs)"
         )
-    if path.suffix == PROGRAMS["stablehlo"]:
-        return _with_own_outputs(module, about), random_images((batch_size, *shape[1:]), seed)
     _, channels, height, width = shape
     images = random_images((batch_size, height, width, channels), seed)
     return _with_own_outputs(module, about), images.transpose(0, 3, 1, 2)
@@ -69,9 +65,11 @@ def _read(path: Path) -> tuple[Any, list[int], dict[str, Any]]:
     if not path.is_file():
         raise MissingFileError(f"{path}: no such file")
     if path.suffix == PROGRAMS["stablehlo"]:
-        from parity.exporting.stablehlo_graph import graph_of
-
-        return *graph_of(path), _beside(path.with_name(f"{path.name}.json"))
+        raise ConfigError(
+            f"{path}: operations of StableHLO are not followed; compare the function that it was"
+            " exported from, as FILE.py:FUNCTION, or the same model exported with --to onnx or --to"
+            " torch-export"
+        )
     if path.suffix == PROGRAMS["onnx"]:
         from parity.exporting.onnx_graph import graph_module
 
@@ -93,16 +91,6 @@ def _read(path: Path) -> tuple[Any, list[int], dict[str, Any]]:
     return program.module(), shape, json.loads(extra[ABOUT] or "{}")
 
 
-def _beside(path: Path) -> dict[str, Any]:
-    """Return the description that export writes beside a program; empty where there is none."""
-    if not path.is_file():
-        return {}
-    try:
-        return json.loads(path.read_bytes())
-    except ValueError as error:
-        raise WeightsError(f"{path}: is no JSON ({error}); export again, or delete it") from None
-
-
 def _with_own_outputs(module: Any, about: dict[str, Any]) -> Any:
     """Return a program with a twin's outputs, given what its file says of it."""
     if "tokens" not in about.get("outputs", ()) or about["input"]["layout"] == "BN":
@@ -114,13 +102,6 @@ def _with_own_outputs(module: Any, about: dict[str, Any]) -> Any:
         tokens = outputs.pop("tokens")
         return {**outputs, "prefix_tokens": tokens[:, :prefix], "patch_tokens": tokens[:, prefix:]}
 
-    if about.get("format") == "stablehlo":
-
-        def call(program: Any, images: Any) -> dict[str, Any]:
-            return split(program(images))
-
-        call.forward_only = module.forward_only  # pyright: ignore[reportFunctionMemberAccess]
-        return partial(call, module)
     import torch
 
     class AsTwin(torch.nn.Module):

@@ -114,8 +114,7 @@ _COMPILED = re.compile(r"no rule registered for HigherOrderOperator (\w+)")
 
 SEALED = (
     "is a program that JAX exported or compiled, which holds no operations that can be followed; give"
-    " the function that it was made from, or what serialize() of an exported one returns, in a file"
-    " NAME.stablehlo"
+    " the function that it was made from"
 )
 
 

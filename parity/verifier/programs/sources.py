@@ -32,7 +32,7 @@ _ASKS = (f"{_RUNS}programs/sides.py", f"{_RUNS}programs/backward.py")
 _WATCHES = tuple(f"{_RUNS}programs/{each}.py" for each in ("built", "stops", "transformations"))
 """The files whose frames stand between a layer, what an optimiser is made of, or what stops a gradient,
 and its caller."""
-_RUNNERS = ("verifier", "measure", "exporting/onnx_graph", "exporting/stablehlo_graph")
+_RUNNERS = ("verifier", "measure", "exporting/onnx_graph")
 _OWN = tuple(f"{_PACKAGE / each}/" for each in _RUNNERS)
 """Folders of what runs a model, and of what watches it."""
 

@@ -1,4 +1,4 @@
-"""Reports of comparisons for machines and browsers: JSON, SARIF and HTML of one `Report`."""
+"""Reports of comparisons for machines and browsers: JSON and HTML of one `Report`."""
 
 from parity.verifier.report.report import Finding, Report, Table
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,54 +10,34 @@ import numpy as np
 from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.operation import Operation, Ref
 from parity.verifier.programs.program import Program
-from parity.verifier.search.layouts import layout_changes
 from parity.verifier.search.region import Region
 from vit_config import InputError
+from vit_config.errors import one_line
 
 SAME = 1e-12
 """Relative distance up to which both sides are given one array."""
-_NAMES = [*"xyzuvwpqrst"]
+_RESULT = {
+    "torch": ("torch.tensor({})", "{}.numpy() * 1.0"),
+    "jax": ("jnp.asarray({})", "np.asarray({}) * 1.0"),
+    "numpy": ("{}", "{} * 1.0"),
+}
+"""How a framework is given an array, and its result made one of numpy."""
 
 
 @dataclass
 class Arrays:
-    """The arrays that both functions are given: as few as hold all their inputs."""
+    """The arrays that both functions are given, by name; none of their numbers are in the text."""
 
     held: dict[str, np.ndarray] = field(default_factory=dict)
-    about: dict[str, str] = field(default_factory=dict)
-    """What each array is in the programs."""
 
-    def give(self, program: Program, op: Operation, value: np.ndarray) -> str:
-        """Return a numpy expression of a value that a region reads."""
-        for name, array in self.held.items():
-            for change in layout_changes(array.shape, value.shape):
-                if distance(change.of(array), value) <= SAME and array.dtype.kind == value.dtype.kind:
-                    self.about[name] += f"; {_about(program, op)}"
-                    return change.code(name, array.shape)
-        name = self._free(op)
-        self.held[name] = np.ascontiguousarray(value)
-        self.about[name] = _about(program, op)
-        return name
-
-    def _free(self, op: Operation) -> str:
-        if op.kind in ("parameter", "input") and op.label:
-            name = re.sub(r"\W+", "_", "_".join(op.label.split(".")[-2:])).strip("_").lower()
-            name = name if name.isidentifier() and name not in _TAKEN else f"x_{name}".rstrip("_")
-        else:
-            name = next((each for each in _NAMES if each not in self.held), "x")
-        number = 2
-        while name in self.held:
-            name, number = f"{name.rstrip('0123456789')}{number}", number + 1
-        return name
-
-
-_TAKEN = frozenset(["a", "b", "np", "torch", "jax", "jnp", "lax", "aten", "lambda", "of_a", "of_b"])
-
-
-def _about(program: Program, op: Operation) -> str:
-    what = op.label if op.run is None else op.name
-    where = f" {op.source}" if op.source else ""
-    return f"{program.name}'s {what or op.kind}{where}"
+    def give(self, value: Any) -> str:
+        """Return the name of an array: of one that both sides read, if there is such a one."""
+        value = np.asarray(value, order="C")
+        for name, each in self.held.items():
+            if (each.shape, each.dtype) == (value.shape, value.dtype) and distance(each, value) <= SAME:
+                return name
+        self.held[f"x{len(self.held)}"] = value
+        return f"x{len(self.held) - 1}"
 
 
 @dataclass(frozen=True)
@@ -68,16 +47,16 @@ class CodeSide:
     framework: str
     """torch, jax, or numpy where nothing is computed."""
     lines: tuple[str, ...]
-    """The body of the function."""
-    parameters: tuple[str, ...]
-    arguments: tuple[str, ...]
-    """Numpy expressions of what the function is called with."""
+    """The function."""
+    result: str
+    """Expression of what it returns for its arrays."""
 
 
-def side_of(region: Region, arrays: Arrays, *, given: np.ndarray | None = None) -> CodeSide:
+def side_of(letter: str, region: Region, arrays: Arrays, given: np.ndarray | None = None) -> CodeSide:
     """Write a region as a function.
 
     Args:
+        letter: the function's name.
         region: operations, and the value at their end.
         arrays: what functions are given; extended by what the region reads.
         given: the value at the end, where the region has no operations.
@@ -88,28 +67,38 @@ def side_of(region: Region, arrays: Arrays, *, given: np.ndarray | None = None) 
     program, end = region.program, region.end
     operations, outside = _closed(program, set(region.operations), end)
     operations = [each for each in operations if each <= end]
-    names: dict[int, str] = {}
-    arguments = []
-    for index, value in outside.items():
-        value = given if given is not None and index == end else value
-        arguments.append(arrays.give(program, program.operations[index], np.asarray(value)))
-        names[index] = _parameter(arguments[-1], names.values())
-    parameters = tuple(names.values())
     framework = _framework(program, operations)
-    lines: list[str] = []
-    last = ""
+    names, body, last = {}, [], ""
+    for index, value in outside.items():
+        names[index] = arrays.give(given if given is not None and index == end else value)
+        op = program.operations[index]
+        what = (op.label if op.run is None else op.name) or op.kind
+        body.append(_comment(f"{names[index]}: {program.name} reads {what}", op.source))
+    read = dict.fromkeys(names.values())
     for number, index in enumerate(operations):
         op = program.operations[index]
-        operands = [names[e.index] if isinstance(e, Ref) else _literal(e) for e in op.operands]
+        operands = []
+        for each in op.operands:
+            plain = not isinstance(each, Ref) and np.ndim(each) == 0
+            name = _literal(each) if plain else names[each.index] if isinstance(each, Ref) else ""
+            operands.append(name or arrays.give(each))
+            if not name:
+                read[operands[-1]] = None
         *before, expression = _code(framework, op, operands)
-        lines += before
         names[index] = f"v{number}"
-        source = f"  # {op.source}" if op.source and str(op.source) != last else ""
+        note = f"  {_comment('', op.source)}" if op.source and str(op.source) != last else ""
         last = str(op.source or last)
-        lines.append((f"v{number} = " if index != end else "return ") + expression + source)
-    if end not in operations:
-        lines.append(f"return {names[end]}")
-    return CodeSide(framework, tuple(lines), parameters, tuple(arguments))
+        body += [*before, f"v{number} = {expression}{note}"]
+    body.append(f"return {names[end]}")
+    into, out = _RESULT[framework]
+    called = ", ".join(into.format(f'arrays["{name}"]') for name in read)
+    lines = (f"def {letter}({', '.join(read)}):", *(f"    {line}" for line in body))
+    return CodeSide(framework, lines, out.format(f"{letter}({called})"))
+
+
+def _comment(text: str, source: Any) -> str:
+    """Return a comment of what programs and files call things, which cannot leave its line."""
+    return f"# {one_line(' '.join(filter(None, (text, str(source or '')))))}"
 
 
 def _closed(program: Program, inside: set[int], end: int) -> tuple[list[int], dict[int, Any]]:
@@ -148,17 +137,6 @@ def _code(framework: str, op: Operation, operands: list[str]) -> list[str]:
     return jax_code(op, operands)
 
 
-def _parameter(expression: str, taken: Any) -> str:
-    name = re.split(r"\W", expression.removeprefix("np.broadcast_to("))[0]
-    while name in taken:
-        name += "_"
-    return name
-
-
 def _literal(value: Any) -> str:
-    array = np.asarray(value)
-    if array.ndim == 0:
-        plain = array.item()
-        finite = not isinstance(plain, float) or np.isfinite(plain)
-        return repr(plain) if finite else f'float("{plain}")'
-    return f"np.array({array.tolist()})"
+    plain = np.asarray(value).item()
+    return repr(plain) if not isinstance(plain, float) or np.isfinite(plain) else f'float("{plain}")'

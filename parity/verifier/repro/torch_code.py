@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -79,6 +80,6 @@ def _shown(value: Any) -> str:
         return f"[{', '.join(map(_shown, value))}]"
     if isinstance(value, torch.device):
         return f'torch.device("{value}")'
-    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+    if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
     return repr(value)

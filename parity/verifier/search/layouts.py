@@ -30,16 +30,6 @@ class LayoutChange:
         moved = value.reshape(self.split).transpose(self.axes).reshape(self.merged)
         return moved if self.merged == self.shape else np.broadcast_to(moved, self.shape)
 
-    def code(self, name: str, shape: tuple[int, ...]) -> str:
-        """Return the change as a numpy expression of an array called `name`."""
-        if self.split != shape:
-            name, shape = f"{name}.reshape({self.split})", self.split
-        if self.axes != tuple(range(len(self.axes))):
-            name, shape = f"{name}.transpose{self.axes}", tuple(self.split[i] for i in self.axes)
-        if self.merged != shape:
-            name = f"{name}.reshape({self.merged})"
-        return name if self.merged == self.shape else f"np.broadcast_to({name}, {self.shape})"
-
 
 def long_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the lengths of the axes that are longer than one."""

@@ -46,7 +46,8 @@ def test_a_text_tower_answers_as_the_twins_do(folders, tmp_path, kind, to):
     ids = loaded.tokens.ids(TEXTS).astype(np.int32)
     output = replay(FORMATS[to], done.path, [ids])[0]
     np.testing.assert_allclose(output["embeddings"], loaded.embed(TEXTS), rtol=1e-5, atol=1e-5)
-    assert parity.diff((loaded.model, ids), (str(done.path), ids)).verdict == "EQUAL"
+    if to != "stablehlo":
+        assert parity.diff((loaded.model, ids), (str(done.path), ids)).verdict == "EQUAL"
 
 
 @pytest.mark.parametrize(("kind", "to"), CASES)

@@ -35,6 +35,10 @@ def narrow(state, dtype, **beside):
 UNFIT = {
     "ZeRO 3": (lambda s: {n: torch.empty(0) for n in s}, "44 of its 44 .* empty.*zero_to_fp32.py"),
     "ZeRO 3 under module": (lambda s: {"module": {n: torch.empty(0) for n in s}}, "zero_to_fp32.py"),
+    "fairscale": (
+        lambda s: {"model": {"flat_param_0": torch.ones(9)}, "shard_metadata": {"param_metadata": [{}]}},
+        "FSDP joined and cut, such as .*flat_param_0; .*consolidate_shard_weights",
+    ),
     "bitsandbytes": (lambda s: narrow(s, torch.int8, SCB=torch.ones(3)), "its scale of .3,., expected"),
     "four bits": (lambda s: {**s, "head.weight.absmax": torch.ones(3)}, "by bitsandbytes, in 4 bits"),
     "GPTQ": (lambda s: {**s, "blocks.0.mlp.fc1.qweight": torch.ones(3)}, "by GPTQ or AWQ"),

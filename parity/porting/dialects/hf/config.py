@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from parity.porting.dialects.hf import labels, preprocessor
-from parity.porting.dialects.hf.backbone import differences
 from parity.porting.dialects.hf.keys import ACTS, CONFIG, Entries, Key, head_dim, sizes
 from parity.porting.metadata import Metadata
 from vit_config import ConfigError, ViTConfig
@@ -81,7 +80,7 @@ class HfSettings:
         """
         entries = self._section(sidecars) or {}
         name = " ".join(map(str, entries.get("architectures") or ())) or section
-        return list(differences(entries)) if "backbone" in name.lower() else []
+        return list(_backbone_differences(entries)) if "backbone" in name.lower() else []
 
     def of_relative(self, sidecars: Entries) -> tuple[dict[str, Any], str]:
         """Read a related model's ``config.json`` by the entries of the same names.
@@ -177,3 +176,22 @@ class _Numbers:
 
 
 NUMBERS = _Numbers()
+
+
+def _backbone_differences(entries: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how a backbone's feature maps differ from the encoder's last tokens, a sentence each.
+
+    Args:
+        entries: the backbone's config; entries of another form are ignored.
+    """
+    depth, layers = entries.get("num_hidden_layers"), entries.get("out_indices")
+    if isinstance(depth, int) and isinstance(layers, list) and layers:
+        # the tokens before the first block count as one more
+        blocks = sorted(each % (depth + 1) for each in layers if isinstance(each, int))
+        if blocks and blocks[-1] < depth:
+            yield (
+                f"the backbone's maps end with block {blocks[-1]} of {depth} (out_indices = {layers});"
+                " the whole encoder is read"
+            )
+    if entries.get("apply_layernorm") is False:
+        yield "the backbone's maps come before the final norm (apply_layernorm = false), which is read"

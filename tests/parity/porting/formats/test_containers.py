@@ -438,3 +438,22 @@ def test_a_training_run_is_its_exported_weights(tmp_path):
     for name in ("weights.safetensors", "test_images.npz"):
         (tmp_path / name).touch()
     assert find_weights(tmp_path) == tmp_path / "weights.safetensors"
+
+
+def test_a_folder_of_deepspeed_names_what_joins_it(tmp_path):
+    """As a run's folder and one of its steps; what its own program writes into it is read."""
+    step, state = tmp_path / "global_step7", {"a.weight": torch.ones(2, 3)}
+    step.mkdir()
+    (tmp_path / "latest").write_text("global_step7")
+    (tmp_path / "zero_to_fp32.py").write_text("")
+    torch.save({"module": state}, step / "zero_pp_rank_0_mp_rank_00_model_states.pt")
+    for folder in (tmp_path, step):
+        with pytest.raises(WeightsError, match=r"DeepSpeed; .*`python zero_to_fp32\.py \. OUT` joins"):
+            open_container(folder)
+    whole = step / "mp_rank_00_model_states.pt"
+    torch.save({"module": state}, whole)
+    with pytest.raises(WeightsError, match=r"give mp_rank_00_model_states\.pt, which is whole"):
+        open_container(step)
+    assert [*open_container(whole).tensors] == ["module.a.weight"]
+    torch.save(state, tmp_path / "pytorch_model.bin")
+    assert [*open_container(tmp_path).tensors] == ["a.weight"]

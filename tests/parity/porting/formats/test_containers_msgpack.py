@@ -1,6 +1,7 @@
 """Msgpack files against flax."""
 
 import os
+import tracemalloc
 
 import jax.numpy as jnp
 import msgpack
@@ -92,10 +93,13 @@ def packed_array(shape, name, data):
         (msgpack.packb({"w": msgpack.ExtType(1, b"")}), "truncated"),
         (b"\x82\xa1w\x01\xa1w\x02", "twice"),
         (b"\x81\x91\x01\x01", "not text"),
-        (b"\x81\xa1w\xc1", "c1"),
+        (b"\x81\xa1w\xc1", "begins at byte 3 of 4 does not"),
+        (b"\x81\xa1w\xc1" + b"a" * 9, "begins at byte 3 of 13 does not"),
         (b"\xdf\xff\xff\xff\xff\xa1w\x01", "truncated"),
         (b"\x81\xa1w\xdd\xff\xff\xff\xff\x01", "truncated"),
-        (b"\x81\xa1w\xc6\xff\xff\xff\xff\x01", "4294967295"),
+        (b"\x81\xa1w\xc6\xff\xff\xff\xff\x01", "damaged"),
+        (b"\x81\xa1w\xc9\xff\xff\xff\xff\x01\x93", "exceeds max_ext_len(10)"),
+        (b"\x81\xa1w\xc9\x00\x00\x00\x07\x01\x93", "of 10 does not end in it"),
         (b"\x81\xa1w" + b"\x91" * 100_000 + b"\x01", "deep"),
         (b"\x81\xa1w\xa1\xff", "damaged"),
         (msgpack.packb({"w": {"__msgpack_chunked_array__": True, "chunks": {}, "shape": {}}}), "chunks"),
@@ -109,3 +113,40 @@ def packed_array(shape, name, data):
 def test_msgpack_that_flax_did_not_write(content, word, tmp_path):
     (tmp_path / "file").write_bytes(content)
     refused(tmp_path / "file", word)
+
+
+LISTS = b"\xdd\x00\x40\x00\x00" + b"\x90" * 2**22
+BOMBS = {
+    "empty lists in a shape": msgpack.ExtType(1, b"\x93" + LISTS),
+    "lists in a shape": msgpack.ExtType(1, b"\x93" + b"\x91" * 2**22),
+    "lists in place of bytes": msgpack.ExtType(1, b"\x93\x90\xa7float32" + LISTS),
+    "lists in a number": msgpack.ExtType(2, LISTS),
+}
+"""Four million values each, of which none is made."""
+
+
+@pytest.mark.parametrize("kind", [*BOMBS, "holes"])
+def test_what_is_announced_in_an_array_takes_no_memory(kind, tmp_path):
+    path = tmp_path / "file"
+    if kind == "holes":
+        path.write_bytes(b"\x81\xa1w\xc9\x40\x00\x00\x00\x01\x93\x91\x00\xa4bool\xc6\x3f\xff\xff\xf3")
+        os.truncate(path, 9 + 2**30)
+    else:
+        path.write_bytes(msgpack.packb({"w": BOMBS[kind]}))
+    tracemalloc.start()
+    refused(path, "damaged")
+    assert tracemalloc.get_traced_memory()[1] < 192 * 2**20
+    tracemalloc.stop()
+
+
+def test_one_array_is_in_memory_at_a_time(tmp_path):
+    expected = {f"block.{index}": np.full((256, 1024), index, np.float32) for index in range(24)}
+    write_msgpack(tmp_path / "file", stored(expected))  # 1 MiB each
+    open_container(tmp_path / "file")  # imports
+    tracemalloc.start()
+    tensors = open_container(tmp_path / "file").tensors
+    assert tracemalloc.get_traced_memory()[0] < 2**19  # no array is kept
+    for name, tensor in tensors.items():
+        assert (tensor.load() == expected[name]).all()
+    assert tracemalloc.get_traced_memory()[1] < 8 * 2**20
+    tracemalloc.stop()

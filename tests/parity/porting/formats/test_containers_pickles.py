@@ -177,3 +177,11 @@ def test_a_tensor_cannot_reach_outside_its_storage(tmp_path):
     (tmp_path / "file").write_bytes(as_zip(expanded, {"data/0": bytes(24)}))
     with pytest.raises(WeightsError, match="expanded from a storage of 24"):
         open_container(tmp_path / "file")
+
+
+def test_what_one_process_of_torch_had_is_refused_by_name(tmp_path):
+    """A pickle that names the class with which FSDP's local and sharded state dicts wrap a tensor."""
+    kind = b"\x80\x02ctorch.distributed._shard.sharded_tensor.api\nShardedTensor\n."
+    (tmp_path / "rank_0.pt").write_bytes(as_zip(kind, {}))
+    with pytest.raises(WeightsError, match=r"one process had \(ShardedTensor\).*FULL_STATE_DICT"):
+        open_container(tmp_path / "rank_0.pt")

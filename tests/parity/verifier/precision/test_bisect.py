@@ -177,7 +177,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
         (bisect, "--bisect-precision needs --bound"),
         (("side.py:far", *bisect, "--bound", "1"), "is about A alone; leave side.py:far out"),
         ((*bisect, "--bound", "-1"), "--bound -1.0: must be positive"),
-        ((*bisect, "--bound", "1", "--sarif", "x"), "--sarif goes with two sides"),
+        ((*bisect, "--bound", "1", "--html", "x"), "--html goes with two sides"),
         ((*bisect, "--bound", "1", "--gradients"), "--gradients goes with two programs"),
         ((*bisect, "--bound", "1", "--dtype", "float32"), "--dtype goes with two programs"),
         (("side.py:far", "--bound", "1"), "--bound goes with --bisect-precision"),

@@ -1,4 +1,4 @@
-"""One report in three forms: JSON by its schema, SARIF 2.1.0, a page that loads nothing."""
+"""One report in two forms: JSON by its schema, a page that loads nothing."""
 
 import json
 from html.parser import HTMLParser
@@ -10,12 +10,12 @@ import pytest
 
 from parity import diff, record
 from parity.cli import run
+from parity.measure.shown import json_text
 from parity.verifier.compare import compare
 from parity.verifier.recordings.of_difference import report_of_diagnosis
 from parity.verifier.report import Finding, Report, Table
 from parity.verifier.report.of_comparison import report_of
 from parity.verifier.report.page import to_html
-from parity.verifier.report.sarif import to_sarif
 from parity.verifier.report.sides import Line, PlaceSide
 from tests.support import operations_models as models
 
@@ -63,46 +63,6 @@ def test_json_keeps_to_its_schema(report):
         jsonschema.validate(content | {"verdict": "MAYBE"}, SCHEMA)
 
 
-def test_sarif_says_file_and_line(report):
-    log = to_sarif(report, ROOT)
-    assert (log["version"], len(log["runs"])) == ("2.1.0", 1)
-    (result,) = log["runs"][0]["results"]
-    rules = log["runs"][0]["tool"]["driver"]["rules"]
-    assert rules[result["ruleIndex"]]["id"] == result["ruleId"] == "activation"
-    place = result["locations"][0]["physicalLocation"]
-    assert place["artifactLocation"] == {
-        "uri": "tests/support/operations_models.py",
-        "uriBaseId": "%SRCROOT%",
-    }
-    text = Path(models.__file__).read_text().splitlines()[place["region"]["startLine"] - 1].strip()
-    assert text == place["region"]["snippet"]["text"]
-    assert "approximate" in text
-    assert log["runs"][0]["originalUriBaseIds"]["%SRCROOT%"]["uri"] == ROOT.as_uri() + "/"
-    assert result["relatedLocations"][0]["physicalLocation"]["region"]["startLine"] > 0
-    elsewhere = to_sarif(report, ROOT / "docs")["runs"][0]["results"][0]
-    file = elsewhere["locations"][0]["physicalLocation"]["artifactLocation"]
-    assert file == {"uri": Path(models.__file__).resolve().as_uri()}
-
-
-def test_a_finding_is_recognised_when_lines_move(report):
-    import dataclasses
-
-    def moved(part, by):
-        lines = tuple(dataclasses.replace(each, line=each.line + by) for each in part.lines)
-        return dataclasses.replace(part, lines=lines)
-
-    (finding,) = report.findings
-    later = dataclasses.replace(finding, b=moved(finding.b, 7))
-    other = dataclasses.replace(finding, b=dataclasses.replace(finding.b, formula="x"))
-    marks = [
-        to_sarif(dataclasses.replace(report, findings=(each,)))["runs"][0]["results"][0][
-            "partialFingerprints"
-        ]
-        for each in (finding, later, other)
-    ]
-    assert marks[0] == marks[1] != marks[2]
-
-
 def test_the_page_is_well_formed_loads_nothing_and_escapes(report):
     text = to_html(report)
     page = Page(text)
@@ -117,7 +77,7 @@ def test_the_page_is_well_formed_loads_nothing_and_escapes(report):
     assert len(text) < 10_000
 
 
-def test_a_report_of_anything_has_all_three_forms():
+def test_a_report_of_anything_has_both_forms():
     """Findings without lines, numbers that are not finite, tables."""
     part = PlaceSide("", (), "blocks.0")
     far = PlaceSide("x < 1", (Line("/no/such file.py", 3, "f", "x = 1 < 2"),))
@@ -129,18 +89,17 @@ def test_a_report_of_anything_has_all_three_forms():
     )
     table = Table(("step", ""), (("0", "ok"), ("1", "differs"), ("2", "<script>")))
     report = Report("diff", "a", "b", "DIFFERENT", "2 pairs", findings, table)
-    log = json.loads(json.dumps(to_sarif(report), allow_nan=False))
-    first, second = log["runs"][0]["results"]
-    assert "locations" not in first
-    file = second["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
-    assert file == "file:///no/such%20file.py"
-    assert second["relatedLocations"][0]["logicalLocations"][0]["fullyQualifiedName"] == "blocks.0"
+    content = json.loads(json_text(report.to_dict()))
+    first, second = content["findings"]
+    assert (first["b"]["lines"], second["error"]) == ([], "inf")
+    assert second["b"]["lines"][0]["file"] == "/no/such file.py"
+    assert second["a"]["module"] == "blocks.0"
     said = " ".join(Page(to_html(report)).text)
     assert "<script>" in said
     assert "at 3 places" in said
 
 
-def test_recordings_have_all_three_forms(tmp_path):
+def test_recordings_have_both_forms(tmp_path):
     for name, rate in (("a", 0.1), ("b", 0.2)):
         with record(tmp_path / name) as recording, recording.step(x=np.ones((2, 3))):
             recording.log("forward", {"norm": np.full((2, 3), rate)}, port="out")
@@ -148,29 +107,25 @@ def test_recordings_have_all_three_forms(tmp_path):
     content = json.loads(json.dumps(report.to_dict()))
     jsonschema.validate(content, SCHEMA)
     assert (content["findings"][0]["rule"], content["stages"][1]["passed"]) == ("unknown-cause", False)
-    result = to_sarif(report)["runs"][0]["results"][0]
-    assert result["locations"] == [
-        {"logicalLocations": [{"fullyQualifiedName": "norm", "kind": "module"}]}
-    ]
+    assert content["findings"][0]["b"]["module"] == "norm"
     assert "All that was compared" in Page(to_html(report)).text
 
 
-def test_the_command_writes_all_three(tmp_path, capsys, monkeypatch):
+def test_the_command_writes_both(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("sides.py").write_text(SIDES)
     assert run("diff", ["sides.py:a", "sides.py:b", *FLAGS]) == 1
     assert "DIFFERENT" in capsys.readouterr().out
-    jsonschema.validate(json.loads(Path("f.json").read_text()), SCHEMA)
+    content = json.loads(Path("f.json").read_text())
+    jsonschema.validate(content, SCHEMA)
+    assert content["findings"][0]["b"]["lines"][0]["file"].endswith("sides.py")
     assert Page(Path("f.html").read_text())
-    result = json.loads(Path("f.sarif").read_text())["runs"][0]["results"][0]
-    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "sides.py"
     assert run("diff", ["sides.py:a", "sides.py:a", *FLAGS]) == 0
     assert json.loads(Path("f.json").read_text())["findings"] == []
-    assert json.loads(Path("f.sarif").read_text())["runs"][0]["results"] == []
     assert "EQUAL" in Path("f.html").read_text()
 
 
-FLAGS = ["--json", "f.json", "--sarif", "f.sarif", "--html", "f.html"]
+FLAGS = ["--json", "f.json", "--html", "f.html"]
 SIDES = """
 import numpy as np
 import torch
@@ -192,7 +147,7 @@ def test_files_that_cannot_be_written_are_refused_first(tmp_path, capsys):
     twice, lost = str(tmp_path / "x"), str(tmp_path / "no" / "x")
     for flags, said in (
         (["--json", twice, "--html", twice], "--json and --html are both to be written to"),
-        (["--sarif", lost], "no such folder"),
+        (["--json", lost], "no such folder"),
         (["--html", str(tmp_path)], "is a folder"),
     ):
         assert run("diff", [*sides, *flags], prog="parity diff") == 2

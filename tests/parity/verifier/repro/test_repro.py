@@ -37,7 +37,7 @@ def sides():
 def executed(comparison, tmp_path, capsys):
     """What the program of the first place prints, run in this process, and its text."""
     place = comparison.places[0]
-    text, held = script(place, place.gap, "place.npz", "A", "B")
+    text, held = script(place, place.gap, "A", "B")
     path = tmp_path / "place.py"
     path.write_text(text)
     (tmp_path / "place.npz").write_bytes(_npz(held))
@@ -155,10 +155,21 @@ def pooled(x, window):
     return jax.lax.reduce_window(x, 0.0, jax.lax.add, (window, 2), (1, 1), "SAME")
 
 
+def sliced(x, begin):
+    return jax.lax.dynamic_slice(x[0], (jnp.int32(begin),), (2,)) * 2
+
+
+def joined(x, sign):
+    return jnp.concatenate([jax.lax.concatenate([x], 0), sign * x])
+
+
 @pytest.mark.parametrize(
     ("function", "right", "wrong"),
-    [(scattered, 1.0, -1.0), (placed, 2, 1), (solved, True, False), (pooled, 2, 1)],
-)
+    [
+        (scattered, 1.0, -1.0), (placed, 2, 1), (solved, True, False), (pooled, 2, 1), (sliced, 1, 2),
+        (joined, 1.0, -1.0),
+    ],
+)  # fmt: skip
 def test_primitives_without_a_plainer_form(function, right, wrong, tmp_path, capsys):
     x = np.random.default_rng(0).normal(size=(3, 5))
     comparison = compare((lambda x: function(x, right), x), (lambda x: function(x, wrong), x))
@@ -179,7 +190,6 @@ def test_drawn_numbers_cannot_be_written(tmp_path):
 
 
 def test_the_command_writes_and_runs_it(tmp_path, capsys):
-    """Small arrays are in the text; the others lie beside it."""
     sides = [f"docs/port.py:{name}" for name in ("original", "port", "corrected")]
     path = tmp_path / "place.py"
     assert run("diff", [*sides[:2], "--repro", str(path)], prog="parity diff") == 1
@@ -189,6 +199,33 @@ def test_the_command_writes_and_runs_it(tmp_path, capsys):
     path.unlink()
     assert run("diff", [*sides[1:], "--repro", str(tmp_path / "place.txt")], prog="parity diff") == 2
     assert "give a name that ends in .py" in capsys.readouterr().err
+
+
+def test_names_and_formulas_are_no_code(tmp_path):
+    """The name of a parameter is what a file says, as that of an ONNX graph is."""
+    name = 'w\nraise SystemExit(3)\n"""\r\x0c\u2028raise SystemExit(4)'
+
+    class Named(nn.Module):
+        def __init__(self, function):
+            super().__init__()
+            self.register_parameter(name, nn.Parameter(torch.arange(1.0, 8.0)))
+            self.function = function
+
+        def forward(self, x):
+            return self.function(x, getattr(self, name))
+
+    x = torch.linspace(0.1, 1, 7)
+    place = compare((Named(torch.add), x), (Named(torch.sub), x)).places[0]
+    text, held = script(place, place.gap, name, f"{name}.onnx")
+    assert "reads w raise SystemExit(3)" in text
+    body = ast.parse(text).body
+    assert isinstance(body[0], ast.Expr)
+    assert not [
+        each for statement in body for each in ast.walk(statement) if isinstance(each, ast.Raise)
+    ]
+    (tmp_path / "place.py").write_text(text)
+    (tmp_path / "place.npz").write_bytes(_npz(held))
+    runpy.run_path(str(tmp_path / "place.py"))
 
 
 def test_what_cannot_be_written_leaves_nothing(tmp_path):
@@ -202,7 +239,7 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path):
         write_repro(place, path)
     assert not list(tmp_path.iterdir())
     assert difference(write_repro(comparison.places[0], path)) > 0
-    assert [each.name for each in tmp_path.iterdir()] == ["place.py"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["place.npz", "place.py"]
 
 
 def np_free(x):
