@@ -23,6 +23,14 @@ def contradictions(cfg: ViTConfig) -> Iterator[str]:
     yield from _training(cfg)
 
 
+def first_rows_suffice(cfg: ViTConfig, rows: int, columns: int) -> bool:
+    """Return whether the learned positions, not resampled, are enough for a grid."""
+    height, width = cfg.table_grid
+    if cfg.pos_embed == "factorized":
+        return rows <= height and columns <= width
+    return cfg.pos_embed != "learned" or rows * columns <= height * width
+
+
 def nearest_sizes(size: tuple[int, int], patch: tuple[int, int]) -> str:
     """Name the valid image sizes next to an invalid one, in words."""
     below = [max(side // p, 1) * p for side, p in zip(size, patch, strict=True)]
@@ -94,6 +102,12 @@ def _positions(cfg: ViTConfig) -> Iterator[str]:
         yield (
             'pos_embed_aspect = "keep" resamples a table, but pos_embed_resize = "leading_rows" does'
             " not; leave one of them out"
+        )
+    elif cfg.pos_embed_resize == "leading_rows" and not first_rows_suffice(cfg, *cfg.grid):
+        yield (
+            'pos_embed_resize = "leading_rows" takes the first rows of a table, but pos_embed_grid ='
+            f" {as_json(cfg.pos_embed_grid)} has too few for the {cfg.grid[0]}x{cfg.grid[1]} patches of"
+            " the image; enlarge it, or set another pos_embed_resize"
         )
     if prefix == "class" and not (cfg.class_token and cfg.num_prefix_tokens > 1):
         yield (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vit_config.contradictions import nearest_sizes
+from vit_config.contradictions import first_rows_suffice, nearest_sizes
 from vit_config.errors import InputError
 from vit_config.schema import ViTConfig
 
@@ -72,18 +72,11 @@ def check_grid(cfg: ViTConfig, rows: int, columns: int, what: str) -> None:
             f"{what} has {rows}x{columns} patches, which pool_window = {cfg.pool_window} does not"
             " divide; resize it"
         )
-    if cfg.pos_embed_resize != "leading_rows":
-        return
-    height, width = cfg.table_grid
-    if cfg.pos_embed == "factorized" and (rows > height or columns > width):
+    if cfg.pos_embed_resize == "leading_rows" and not first_rows_suffice(cfg, rows, columns):
+        (height, width) = cfg.table_grid
         raise InputError(
-            f"{what} has {rows}x{columns} patches, the position tables have {height}x{width}; use a"
+            f"{what} has {rows}x{columns} patches, the position table has {height}x{width} rows; use a"
             " smaller image, or another pos_embed_resize"
-        )
-    if cfg.pos_embed == "learned" and rows * columns > height * width:
-        raise InputError(
-            f"{what} has {rows * columns} patches, the position table of a grid {height}x{width} has"
-            f" {height * width}; use a smaller image, or another pos_embed_resize"
         )
 
 
