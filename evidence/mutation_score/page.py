@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
+from evidence.faults import FAULTS, STEP_FAULTS
 from evidence.mutation_score.scores import Clean, Result
-from parity.faults import FAULTS
-from parity.faults.steps import STEP_FAULTS
 from parity.faults.twin import FRAMEWORKS, TWINS
 from parity.twins.check import environment
 
 COLUMNS = [f"{FRAMEWORKS[twin]}, {scope}" for twin in TWINS for scope in ("one block", "all")]
 
 WORDS = """\
-Each deliberate fault of `parity/faults` is put into one twin, and the other is the reference. *Caught*:
+Each deliberate fault of `parity/faults` and `evidence/faults` is put into one twin; the other is the
+reference. *Caught*:
 `parity diff` says that the two differ. *Located*: in the module where the fault is, or on its line; of
 what is left out, which has no line, in the module that calls it or the one in front; of a training
 step, in the stage. *Named*: it gives the fault's cause first, and none for a fault that
