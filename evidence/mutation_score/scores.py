@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evidence import faults
+from evidence import ROOT
 from evidence.faults import FAULTS, STEP_FAULTS
 from evidence.mutation_score.twins import TRAIN, side, trained
-from parity.faults import Fault, inject, models
+from parity.faults import Fault, inject
 from parity.faults.steps import StepFault, inject_step
 from parity.faults.twin import TWINS, TwinName
 from parity.verifier.compare import compare
@@ -23,7 +23,7 @@ from tests.support import fault_steps
 from tests.support.fault_subjects import subject
 from tests.support.tiny import variant
 
-FAULTS_FOLDERS = {Path(each.__file__).parent for each in (faults, models)}
+FAULTS_FOLDERS = {ROOT / "parity" / "faults", ROOT / "evidence" / "faults"}
 BLOCK = 1
 """The one block that is given a fault, of two."""
 STEPS = "three training steps"
