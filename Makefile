@@ -7,7 +7,7 @@
 # make table       every dialect of checkpoints into every other, in a minute
 # make mutations   the verifier against every deliberate fault, once each, in a few minutes
 # make pairs       programs that must be equal, by styles, sizes and weights, and mistakes in them: an hour; with SHARE a minute
-# make mutants     mutants of the core, and the nearest tests, which must fail for them; with SHARE the eight that are due
+# make mutants     mutants of the core, and the nearest tests, which must fail for them; with SHARE five of the file that is due; fetches cosmic-ray
 # make environments   PyTorch and JAX in environments of their own, compared in a third
 # make versions    the oldest and the newest frameworks that pyproject.toml admits
 # make tomorrow    the newest of everything, candidates too: says what breaks, and never fails
@@ -62,8 +62,9 @@ family: $(VENV)/ready
 steps: $(VENV)/ready
 	$(RUN) -m parity check-steps digits --steps 100 --dtype float64
 
+# its page is made for the site, and not kept
 table: $(VENV)/ready
-	$(RUN) -m evidence.dialect_table
+	$(RUN) -m evidence.dialect_table --write docs/dialect_table.md
 
 mutations: $(VENV)/ready
 	$(RUN) -m evidence.mutation_score --quick $(if $(SHARE),--share $(SHARE))
@@ -72,8 +73,14 @@ pairs: $(VENV)/ready
 	$(RUN) -m evidence.clean_pairs $(if $(SHARE),--share rotating/300)
 	$(RUN) -m evidence.clean_pairs --faults $(if $(SHARE),--share rotating/300)
 
-mutants: $(VENV)/ready
-	$(RUN) -m evidence.core_mutants $(if $(SHARE),--share rotating/60 --suite)
+# beside the environment, in which nothing else needs it
+COSMIC_RAY := .environments/cosmic-ray
+
+$(COSMIC_RAY): constraints.txt | $(VENV)/ready
+	rm -rf $@ && $(RUN) -m pip install --quiet --constraint constraints.txt --target $@ cosmic-ray
+
+mutants: $(COSMIC_RAY)
+	PYTHONPATH=$(CURDIR)/$(COSMIC_RAY) $(RUN) -m evidence.core_mutants $(if $(SHARE),--share rotating/80 --suite --each 5)
 
 environments:
 	NEWEST_PYTHON=$(NEWEST_PYTHON) ./tests/environments.sh .environments
@@ -151,7 +158,7 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	$(RUN) -m pip install --quiet --constraint constraints.txt --editable ".[all,peers,dev,docs]"
 	touch $@
 
-site: $(VENV)/ready
+site: table
 	$(VENV)/bin/mkdocs build --strict
 
 look: site

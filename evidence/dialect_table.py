@@ -1,6 +1,6 @@
 """Every dialect into every other: what is exact, what is refused and why.
 
-    python -m evidence.dialect_table [--write docs/dialect_table.md]
+    python -m evidence.dialect_table [--write docs/dialect_table.md]     # as `make site` does
 
 For each dialect a small random model that it can say is written in it, read, and converted to every
 family of dialects; so are some models that are built in a less common way. What was written is read

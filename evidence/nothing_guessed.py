@@ -38,7 +38,7 @@ SHOWN = (
     "rope",
     "block",
 )
-"""The columns of the first table."""
+"""The rows of the first table."""
 INTRODUCTION = """# Nothing is guessed
 
 For those who want to know where the quantities of a model come from that no shape shows.
@@ -48,9 +48,12 @@ Written by `python -m evidence.nothing_guessed --write docs/nothing_guessed.md` 
 ## Sources
 
 `shapes`: the shapes of the file's tensors. `code`: the format's library has one value for every file, or
-derives it from the others; the places are below. `code, square`: the library takes a position table of
-unknown grid for a square, and a note says so. `entry`: an entry of the config file, and asked for where
-there is none. `ask`: nobody states it, so `--set` or `--like` has to.
+derives it from the others. `code, square`: the library takes a position table of unknown grid for a
+square, and a note says so. `entry`: an entry of the config file, and asked for where
+there is none. `ask`: nobody states it, so `--set` or `--like` has to. Of a file, `parity inspect FILE`
+prints the source of each field, with the place in the library's code.
+
+How many dialects have which source:
 """
 ALIKE = """
 ## Models that look alike
@@ -100,38 +103,25 @@ def _by_code(dialect: Dialect, source: Checkpoint) -> dict[str, Fixed]:
 
 def page(rows: list[Sources], bare: list[Outcome], beside: list[Outcome]) -> str:
     """The tables as a page."""
+    words = list(WORDS.values())
     lines = [
         INTRODUCTION.format(day=date.today()),
-        "| dialect | " + " | ".join(f"`{name}`" for name in SHOWN) + " |",
-        "|---" * (len(SHOWN) + 1) + "|",
+        "| field | " + " | ".join(words) + " |",
+        "|---" * (len(words) + 1) + "|",
     ]
-    for row in rows:
-        lines.append(f"| {row.dialect.name} | " + " | ".join(WORDS[row.cells[n]] for n in SHOWN) + " |")
-    lines += [
-        ALIKE,
-        *_counts("Tensors alone, no word beside them", bare),
-        *_counts("Tensors beside their library's config files", beside),
-        "## Places in the libraries' code",
-        "",
-    ]
-    for row in rows:
-        if row.places:
-            lines += [f"**{row.dialect.name}**", ""]
-            lines += [f"- `{name}`: {place}" for name, place in row.places.items()]
-            lines.append("")
-    return "\n".join(lines)
-
-
-def _counts(title: str, outcomes: list[Outcome]) -> list[str]:
-    lines = [f"{title}: {len(outcomes)} readings.", ""]
+    for name in SHOWN:
+        counts = Counter(WORDS[row.cells[name]] for row in rows)
+        lines.append(f"| `{name}` | " + " | ".join(str(counts[word]) for word in words) + " |")
     kinds = list(look_alikes.KINDS)
-    lines += ["| dialect | " + " | ".join(kinds) + " |", "|---" * (len(kinds) + 1) + "|"]
-    counts = Counter((each.dialect, each.kind) for each in outcomes)
-    for dialect in dict.fromkeys(each.dialect for each in outcomes):
-        lines.append(f"| {dialect} | " + " | ".join(str(counts[dialect, kind]) for kind in kinds) + " |")
-    total = Counter(each.kind for each in outcomes)
-    lines.append("| all | " + " | ".join(str(total[kind]) for kind in kinds) + " |")
-    return [*lines, "", *(f"- {kind}: {said}" for kind, said in look_alikes.KINDS.items()), ""]
+    lines += [ALIKE, "| read | readings | " + " | ".join(kinds) + " |", "|---" * (len(kinds) + 2) + "|"]
+    for title, outcomes in (("tensors alone", bare), ("tensors beside config files", beside)):
+        counts = Counter(each.kind for each in outcomes)
+        numbers = (len(outcomes), *(counts[kind] for kind in kinds))
+        lines.append(f"| {title} | " + " | ".join(map(str, numbers)) + " |")
+    lines += ["", *(f"- {kind}: {said}" for kind, said in look_alikes.KINDS.items())]
+    wrong = [each for each in (*bare, *beside) if each.kind == "WRONG"]
+    lines += ["", *(f"- {each.dialect}: {each.said}" for each in wrong)] if wrong else []
+    return "\n".join(lines) + "\n"
 
 
 def main() -> int:

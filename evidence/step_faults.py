@@ -2,8 +2,8 @@
 
     python -m evidence.step_faults --write      # an hour on a busy machine of two cores
 
-Every fault of `parity.faults.step_table` is put into the trainer of one twin of a small model, and both
-twins are trained on the same batches. Pairs without a fault must be silent, over five seeds.
+Every fault of training steps of `evidence.faults` is put into the trainer of one twin of a small model,
+and both twins are trained on the same batches. Pairs without a fault must be silent, over five seeds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evidence import ROOT
-from parity.faults.step_table import STEP_FAULTS
+from evidence.faults import STEP_FAULTS
 from parity.measure.tolerance import DType
 from parity.twins.check import environment
 from parity.twins.steps.check_steps import StepsReport, check_steps

@@ -1,151 +1,127 @@
-"""Mutants of the core, drawn from its syntax trees: which of them do the nearest tests let live?
+"""Mutants of the core, made and judged by cosmic-ray: which of them do the nearest tests let live?
 
-    python -m evidence.core_mutants [--mutants 500] [--seed 0] [--only WORD] [--share K/N] [--seconds S]
-    python -m evidence.core_mutants --results *.jsonl --write docs/core_mutants.md
+    python -m evidence.core_mutants [--each 7] [--only WORD] [--share K/N] [--suite] [--sessions FOLDER]
 
-A mutant is one other operator, comparison, number or condition, or one argument left out, in a copy of
-the repository. They are drawn evenly from the files of the core; each is judged by the tests that run
-its line, but for those that `equal.py` says the reason of. What is judged is a line of JSON in a file of
-results: a command that is given one goes on from there, and shares that many processes judged are put
-together. Exit status 0 if at least 97 % are killed or equal (half of a share, which is few), and
-no test fails for one that is said to be equal; `--equal` tries these.
+A mutant is one other operator, comparison, number or condition, in a copy of the repository. `--each`
+are drawn of each file of the core, and judged by the tests nearest to it (`nearest.py`). What
+`--sessions` keeps is not judged again. Exit status 0 if 80 % are killed (half of a share).
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import math
+import hashlib
 import os
+import shlex
 import shutil
+import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from evidence import ROOT
-from evidence.core_mutants.draw import shuffled
-from evidence.core_mutants.equal import EQUAL
 from evidence.core_mutants.nearest import GROUPS
-from evidence.core_mutants.page import page
-from evidence.core_mutants.session import Job, Outcome, Session
+from tests.support.cost import NEW, budgets
 from tests.support.share import ALL, parse
 
-
-def drawn(count: int, seed: int) -> Iterator[tuple[str, Job]]:
-    """`count` mutants, each with its group: of every file as many as of any other, while it has them."""
-    left = {}
-    for group, each in GROUPS.items():
-        for name in each.sources(ROOT):
-            order = shuffled(name, (ROOT / name).read_text(encoding="utf-8"), seed)
-            left[name] = group, [Job(name, one) for one in order]
-    sizes = dict.fromkeys(left, 0)
-    while sum(sizes.values()) < count and (open_ := [n for n in left if sizes[n] < len(left[n][1])]):
-        for name in open_[: count - sum(sizes.values())]:
-            sizes[name] += 1
-    for name, (group, order) in left.items():
-        yield from ((group, job) for job in order[: sizes[name]])
+OPERATORS = (
+    *(f"ReplaceBinaryOperator_{each}" for each in ("Add_Sub", "Sub_Add", "Mul_Div", "Div_Mul")),
+    *(f"ReplaceBinaryOperator_{each}" for each in ("Pow_Mul", "FloorDiv_Mul", "Mod_Mul")),
+    *(f"ReplaceComparisonOperator_{each}" for each in ("Lt_LtE", "LtE_Lt", "Gt_GtE", "GtE_Gt")),
+    *(f"ReplaceComparisonOperator_{each}" for each in ("Eq_NotEq", "NotEq_Eq", "Is_IsNot", "IsNot_Is")),
+    *(f"Replace{each}" for each in ("AndWithOr", "OrWithAnd", "TrueWithFalse", "FalseWithTrue")),
+    *("ReplaceUnaryOperator_Delete_USub", "ReplaceUnaryOperator_Delete_Not", "AddNot", "NumberReplacer"),
+)
+"""Of cosmic-ray's, about one for each expression."""
+SLOWER, SLACK = 5.0, 120.0
+"""A mutant is killed after this many times its tests' budgets, and these seconds on top."""
 
 
-def key(job: Job) -> tuple[str, str, str]:
-    """A mutant's name, which a change elsewhere in the file does not change."""
-    return job.file, *job.mutant.name
+def draw(file: str, count: int) -> list[Any]:
+    """Draw `count` of cosmic-ray's work items of a file, by a hash of the mutation."""
+    from cosmic_ray.commands.init import init  # pyright: ignore[reportMissingImports]
+    from cosmic_ray.work_db import use_db  # pyright: ignore[reportMissingImports]
+
+    with tempfile.TemporaryDirectory() as folder, use_db(f"{folder}/every.sqlite") as every:
+        init([Path(file)], every, {})
+        items = [each for each in every.work_items if name_of(each).split()[1] in OPERATORS]
+    return sorted(items, key=lambda each: hashlib.sha256(name_of(each).encode()).digest())[:count]
+
+
+def name_of(item: Any) -> str:
+    """Return a mutant's file, operator and the operator's place in the file."""
+    (mutation,) = item.mutations
+    operator = mutation.operator_name.removeprefix("core/")
+    return f"{mutation.module_path} {operator} {mutation.occurrence}"
+
+
+def judge(file: str, command: str, limit: float, count: int, sessions: Path) -> list[tuple[Any, Any]]:
+    """Run a command against each mutant of a file without a result; return each with its result."""
+    from cosmic_ray.commands.execute import execute  # pyright: ignore[reportMissingImports]
+    from cosmic_ray.config import ConfigDict  # pyright: ignore[reportMissingImports]
+    from cosmic_ray.work_db import use_db  # pyright: ignore[reportMissingImports]
+
+    config = {"test-command": command, "timeout": limit, "distributor": {"name": "local"}}
+    with use_db(str(sessions / f"{file.replace('/', '--')}.sqlite")) as session:
+        if not session.num_work_items:
+            session.add_work_items(draw(file, count))
+        execute(session, ConfigDict(config))
+        items = {each.job_id: each for each in session.work_items}
+        return [(items[name], result) for name, result in session.results]
+
+
+def command_of(group: str, suite: bool) -> tuple[str, float]:
+    """Return the command of the tests nearest to a group, cheap ones first, and its limit in seconds."""
+    tests = [f"tests/{each}" for each in GROUPS[group].tests]
+    cost = {each: budgets().get(each.partition("::")[0], NEW) for each in tests}
+    argv = [sys.executable, "-m", "pytest", "-n0", "-xq", "-p", "no:cacheprovider"]
+    argv += [] if suite else ["--share=all"]
+    return shlex.join([*argv, *sorted(tests, key=cost.__getitem__)]), SLACK + SLOWER * sum(cost.values())
+
+
+def go_on_in_a_copy(folder: Path) -> None:
+    """Copy the repository, and make the copy the current folder and the one that Python imports from."""
+    shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(".*", "__pycache__"))
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
+    given = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *(p for p in given if Path(p) != ROOT)])
+    os.chdir(folder)
 
 
 def main() -> int:
-    """Draw, run, list."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mutants", type=int, default=500)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="of files whose name or group has this in it")
-    parser.add_argument("--share", default="all", help="K/N or rotating/N: a slice, of few groups")
-    parser.add_argument(
-        "--suite", action="store_true", help="by the tests that always run: no exhaustive case"
+    """Draw, judge, list."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--equal", action="store_true", help="those that are said to be equal, which are not run else"
-    )
-    parser.add_argument("--seconds", type=float, help="after which no other is begun")
-    parser.add_argument("--results", type=Path, nargs="+", help="go on from them; write to the first")
-    parser.add_argument("--write", type=Path, help="only write the page about the results")
+    parser.add_argument("--each", type=int, default=7, help="how many mutants of a file")
+    parser.add_argument("--only", default="", help="files whose name or group has this in it")
+    parser.add_argument("--share", default="all", help="K/N or rotating/N of the files")
+    parser.add_argument("--suite", action="store_true", help="leave out the exhaustive cases")
+    parser.add_argument("--sessions", type=Path, help="keep results in this folder, and go on from them")
     arguments = parser.parse_args()
-    share = parse(arguments.share)
-    jobs = [
-        (group, job)
-        for group, job in drawn(sys.maxsize if arguments.equal else arguments.mutants, arguments.seed)
-        if (arguments.only in job.file or arguments.only in group)
-        and (key(job) in EQUAL or not arguments.equal)
-    ]
-    first, last = (len(jobs) * each // share.parts for each in (share.index, share.index + 1))
-    jobs = jobs[first:last]
+    share, only, results = parse(arguments.share), arguments.only, []
+    files = [(group, name) for group, each in GROUPS.items() for name in each.sources(ROOT)]
+    files = [each for each in files if only in each[0] or only in each[1]][share.index :: share.parts]
     with tempfile.TemporaryDirectory() as folder:
-        results = arguments.results or [Path(folder) / "results.jsonl"]
-        known = _read(results)
-        done = known.keys() if arguments.equal else known.keys() | EQUAL.keys()
-        todo = [(group, job) for group, job in jobs if key(job) not in done]
-        if todo and not arguments.write:
-            _run(Path(folder) / "copy", todo, results[0], not arguments.suite, arguments.seconds)
-        known = _read(results)
-    known = dict.fromkeys(EQUAL, Outcome("", 0.0)) | known
-    outcomes = [(group, job, known.get(key(job))) for group, job in jobs]
-    judged = [(group, job, outcome) for group, job, outcome in outcomes if outcome]
-    alive = [job for _, job, outcome in judged if not outcome.by and key(job) not in EQUAL]
-    for job in alive:
-        print(f"alive {job.file}:{job.mutant.line} {job.mutant.change}")
-    refuted = {each: known[each].by for each in EQUAL if known[each].by}
-    for (file, _, change), test in refuted.items():
-        print(f"said to be equal {file} {change}: {test} fails")
-    print(f"{len(judged) - len(alive)} of {len(judged)} killed or equal")
-    if arguments.write:
-        own = {key(job) for _, job in jobs}
-        every = drawn(sys.maxsize, arguments.seed)
-        earlier = [
-            (group, job, known[key(job)]) for group, job in every if key(job) in known.keys() - own
-        ]
-        text = page(judged, earlier, key, arguments.seed, len(jobs))
-        arguments.write.write_text(text, encoding="utf-8")
-    least = 0.97 if share == ALL else 0.5
-    return 1 if refuted or len(judged) - len(alive) < least * len(judged) else 0
-
-
-def _run(
-    copy: Path, jobs: list[tuple[str, Job]], results: Path, rare: bool, seconds: float | None
-) -> None:
-    """Judge mutants in a copy of the repository; each is noted when it has been."""
-    results = results.absolute()
-    shutil.copytree(ROOT, copy, ignore=_left_out)
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
-    given = os.environ.get("PYTHONPATH")  # without ROOT, whose packages are those of the copy
-    others = [each for each in (given or "").split(os.pathsep) if each and Path(each).resolve() != ROOT]
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(copy), *others])
-    sys.path.insert(0, str(copy))
-    os.chdir(copy)
-    for name in [each for each in sys.modules if each.partition(".")[0] in ("tests", "evidence")]:
-        del sys.modules[name]  # pytest imports them from the copy
-
-    def note(job: Job, outcome: Outcome) -> None:
-        with results.open("a", encoding="utf-8") as file:
-            file.write(json.dumps([*key(job), *outcome]) + "\n")
-        if not outcome.by:
-            print(f"no test fails: {job.file}:{job.mutant.line} {job.mutant.change}", file=sys.stderr)
-
-    end = math.inf if seconds is None else time.monotonic() + seconds
-    for name in dict.fromkeys(group for group, _ in jobs):
-        own = [job for group, job in jobs if group == name]
-        Session(copy, GROUPS[name].tests, note, rare, end).judge(own)
-
-
-def _left_out(folder: str, names: list[str]) -> set[str]:
-    made = {"build", "dist", "runs"} if Path(folder) == ROOT else set()
-    return {name for name in names if name.startswith(".") or name in made | {"__pycache__"}}
-
-
-def _read(results: list[Path]) -> dict[tuple[str, ...], Outcome]:
-    """Read the outcome of each mutant, by its key; a later file and line counts."""
-    texts = [each.read_text(encoding="utf-8") for each in results if each.exists()]
-    lines = [json.loads(line) for text in texts for line in text.splitlines()]
-    return {tuple(each[:3]): Outcome(*each[3:]) for each in lines}
+        sessions = (arguments.sessions or Path(folder) / "sessions").absolute()
+        sessions.mkdir(parents=True, exist_ok=True)
+        go_on_in_a_copy(Path(folder) / "copy")
+        for group in dict.fromkeys(group for group, _ in files):
+            command, limit = command_of(group, arguments.suite)
+            if subprocess.run(shlex.split(command), stdout=sys.stderr).returncode:
+                parser.exit(2, f"{group}: its tests fail without any mutant\n")
+            for name in [name for each, name in files if each == group]:
+                own = judge(name, command, limit, arguments.each, sessions)
+                killed = sum(result.is_killed for _, result in own)
+                print(f"{group}: {name}: {killed} of {len(own)} killed", flush=True)
+                results += own
+    for item, result in results:
+        if not result.is_killed:
+            print(f"alive: {name_of(item)}\n{result.diff}")
+    killed = sum(result.is_killed for _, result in results)
+    print(f"{killed} of {len(results)} killed")
+    return 1 if killed < (0.8 if share == ALL else 0.5) * len(results) else 0
 
 
 if __name__ == "__main__":

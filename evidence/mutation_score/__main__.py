@@ -35,10 +35,9 @@ def main() -> int:
 
     from rich.console import Console
 
+    from evidence.faults import FAULTS, STEP_FAULTS
     from evidence.mutation_score.page import line, page, summary, table
     from evidence.mutation_score.scores import CLEAN, clean_results, model_results, step_results
-    from parity.faults import FAULTS
-    from parity.faults.steps import STEP_FAULTS
     from tests.support.share import parse
 
     started = time.perf_counter()

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evidence import ROOT
+from evidence.faults import FAULTS, STEP_FAULTS
 from evidence.mutation_score.twins import TRAIN, side, trained
-from parity import faults
-from parity.faults import FAULTS, Fault, inject
-from parity.faults.steps import STEP_FAULTS, StepFault, inject_step
+from parity.faults import Fault, inject
+from parity.faults.steps import StepFault, inject_step
 from parity.faults.twin import TWINS, TwinName
 from parity.verifier.compare import compare
 from parity.verifier.recordings import Difference, Recorded, compare_sides
@@ -22,7 +23,7 @@ from tests.support import fault_steps
 from tests.support.fault_subjects import subject
 from tests.support.tiny import variant
 
-FAULTS_FOLDER = Path(faults.__file__).parent
+FAULTS_FOLDERS = {ROOT / "parity" / "faults", ROOT / "evidence" / "faults"}
 BLOCK = 1
 """The one block that is given a fault, of two."""
 STEPS = "three training steps"
@@ -141,7 +142,7 @@ def _is_located(place: Place, wanted: str) -> bool:
     left out has no line in B; then the module that calls it counts, and the one in front of it."""
     if any(_is_at(name, wanted) for name in (place.b.module, place.a.module, *place.modules)):
         return True
-    if any(Path(line.file).parent == FAULTS_FOLDER for line in place.b.lines):
+    if any(Path(line.file).parent in FAULTS_FOLDERS for line in place.b.lines):
         return True
     above, _, number = wanted.rpartition(".")
     before = f"{above}.{int(number) - 1}" if number.isdigit() else wanted

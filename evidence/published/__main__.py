@@ -25,7 +25,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from evidence.published.facts import Published, published
-from evidence.published.page import TARGETS, Line, markdown, shown
+from evidence.published.page import TARGETS, Line, details, markdown, shown
 from evidence.published.sources import drawn, names_and_shapes
 from evidence.published.ways import Way, compared, ran, reason
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
@@ -128,6 +128,8 @@ def main() -> int:
         missing = [name for name in names if name not in lines]
         for line in rows(Path(folder), missing, run, MINUTE if arguments.one else math.inf):
             print(shown(line), flush=True)
+            if arguments.only:
+                print("\n".join(details(line)))
             if not arguments.shapes:
                 keep(arguments.kept, line)
             lines[line.name] = line

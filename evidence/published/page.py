@@ -36,12 +36,11 @@ class Line(NamedTuple):
 
 
 def markdown(lines: Sequence[Line]) -> str:
-    """The page."""
+    """The page: sums, what was refused, and what is wrong."""
     asked = ("transformers", "timm", "open_clip_torch", "torchvision", "torch", "jax")
     versions = ", ".join(f"{name} {version(name)}" for name in asked)
     ran = sum(line.run for line in lines)
     ours = sum(_is_installed(published()[line.name]) for line in lines)
-    others = len(lines) - ours
     page = [
         "# Published checkpoints, at their own sizes",
         "",
@@ -50,51 +49,72 @@ def markdown(lines: Sequence[Line]) -> str:
         f"Written by `python -m evidence.published {_flags(lines)}--write docs/published.md`",
         f"on {date.today().isoformat()} ({versions}; Python {platform.python_version()}).",
         "",
-        f"{len(lines)} checkpoints by the entries of config.json or model_args that"
-        " `evidence/published`",
-        "holds. The weights are random, as nothing is downloaded. Each is made by its own library,",
-        f"converted, and converted back. {ran} of them, {_which(lines)}",
-        "were drawn, saved and run on an image in float64, in both twins and in the",
-        "libraries of both ends; `error` is the largest of logits, or of the pooled vector (larger than",
-        "rounding in float64 where a library computes rotary angles or positions in float32), and what",
-        "came back unrewritten came back bit for bit. Of the others names and shapes were compared with",
-        "those of the target library's own class, built from the config file that would be written.",
-        "Everything written is read again with this project's header and without it.",
-        _unheld(lines),
+        f"{len(lines)} checkpoints by the entries of config files that `evidence/published` holds, with",
+        "random weights. Each is made by its own library, converted, and converted back.",
+        f"{ran} of them, {_which(lines)}",
+        "were run on an image in float64, in both twins and in the libraries of both ends; what came",
+        "back unrewritten came back bit for bit. Of the others names and shapes were compared with",
+        "those of the target library's own class. `error` is the largest of logits or pooled vectors:",
+        "above rounding where a library computes angles or positions in float32.",
         "",
-        f"Where the entries are from: those of {ours} are what timm, torchvision and OpenCLIP, as",
-        "installed, hold of the checkpoint of that name or of its architecture. Those of the other",
-        f"{others} (transformers' config.json, timm's of other people, and files without one) are",
-        "what is publicly known of the models: **none was held against the real file**, and no table of",
-        "random weights shows whether a real file has other entries than these.",
+        f"The entries of {ours} are what timm, torchvision and OpenCLIP hold of the checkpoint. The",
+        f"other {len(lines) - ours} are publicly known of the models: **none was held against the real",
+        "file**.",
         "",
-        "`=` the same, `~` the same after an exact rewriting, `-` refused, `!` different;",
-        "the second sign is the way back to the source's dialect.",
-        "",
-        "| checkpoint | read as | parameters | timm | Hugging Face | JAX | error |",
+        "| from | checkpoints | run | " + " | ".join(TARGETS.values()) + " | error |",
         "|---|---|---|---|---|---|---|",
+        *(_sums(library, [line for line in lines if line.library == library]) for library in _of(lines)),
+        _sums("all", lines),
+        "",
+        "`=` the same there and back, `~` the same after an exact rewriting, `-` refused there or back.",
+        "`python -m evidence.published --shapes --only NAME` prints one, and what was rewritten or why.",
     ]
-    page += [shown(line) for line in lines]
-    page += ["", "What was rewritten, and why what was refused was:", ""]
-    for line in lines:
-        page += [f"- {line.name}: not read: {line.refused}"] if line.refused else []
-        for way in line.ways:
-            for said in way.unrun:
-                page.append(f"- {line.name} to {TARGETS[way.target]}: no library: {said}")
-            if way.said:
-                page.append(f"- {line.name} to {TARGETS[way.target]}: {WORDS[way.symbol]}{way.said}")
-            if way.back_said:
-                said = f"{WORDS[way.back]}{way.back_said}"
-                page.append(f"- {line.name} back from {TARGETS[way.target]}: {said}")
-    return "\n".join(page) + "\n"
+    wrong = [f"- {line.name}: {text}" for line in lines for text in wrongs(line)]
+    return "\n".join([*page, "", *(wrong or ["Nothing differs, and all were read."])]) + "\n"
 
 
-def _unheld(lines: Sequence[Line]) -> str:
-    """Say how often a library had no model to hold what was written against."""
-    number = sum(bool(way.unrun) for line in lines for way in line.ways)
-    if not number:
-        return "In every one of these ways the libraries of both ends had a model of it."
-    return f"In {number} of these ways a library of one end had no model of it: they are listed below."
+def _of(lines: Sequence[Line]) -> list[str]:
+    """Return the libraries, in order."""
+    return list(dict.fromkeys(line.library for line in lines))
+
+
+def _sums(title: str, lines: Sequence[Line]) -> str:
+    """The row of several checkpoints."""
+    cells = []
+    for target in TARGETS:
+        ways = [f"{way.symbol}{way.back}" for line in lines for way in line.ways if way.target == target]
+        counts = {sign: sum(_worst(way) == sign for way in ways) for sign in WORDS}
+        cells.append(", ".join(f"{count} `{sign}`" for sign, count in counts.items() if count))
+    errors = [way.error for line in lines for way in line.ways if way.error is not None]
+    error = f"{max(errors):.0e}" if errors else "names, shapes"
+    ran = sum(line.run for line in lines)
+    return f"| {title} | {len(lines)} | {ran} | {' | '.join(cells)} | {error} |"
+
+
+def _worst(way: str) -> str:
+    """Return the sign of both directions."""
+    return next(sign for sign in "!-~=" if sign in way)
+
+
+def wrongs(line: Line) -> list[str]:
+    """Return what is wrong: it is not read, differs, or a library has no model of it."""
+    found = [f"not read: {line.refused}"] if line.refused else []
+    for way in line.ways:
+        found += [f"to {TARGETS[way.target]}: no library: {said}" for said in way.unrun]
+        found += [f"{where}: DIFFERENT: {said}" for sign, where, said in _said(way) if sign == "!"]
+    return found
+
+
+def details(line: Line) -> list[str]:
+    """Return what was rewritten, and why what was refused was."""
+    return [f"{where}: {WORDS[sign]}{said}" for way in line.ways for sign, where, said in _said(way)]
+
+
+def _said(way: Way) -> list[tuple[str, str, str]]:
+    """Return what is said of each direction that something is said of, with its sign."""
+    title = TARGETS[way.target]
+    both = [(way.symbol, f"to {title}", way.said), (way.back, f"back from {title}", way.back_said)]
+    return [each for each in both if each[2]]
 
 
 def _is_installed(one: Published) -> bool:

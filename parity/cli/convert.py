@@ -24,10 +24,10 @@ WRITTEN = 3e8
 
 INTO = (
     "paths", "reading", "into", "into_part", "step", "num_classes", "license_allow", "force",
-    "out", "jobs", "shard",
+    "out",
 )  # fmt: skip
 LORA = ("paths", "to", "step", "lora", "force")
-MANIFEST = ("to", "verify", "license_allow", "force", "manifest", "out", "jobs", "shard")
+MANIFEST = ("to", "verify", "license_allow", "force", "manifest", "out")
 ROWS = ("reading", "dtype", "image_size", "num_classes", "allow_nonfinite")
 """Flags that are fields of a manifest's rows."""
 READING = "--set, --override, --like, --dialect, --part, --preprocess, --license"
@@ -91,11 +91,6 @@ class ConvertFiles:
     """Convert every checkpoint of a manifest that `parity scan` wrote, into --out."""
     out: Annotated[Path | None, shown_as("DIR")] = None
     """With --manifest: folder to write to; a stopped run continues where it was."""
-    jobs: int = 1
-    """With --manifest: number of processes that convert at once."""
-    shard: Annotated[str | None, shown_as("K/N")] = None
-    """With --manifest: convert only the K-th of N parts, counted from 0, with its own ledger; several
-    machines may write to the same --out at once. A run without it converts what they left."""
 
 
 def main(argv: list[str], prog: str = "parity convert") -> int:
@@ -114,8 +109,8 @@ def main(argv: list[str], prog: str = "parity convert") -> int:
         raise ConfigError(f"--into-part {arguments.into_part}: goes with --into HOST")
     if arguments.manifest is not None:
         return _convert_manifest(arguments, console)
-    if arguments.out or arguments.jobs != 1 or arguments.shard:
-        raise ConfigError("--out, --jobs, --shard: go with --manifest only")
+    if arguments.out:
+        raise ConfigError("--out: goes with --manifest only; otherwise give SRC and DST")
     if len(arguments.paths) != 2:
         raise ConfigError(
             f"expected SRC and DST, got {len(arguments.paths)} paths; {prog} --help explains"
@@ -256,7 +251,7 @@ def _convert_file(arguments: ConvertFiles, source: Path, out: Path, console: Con
 
 def _convert_manifest(arguments: ConvertFiles, console: Console) -> int:
     from parity.porting.fleet import run_manifest
-    from parity.porting.fleet.shard import parse_shard
+    from vit_config.waiting import Waiting
 
     assert arguments.manifest is not None
     if arguments.paths:
@@ -267,14 +262,14 @@ def _convert_manifest(arguments: ConvertFiles, console: Console) -> int:
         raise ConfigError("--adapter: goes with one checkpoint; convert it by itself")
     _refuse_but((*MANIFEST, *ROWS), arguments, "go with one checkpoint; convert it by itself")
     _refuse_but(MANIFEST, arguments, "go with one checkpoint; write them in the manifest's rows")
-    return run_manifest(
-        arguments.manifest,
-        to=arguments.to,
-        out=arguments.out,
-        jobs=arguments.jobs,
-        verify=arguments.verify,
-        license_allow=arguments.license_allow,
-        force=arguments.force,
-        shard=parse_shard(arguments.shard) if arguments.shard else None,
-        console=console,
-    )
+    with Waiting("converting") as waiting:
+        return run_manifest(
+            arguments.manifest,
+            to=arguments.to,
+            out=arguments.out,
+            verify=arguments.verify,
+            license_allow=arguments.license_allow,
+            force=arguments.force,
+            console=console,
+            on_stage=waiting.now,
+        )

@@ -1,4 +1,4 @@
-"""``parity convert-run``: move a training run to another framework or library."""
+"""``parity convert-run``: move a training run to the other framework."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import shlex
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ConvertRun:
-    """Move a training run to another framework or library: parameters, moments, step, schedule position,
+    """Move a training run to the other framework: parameters, moments, step, schedule position,
     average, data position, random numbers and recipe, exactly. The result is read again and compared.
     Exit status: 0, or 2 for bad input, with nothing written.
     """
@@ -36,13 +36,9 @@ class ConvertRun:
     """Folder of a run of `parity train`; or timm's last.pth.tar, a checkpoint-N folder of Hugging
     Face's Trainer, or a Lightning .ckpt."""
     out: Annotated[Path, tyro.conf.Positional, shown_as("OUT")]
-    """Path to write: a folder; for timm and lightning a file."""
-    to: Annotated[
-        Literal["jax", "torch", "timm", "hf", "lightning"],
-        tyro.conf.arg(metavar="{jax,torch,timm,hf,lightning}"),
-    ]
-    """Trainer that shall continue the run: the JAX or the PyTorch trainer here, timm's training script,
-    Hugging Face's Trainer, or Lightning."""
+    """Folder to write."""
+    to: Annotated[str, tyro.conf.arg(metavar="{jax,torch}")]
+    """Trainer here that shall continue the run."""
     reading: tyro.conf.OmitArgPrefixes[ReadingFlags]
     """Facts that the file leaves open."""
     step: Annotated[int | None, shown_as("N", "the newest that is whole")] = None
@@ -56,9 +52,6 @@ class ConvertRun:
     """Folder of prepared data sets."""
     steps_per_epoch: Annotated[int | None, shown_as("N")] = None
     """Updates in an epoch, where neither the file nor a data set says it."""
-    like_file: Annotated[Path | None, shown_as("FILE")] = None
-    """Training state of the same model that the other library wrote: its order and groups are
-    followed."""
     cold: tyro.conf.FlagCreatePairsOff[bool] = False
     """Start missing moments at zero; without it, they are refused."""
     force: tyro.conf.FlagCreatePairsOff[bool] = False
@@ -79,11 +72,9 @@ def main(argv: list[str], prog: str = "parity convert-run") -> int:
     if not source.exists():
         raise MissingFileError(f"{source}: no such file or folder; give a training run")
     own = framework_of(source) if source.is_dir() else None
-    if arguments.to in NAMES:
-        check_out(out, source, force=arguments.force)
-        _refuse(arguments, ("like_file",), f"goes with --to timm, hf or lightning, not {arguments.to}")
-    elif out.exists() and not arguments.force:
-        raise ConfigError(f"{out}: already exists; give another path, or --force")
+    if arguments.to not in NAMES:
+        raise ConfigError(_elsewhere(arguments))
+    check_out(out, source, force=arguments.force)
     spare(out, arguments, source)
     if source.is_dir():
         check_spares(out, (), [source])
@@ -91,23 +82,25 @@ def main(argv: list[str], prog: str = "parity convert-run") -> int:
         run = _read_own(arguments) if own else _read_foreign(arguments)
         notes = [*run.notes]
         waiting.now(f"writing {out}", 2)
-        if arguments.to in NAMES:
-            if own:
-                manifest = read_manifest(source)
-            else:
-                run, manifest = _settle(arguments, run)
-            log = source if own else None
-            notes += write_run(run, out, arguments.to, manifest, log=log, force=arguments.force)
+        if own:
+            manifest = read_manifest(source)
         else:
-            from parity.runs.foreign import write_foreign
-
-            if run.steps_per_epoch is None:
-                run = replace(run, steps_per_epoch=_steps_per_epoch(arguments, run))
-            notes += write_foreign(
-                run, out, arguments.to, like_file=arguments.like_file, force=arguments.force
-            )
+            run, manifest = _settle(arguments, run)
+        log = source if own else None
+        notes += write_run(run, out, arguments.to, manifest, log=log, force=arguments.force)
     _say(arguments, run, notes)
     return 0
+
+
+def _elsewhere(arguments: ConvertRun) -> str:
+    """Return why a run is not moved to another library, and the command that moves its weights."""
+    step = [] if arguments.step is None else ["--step", str(arguments.step)]
+    to = {"lightning": "timm"}.get(arguments.to, arguments.to)
+    argv = [str(arguments.source), str(arguments.out), "--to", to, *step]
+    return (
+        f"--to {arguments.to}: a run goes on in jax or torch only; elsewhere continue from the weights:"
+        f" parity convert {shlex.join(argv)}"
+    )
 
 
 def _read_own(arguments: ConvertRun) -> Run:
@@ -128,7 +121,6 @@ def _refuse(options: Any, names: tuple[str, ...], why: str) -> None:
 
 
 def _read_foreign(arguments: ConvertRun) -> Run:
-    from parity.runs.folder import NAMES
     from parity.runs.foreign import read_foreign
     from vit_config import Recipe
 
@@ -152,7 +144,7 @@ def _read_foreign(arguments: ConvertRun) -> Run:
             steps_per_epoch=arguments.steps_per_epoch,
         )
     except UnstatedError as error:
-        if arguments.data is not None or arguments.to not in NAMES:
+        if arguments.data is not None:
             raise
         raise UnstatedError(f"{error}; {NO_DATA}", error.fields) from None  # asked next otherwise
 
@@ -194,10 +186,6 @@ def _settle(arguments: ConvertRun, run: Run) -> tuple[Run, Manifest]:
     return settled, manifest
 
 
-def _steps_per_epoch(arguments: ConvertRun, run: Run) -> int | None:
-    return None if run.data is None else _task(arguments, run, run.data).steps_per_epoch
-
-
 def _task(arguments: ConvertRun, run: Run, name: str) -> Task:
     """Open the data set of a run. DataError: the model, which cannot be another one, is not for it."""
     from vit_config.job import Job
@@ -216,7 +204,7 @@ def _data_dir(arguments: ConvertRun) -> Path:
 
 
 def _say(arguments: ConvertRun, run: Run, notes: list[str]) -> None:
-    from parity.runs.folder import MANIFEST, NAMES
+    from parity.runs.folder import MANIFEST
 
     state, out = run.state, arguments.out
     parts = {name: len(arrays) for name, arrays in state.parts().items()}
@@ -224,11 +212,10 @@ def _say(arguments: ConvertRun, run: Run, notes: list[str]) -> None:
     say("  " + ", ".join(f"{count} tensors of {name}" for name, count in parts.items()))
     for note in notes:
         say(f"  {note}")
-    if arguments.to in NAMES:
-        framework = [] if arguments.to == "jax" else ["--framework", arguments.to]
-        where = ["--config", str(out / MANIFEST), "--run-dir", str(out)]
-        data = [] if arguments.data_dir is None else ["--data-dir", str(arguments.data_dir)]
-        say(
-            f"  the next is update {state.step + 1}, on the batch that follows; to go on:",
-            f"  parity train {shlex.join([*framework, *where, *data])}",
-        )
+    framework = [] if arguments.to == "jax" else ["--framework", arguments.to]
+    where = ["--config", str(out / MANIFEST), "--run-dir", str(out)]
+    data = [] if arguments.data_dir is None else ["--data-dir", str(arguments.data_dir)]
+    say(
+        f"  the next is update {state.step + 1}, on the batch that follows; to go on:",
+        f"  parity train {shlex.join([*framework, *where, *data])}",
+    )

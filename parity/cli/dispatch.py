@@ -22,7 +22,7 @@ COMMANDS = {
     "match": "find which parameter of one file or trace is which of another",
     "convert": "convert a checkpoint of any dialect to any other, exactly",
     "export": "write a model as StableHLO, ONNX or torch.export, read back and compared",
-    "convert-run": "move a training run to another framework or library",
+    "convert-run": "move a training run to JAX or PyTorch, also one of timm's or of the Trainer's",
     "compare-runs": "measure how far apart two training runs are",
     "scan": "list every checkpoint in a folder, ready to convert",
     "train": "train either twin, export the weights, score them in both frameworks",

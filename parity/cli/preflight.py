@@ -16,7 +16,6 @@ from vit_config import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from vit_jax.train.formats import Wish
     from vit_jax.train.preflight import Flight, Memory
     from vit_jax.train.topology import Topology
 
@@ -26,7 +25,7 @@ MIB, GIB = 2**20, 2**30
 @dataclass(frozen=True)
 class PreflightOptions:
     """Compile the very step of a run ahead of time, for devices that need not be there, and say whether
-    it fits, which batch fits, what is sent between devices, and how fast it can be at best.
+    it fits, what is sent between devices, and how fast it can be at best.
 
     Takes every flag of `train`, too; the data are not needed. Exit status: 0 if the step fits, 1 if it
     does not, 2 for bad input.
@@ -42,11 +41,8 @@ class PreflightOptions:
     quick: bool = False
     """Compile with the least effort, several times as fast: memory is then an upper bound, and so is the
     time of all but matrix products; transfers are the same."""
-    largest: bool = True
+    largest: tyro.conf.FlagCreatePairsOff[bool] = False
     """Also look for the largest batch that fits; each attempt compiles anew."""
-    layouts: bool = False
-    """Also say which layouts in memory XLA would choose for the state, and what they save; compiles once
-    more."""
 
 
 def main(argv: list[str], prog: str = "parity preflight") -> int:
@@ -65,8 +61,7 @@ def main(argv: list[str], prog: str = "parity preflight") -> int:
         os.environ.setdefault("JAX_PLATFORMS", "cpu")  # nothing runs, so leave this machine's TPU alone
     from vit_config.screen import screen
     from vit_config.waiting import Waiting
-    from vit_jax.train.formats import wish
-    from vit_jax.train.preflight import expected_seconds, fly, largest_batch
+    from vit_jax.train.preflight import fly, largest_batch
     from vit_jax.train.run import numerics
     from vit_jax.train.topology import get_topology
 
@@ -75,27 +70,17 @@ def main(argv: list[str], prog: str = "parity preflight") -> int:
     recipe = request.job.recipe
     console = screen()
 
-    expected = expected_seconds(request.job, topology, request.spread, options.quick)
-    took: list[float] = []  # to compile one step
-
-    def attempt(batch_size: int, others: int = 0) -> Flight:
-        spread, quick, work = request.spread, options.quick, took[-1] if took else expected
-        what = f"compiling the step for a batch of {batch_size:,}"
-        with Waiting(what, work, others * work):
-            flight = fly(request.job, topology, spread, batch_size, limit=limit, quick=quick)
-        took.append(flight.compile_seconds)
-        return flight
+    def attempt(batch_size: int) -> Flight:
+        spread, quick = request.spread, options.quick
+        with Waiting(f"compiling the step for a batch of {batch_size:,}"):
+            return fly(request.job, topology, spread, batch_size, limit=limit, quick=quick)
 
     with numerics(recipe):
         first = attempt(recipe.batch_size)
         _print(console, _lines(request, topology, first, limit))
-        if options.layouts:
-            with Waiting("compiling the step with layouts of XLA's choice", took[-1]):
-                other = wish(request.job, topology, request.spread, first, quick=options.quick)
-            _print(console, _layouts(other))
         if options.largest:
             unit = batch_unit(request, len(topology.devices))
-            good, bad = largest_batch(attempt, first, unit, limit=limit)
+            good, bad = largest_batch(attempt, first, unit)
             _print(console, [("largest", _largest(good, bad))])
     return 0 if first.fits else 1
 
@@ -180,19 +165,6 @@ def _memory(memory: Memory) -> str:
     rest = {"temporaries": memory.temporaries, "results": memory.outputs, "program": memory.code}
     others = ", ".join(f"{kind} {_size(nbytes)}" for kind, nbytes in rest.items())
     return f"{arguments} (as laid out {_size(memory.arguments)}); {others}"
-
-
-def _layouts(wish: Wish | None) -> Iterator[tuple[str, str]]:
-    if wish is None:
-        return
-    for name, (usual, other) in wish.tensors.items():
-        yield "layout", f"{name}: {other}, not {usual}"
-    saved = f"temporaries {_less(wish.temporaries)}, {_less(wish.nbytes)} accessed"
-    yield "layouts", f"XLA would choose {len(wish.tensors)} others; {saved}"
-
-
-def _less(nbytes: float) -> str:
-    return f"{_size(abs(nbytes))} {'less' if nbytes >= 0 else 'more'}"
 
 
 def _largest(good: Flight | None, bad: Flight | None) -> str:

@@ -57,6 +57,8 @@ class Fault:
 
 
 FAULTS: dict[str, Fault] = {}
+OTHERS = "a checkout has others in evidence/faults"
+"""Where the faults are that are not shipped."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def parse(text: str) -> Injection:
     name, twin, block = match.groups() if match else (text, None, None)
     if name not in FAULTS:
         near = difflib.get_close_matches(name, FAULTS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "the faults are " + ", ".join(FAULTS)
+        hint = f"did you mean {near[0]!r}?" if near else f"the faults are {', '.join(FAULTS)}; {OTHERS}"
         if name in STEP_FAULTS:
             hint = "it is one of training steps, which parity check-steps takes"
         raise ConfigError(f"unknown fault {name!r}; {hint}")

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from parity.faults.registry import OTHERS
 from parity.faults.step_table import STEP_FAULTS, StepFault
 from parity.faults.twin import TWINS, TwinName
 from vit_config import ConfigError, Recipe
@@ -29,7 +30,7 @@ def inject_step(text: str, recipe: Recipe) -> Iterator[dict[TwinName, Recipe]]:
     name, _, twin = text.partition("@")
     if name not in STEP_FAULTS:
         near = difflib.get_close_matches(name, STEP_FAULTS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "they are " + ", ".join(STEP_FAULTS)
+        hint = f"did you mean {near[0]!r}?" if near else f"they are {', '.join(STEP_FAULTS)}; {OTHERS}"
         raise ConfigError(f"unknown fault of training steps {name!r}; {hint}")
     fault = STEP_FAULTS[name]
     twin = twin or "torch"
@@ -38,10 +39,6 @@ def inject_step(text: str, recipe: Recipe) -> Iterator[dict[TwinName, Recipe]]:
     for key, accepted in fault.needs.items():
         if not accepted(value := getattr(recipe, key)):
             raise ConfigError(f"the fault {name!r} has nothing to break where {key} = {value!r}")
-    if twin == "jax":
-        from parity.faults.steps_jax import patched
-    else:
-        from parity.faults.steps_torch import patched
     wrong = recipe.replace(**fault.recipe(recipe))
-    with patched(fault):
+    with fault.patched(twin):
         yield {each: wrong if each == twin else recipe for each in TWINS}

@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from rich.console import Console
 from safetensors.numpy import load_file, save_file
@@ -19,7 +16,6 @@ from safetensors.numpy import load_file, save_file
 from parity.porting.conversion import convert
 from parity.porting.fleet import run_manifest
 from parity.porting.fleet.ledger import LEDGER
-from parity.porting.fleet.pool import Ended, Message
 from tests.support.tiny import TINY
 from vit_config import Preprocess, write_weights
 from vit_config.parameters import parameters
@@ -149,17 +145,3 @@ def contents(out: Path) -> dict[str, bytes]:
         for path in out.rglob("*")
         if path.is_file() and path.name not in (LEDGER, LOCK)
     }
-
-
-@pytest.fixture
-def in_this_process(monkeypatch):
-    """Rows are converted one after the other here: a process that begins costs more than they do."""
-
-    def run_tasks(tasks: Sequence[Any], work: Callable[..., Any], processes: int) -> Iterator[Any]:
-        for task in tasks:
-            messages: list[Any] = []
-            result = work(task, messages.append)
-            yield from (Message(task, message) for message in messages)
-            yield Ended(task, result, None)
-
-    monkeypatch.setattr(import_module("parity.porting.fleet.run_manifest"), "run_tasks", run_tasks)

@@ -5,14 +5,11 @@ from functools import cache
 
 import jax
 import pytest
-from jax.experimental.layout import Format, Layout
-from jax.sharding import SingleDeviceSharding
 
 from parity.cli import run
 from vit_config import ConfigError, Recipe, ViTConfig
 from vit_config.job import Job
 from vit_config.parameters import parameters
-from vit_jax.train.formats import differing, wish
 from vit_jax.train.hlo import Transfers, shape_bytes, transfers
 from vit_jax.train.mesh import make_mesh
 from vit_jax.train.preflight import Flight, fly, largest_batch, needed, roofline
@@ -63,31 +60,9 @@ def test_weights_of_other_classes_are_refused_before_anything_is_compiled():
         flight("data=1", 1, job)
 
 
-def test_a_cpu_has_no_better_layout():
-    topology = Topology("local", tuple(jax.devices()[:2]), None)
-    how = {
-        "parallel": "jit",
-        "sharding": "replicated",
-        "mesh": "data=2",
-        "scan": "auto",
-        "remat": "none",
-    }
-    layouts = wish(PLAIN, topology, how, flight("data=2", 2))
-    assert (layouts.tensors, layouts.temporaries, layouts.nbytes) == ({}, 0, 0)
-
-
 def test_a_mesh_of_one_device_takes_the_memory_of_one_device():
     """Both are compiled with the same options; without, the temporaries differ."""
     assert flight("data=1", 1).memory.temporaries == flight(None, 1).memory.temporaries
-
-
-def test_layouts_that_differ_are_told_once_for_all_blocks():
-    place = SingleDeviceSharding(jax.devices()[0])
-    tiled = Layout((1, 0), tiling=((8, 128),))
-    usual = {name: Format(Layout((0, 1)), place) for name in ("blocks.0.w", "blocks.1.w", "head.w")}
-    chosen = usual | {name: Format(tiled, place) for name in ("blocks.0.w", "blocks.1.w")}
-    assert differing(usual, chosen) == {"blocks.*.w": ("(0, 1)", "(1, 0) in tiles of 8 x 128")}
-    assert differing(usual, usual) == {}
 
 
 def work(*wanted):
@@ -206,13 +181,12 @@ def test_the_number_in_a_refusal(message, expected):
 def fake(limit):
     """A step that needs ten bytes an image and a hundred."""
 
-    def attempt(batch, others=0):
+    def attempt(batch):
         attempts.append(batch)
-        left.append(others)
         return Flight(batch, 100 + 10 * batch <= limit, "", 100 + 10 * batch, None, 0, 0, {}, 0, 0)
 
-    attempts, left = [], []
-    return attempt, attempts, left
+    attempts = []
+    return attempt, attempts
 
 
 @pytest.mark.parametrize(
@@ -220,11 +194,10 @@ def fake(limit):
     [(8, 1000, (88, 92)), (512, 1000, (88, 92)), (8, 100, (None, 4)), (4, 140, (4, 8))],
 )
 def test_the_largest_batch_is_found_by_bisection(first, limit, expected):
-    attempt, attempts, left = fake(limit)
-    actual = largest_batch(attempt, attempt(first), 4, limit=limit)
+    attempt, attempts = fake(limit)
+    actual = largest_batch(attempt, attempt(first), 4)
     assert tuple(each and each.batch_size for each in actual) == expected
     assert len(attempts) < 10
-    assert all(abs(others - rest) <= 2 for rest, others in enumerate(reversed(left[1:])))
     assert all(batch % 4 == 0 for batch in attempts)
 
 
@@ -258,7 +231,7 @@ def test_the_command_looks_for_the_largest_batch(capsys, monkeypatch):
 
     batches = []
     monkeypatch.setattr("vit_jax.train.preflight.fly", tried)
-    argv = ["--recipe.accumulate", "2", "--recipe.batch-size", "64", "--hbm", "0.05"]
+    argv = ["--recipe.accumulate", "2", "--recipe.batch-size", "64", "--hbm", "0.05", "--largest"]
     assert run("preflight", [*argv, "--mesh", "data=2,fsdp=2,tensor=2"]) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert "verdict does not fit: at least 64.00 MiB" in said
@@ -270,13 +243,13 @@ def test_the_command_looks_for_the_largest_batch(capsys, monkeypatch):
 
 
 def test_the_command_says_whether_a_run_fits(capsys):
-    argv = ["--mesh", "data=2,fsdp=4", "--recipe.batch-size", "8", "--model.depth", "1", "--no-largest"]
-    assert run("preflight", [*argv, "--layouts"]) == 0
+    argv = ["--mesh", "data=2,fsdp=4", "--recipe.batch-size", "8", "--model.depth", "1"]
+    assert run("preflight", argv) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "local: 8 x cpu" in said
     assert "verdict fits:" in said
     assert "all-gather" in said
-    assert "layouts XLA would choose 0 others; temporaries" in said
+    assert "largest" not in said
     free = {"crop": "torchvision", "shift": "0", "rotate": "0", "scale": "0"}
     side = [word for name, value in free.items() for word in (f"--recipe.augment.{name}", value)]
     side += ["--recipe.device-side", "16"]

@@ -16,11 +16,10 @@ from parity.cli.support.train_options import parse
 from parity.porting.start import read_start
 from parity.runs.compare import compare_runs
 from parity.runs.folder import read_manifest, read_run, write_run
-from parity.runs.foreign import write_foreign
 from tests.support.programs import each_program_once  # noqa: F401 - for every test here
 from tests.support.tiny import TINY, error
 from tests.support.tiny_tfds import write_tiny_set
-from vit_config import CheckpointError, ConfigError, Preprocess, Recipe, write_weights
+from vit_config import ConfigError, Preprocess, Recipe, write_weights
 from vit_config.adapters import adapted, draw_adapters, exported, untrained
 from vit_config.job import Job
 from vit_config.lora import Lora
@@ -178,14 +177,6 @@ def test_over_a_mesh_a_step_is_the_same(setting, tensor):
     assert moved >= {"blocks.0.attn.qkv.lora_a", "blocks.1.mlp.fc2.lora_b"}
     for name, value in alone.items():
         assert error(spread[name], value) < 1e-11, name
-
-
-def test_adapters_do_not_leave_as_a_training_state(whole, tmp_path):
-    with pytest.raises(
-        CheckpointError, match=r"trains adapters \(lora\), which .* of timm does not hold"
-    ):
-        write_foreign(read_run(whole[0] / "torch"), tmp_path / "last.pth.tar", "timm")
-    assert not list(tmp_path.iterdir())
 
 
 def test_what_cannot_be_adapted_is_refused():

@@ -25,9 +25,6 @@ from vit_jax.train.sharding import make_program
 from vit_jax.train.spread import make_mesh_program
 from vit_jax.train.topology import Chip, Topology
 
-COMPILING = {"cpu": (4.0, 0.2), "tpu": (75.0, 4.0)}
-"""Seconds of one core to compile a step, and those for each block that is not one of a loop, as
-docs/scaling.md has them of ViT-B/16."""
 APART = 1 / 16
 """How far the largest batch that fits and the smallest that does not may be apart, as a share of it."""
 STEPS_PER_EPOCH = 1000
@@ -76,8 +73,6 @@ class Flight:
     compile_seconds: float
     cpu_seconds: float
     """CPU time of tracing, lowering and compiling, over all cores."""
-    formats: Any = None
-    """Trees of `jax.experimental.layout.Format` of the step's arguments: the state and the batch."""
 
 
 def fly(
@@ -119,8 +114,7 @@ def fly(
     cost = compiled.cost_analysis() or {}
     moved = transfers(compiled.as_text() or "")
     fits, nbytes = memory.total <= limit, float(cost.get("bytes accessed", 0))
-    formats = compiled.input_formats[0]
-    return Flight(batch_size, fits, "", memory.total, memory, flops, nbytes, moved, *took, formats)
+    return Flight(batch_size, fits, "", memory.total, memory, flops, nbytes, moved, *took)
 
 
 def build(job: Job, topology: Topology, how: Mapping[str, Any], batch_size: int) -> CompiledRun:
@@ -143,27 +137,17 @@ def loop_of(job: Job, topology: Topology, how: Mapping[str, Any]) -> Loop:
     return choose_loop(how["scan"], how["remat"], depth=job.model.depth, platform=platform)
 
 
-def expected_seconds(job: Job, topology: Topology, how: Mapping[str, Any], quick: bool) -> float:
-    """Estimate how long a step takes to compile; 0 for a device on which that was not measured."""
-    platform, loop = topology.devices[0].platform, loop_of(job, topology, how)
-    once, block = COMPILING.get(platform, (0.0, 0.0))
-    return (once + block * (1 if loop.scan else job.model.depth)) / (2 if quick else 1)
-
-
 def largest_batch(
-    attempt: Callable[[int, int], Flight],
+    attempt: Callable[[int], Flight],
     first: Flight,
     unit: int,
-    *,
-    limit: float,
 ) -> tuple[Flight | None, Flight | None]:
     """Find the largest batch that fits and the smallest seen not to fit, by bisection.
 
     Args:
-        attempt: compiles the step with a batch of some size, after which about so many are to follow.
+        attempt: compiles the step with a batch of some size.
         first: the flight of the run's own batch.
         unit: number of images of which all sizes are multiples.
-        limit: bytes of memory of one device.
 
     Returns:
         None for a batch that was not found: not even one unit fits.
@@ -177,10 +161,7 @@ def largest_batch(
             return good, bad
         else:
             middle = (low + high) // 2
-        goal = first.batch_size / unit * limit / max(first.needed, 1)  # if memory goes by the batch
-        wide = high - low if bad else max(goal, 2 * low) ** 2 / low  # doubled, then halved
-        left = math.log2(max(wide, 1) / max(1, APART * min(goal, high or goal)))
-        flight = attempt(middle * unit, max(math.ceil(left) - 1, 0))
+        flight = attempt(middle * unit)
         good, bad = (flight, bad) if flight.fits else (good, flight)
 
 

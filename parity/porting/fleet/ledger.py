@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,35 +82,26 @@ class Ledger:
 
 
 @contextmanager
-def open_ledger(
-    folder: Path, name: str = LEDGER, others: Sequence[Path] = (), *, alone: bool = True
-) -> Iterator[Ledger]:
+def open_ledger(folder: Path) -> Iterator[Ledger]:
     """Open the ledger of a folder, creating it if there is none; no other run can open it meanwhile.
-
-    Args:
-        name: name of the file.
-        others: other ledgers to read, for earlier conversions.
-        alone: lock the other ledgers too.
 
     Raises:
         ConfigError: another run has the ledger open, or a line of it is damaged.
     """
-    path = folder / name
+    path = folder / LEDGER
     with ExitStack() as stack:
-        for each in (path, *(others if alone else ())):
-            try:
-                stack.enter_context(FileLock(folder / f".{each.name}.lock").acquire(timeout=0))
-            except Timeout:
-                raise ConfigError(
-                    f"{folder}: another run is writing there ({each.name}); wait for it to end"
-                ) from None
+        try:
+            stack.enter_context(FileLock(folder / f".{LEDGER}.lock").acquire(timeout=0))
+        except Timeout:
+            raise ConfigError(
+                f"{folder}: another run is writing there; wait for it to end, or give another --out"
+            ) from None
         handle = stack.enter_context(_opened(path))
-        before = [entry for each in others for entry in _entries(each, each.read_bytes())[0]]
         content = path.read_bytes()
         entries, whole = _entries(path, content)
         if whole < len(content):  # the last run was killed in the middle of a line
             os.ftruncate(handle, whole)
-        yield Ledger(handle, [*before, *entries], torn=whole < len(content))
+        yield Ledger(handle, entries, torn=whole < len(content))
 
 
 def _line(entry: LedgerEntry) -> str:

@@ -43,7 +43,7 @@ class CheckpointFacts(Schema, frozen=True):
 
 
 class FleetJob(Schema, frozen=True):
-    """One checkpoint. The fields from `set` on are for the user to fill in."""
+    """One checkpoint. The fields from `out` on are for the user to fill in."""
 
     path: str
     """A file or a folder, below the manifest's folder; "/" between its parts."""
@@ -53,6 +53,9 @@ class FleetJob(Schema, frozen=True):
     found: CheckpointFacts | None = None
     """Facts that were found, for the statuses ``ready`` and ``ask``; else None."""
 
+    out: str | None = None
+    """Name of what is written, in the folder of --out and without a file's suffix; each is its own. None
+    makes one of `path`."""
     set: dict[str, Any] = Field(default={})
     """Fields of the schema that the file leaves open; null stands for an answer still missing."""
     override: dict[str, Any] = Field(default={})
@@ -102,6 +105,10 @@ class FleetJob(Schema, frozen=True):
         parts = PurePosixPath(self.path).parts
         if not self.path or "\0" in self.path or self.path.startswith("/") or ".." in parts:
             raise ValueError(f"path = {self.path!r}: expected a path below the manifest's folder")
+        if self.out is not None and (
+            self.out.startswith(".") or PurePosixPath(self.out).parts != (self.out,)
+        ):
+            raise ValueError(f"out = {self.out!r}: expected a plain name, without folders")
         stated = {**self.set, **self.override}
         for name in stated.keys() - set(ViTConfig.fields()):
             ViTConfig(**{name: stated[name]})  # raises with a suggestion of the field that was meant

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import shutil
 from collections import Counter
@@ -10,10 +9,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from parity.porting.dialects import called
+from parity.porting.fleet.manifest import FleetJob
 from parity.porting.formats.suffixes import INDEX, NAMED
+from vit_config import ConfigError
 
 LONGEST = 100
-"""Maximum bytes of a name, without digest and suffix."""
+"""Maximum bytes of a name that is proposed, without suffix."""
 
 
 def suffix_of(target: str) -> str:
@@ -27,34 +28,48 @@ def suffix_of(target: str) -> str:
     return "" if folders else PurePosixPath(dialects[0].weights_name).suffix
 
 
-def output_names(paths: Iterable[str], root: Path, suffix: str) -> dict[str, str]:
-    """Return a name in one folder for each checkpoint: ``runs/a/best.pth`` becomes ``runs--a--best``.
-
-    If two names would be equal, or one too long, a digest of the path is appended. Names depend only on
-    the paths.
-    """
-    plain = {path: _flat(path, root, dots=bool(suffix)) for path in paths}
-    often = Counter(name.casefold() for name in plain.values())
-    names = {}
-    for path, name in plain.items():
-        if often[name.casefold()] > 1 or len(name.encode()) > LONGEST:
-            digest = hashlib.sha256(path.encode()).hexdigest()[:8]
-            name = f"{name.encode()[:LONGEST].decode(errors='ignore')}-{digest}"
-        names[path] = name + suffix
-    return names
-
-
-def _flat(path: str, root: Path, *, dots: bool) -> str:
-    parts = PurePosixPath(path).parts or (root.resolve().name,)
-    *folders, last = parts
+def proposed(path: str, root: Path) -> str:
+    """Return a name in the folder of outputs: of ``runs/a/best.pth`` it is ``runs--a--best``."""
+    *folders, last = PurePosixPath(path).parts or (root.resolve().name,)
     if index := INDEX.fullmatch(last):
-        last = f"{index['stem']}{index['variant'] or ''}{index['suffix']}"
+        last = f"{index['stem']}{index['variant'] or ''}"
     for ending in sorted(NAMED, key=len, reverse=True):
         if last.endswith(ending) and last != ending:
             last = last.removesuffix(ending)
             break
-    name = "--".join([*folders, last])
-    return name if dots else name.replace(".", "_")  # a dot would look like a file's suffix
+    name = "--".join([*folders, last]).replace(".", "_")  # a dot would look like a file's suffix
+    return name.encode()[-LONGEST:].decode(errors="ignore")
+
+
+def numbered(names: Iterable[str]) -> list[str]:
+    """Return names of which the second that is equal, but for case, ends in ``-2``, and so on."""
+    taken: set[str] = set()
+    result = []
+    for name in names:
+        number, free = 1, name
+        while free.casefold() in taken:
+            number += 1
+            free = f"{name}-{number}"
+        taken.add(free.casefold())
+        result.append(free)
+    return result
+
+
+def output_names(jobs: Iterable[FleetJob], root: Path, suffix: str) -> dict[str, str]:
+    """Return the name of each checkpoint's output: its `out`, or for a manifest without it the proposed
+    one.
+
+    Raises:
+        ConfigError: two checkpoints would be written to one name.
+    """
+    names = {job.path: (job.out or proposed(job.path, root)) + suffix for job in jobs}
+    often = Counter(name.casefold() for name in names.values())
+    if twice := [path for path, name in names.items() if often[name.casefold()] > 1]:
+        raise ConfigError(
+            f"{', '.join(twice)}: would be written to one name, {names[twice[0]]};"
+            ' give each another "out" in the manifest'
+        )
+    return names
 
 
 def sweep(folder: Path, names: Mapping[str, str]) -> int:

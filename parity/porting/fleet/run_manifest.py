@@ -1,29 +1,31 @@
-"""Converts the checkpoints of a manifest."""
+"""Converts the checkpoints of a manifest, one after the other."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
+from parity.measure.tables import show_table
 from parity.porting.dialects import called
 from parity.porting.fleet.ledger import LEDGER, Ledger, LedgerEntry, open_ledger
 from parity.porting.fleet.manifest import FleetManifest
 from parity.porting.fleet.names import output_names, suffix_of, sweep
-from parity.porting.fleet.pool import Message, run_tasks
-from parity.porting.fleet.screen import FleetProgress, print_summary
-from parity.porting.fleet.shard import Shard, shard_ledgers
-from parity.porting.fleet.work import STARTED, Conversion, Result, TaskOutcome, convert_one
+from parity.porting.fleet.work import Conversion, Result, TaskOutcome, convert_one
 from vit_config import ConfigError, MissingFileError
 from vit_config.files.atomic import resolved
 from vit_config.screen import screen
+from vit_config.waiting import Stage, nobody
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C."""
+COLOURS = {"done": "green", "unchanged": "green", "skipped": "dim", "asked": "yellow", "failed": "red"}
 
 
 def run_manifest(
@@ -31,29 +33,25 @@ def run_manifest(
     *,
     to: str,
     out: str | Path,
-    jobs: int = 1,
     verify: bool = False,
     license_allow: Sequence[str] | None = None,
     force: bool = False,
-    shard: Shard | None = None,
     console: Console | None = None,
+    on_stage: Stage = nobody,
 ) -> int:
     """Convert every checkpoint of a manifest that is not marked `skip`.
 
-    They are converted in other processes, so that a crash fails one checkpoint only. A ledger in `out`
-    records the conversions; an output that exists and would not change is not written again. So calling
-    this again continues a run that was stopped or killed.
+    A ledger in `out` records the conversions; an output that exists and would not change is not written
+    again. So calling this again continues a run that was stopped or killed.
 
     Args:
         path: the manifest, see `parity.porting.fleet.scan`.
         to: a dialect or a family of them.
         out: a folder, created if needed; its parent must exist.
-        jobs: number of processes that convert at once.
         verify: run source and result on the same images; a difference is a failure.
         license_allow: licences that are allowed; None allows all.
         force: replace existing outputs; those of an earlier run for the same checkpoint always are.
-        shard: convert this part only, with its own ledger; several may run at once in the same `out`.
-            A run without it reads their ledgers, and converts what they left.
+        on_stage: called with each checkpoint before it is converted.
 
     Returns:
         The exit status: 0 if all are converted, 1 if some are not, 130 after Ctrl-C.
@@ -65,23 +63,14 @@ def run_manifest(
     path, out, console = Path(path), Path(out), console or screen()
     manifest = FleetManifest.load(path)
     root = manifest.root(path)
-    if jobs < 1:
-        raise ConfigError(f"jobs = {jobs}: must be at least 1")
     target = _target(to)
-    names = output_names([job.path for job in manifest.checkpoints], root, suffix_of(to))
+    names = output_names(manifest.checkpoints, root, suffix_of(to))
     if force:
         _refuse_sources(out, names, root)
     _make_folder(out)
     start = time.monotonic()
-    jobs_here = manifest.checkpoints if shard is None else shard.jobs(manifest)
-    names = {job.path: names[job.path] for job in jobs_here}
-    own = LEDGER if shard is None else shard.ledger
-    others = [
-        path for path in (*shard_ledgers(out), out / LEDGER) if path.name != own and path.is_file()
-    ]
-    with open_ledger(out, own, others, alone=shard is None) as ledger:
-        if ledger.torn:
-            console.print(f"{out / own}: its last line was cut off; that checkpoint is converted again")
+    with open_ledger(out) as ledger:
+        _say_how_it_ended(ledger, out, console)
         sweep(out, names)
         tasks = [
             Conversion(
@@ -96,22 +85,20 @@ def run_manifest(
                 replace=force or ledger.wrote(job.path, target, names[job.path]),
                 before=ledger.done(job.path, target),
             )
-            for job in jobs_here
+            for job in manifest.checkpoints
             if not job.skip
         ]
-        sizes = {job.path: job.found.bytes if job.found else 0 for job in jobs_here}
-        results = {job.path: Result(job.path, "skipped", "") for job in jobs_here}
+        results = {job.path: Result(job.path, "skipped", "") for job in manifest.checkpoints}
         try:
-            with FleetProgress(console, {task.row: sizes[task.row] for task in tasks}) as rows:
-                for result in _convert_all(tasks, jobs, ledger, rows):
-                    results[result.row] = result
-                    rows.ended(result)
+            for number, task in enumerate(tasks, 1):
+                on_stage(f"converting {task.row}", 1, len(tasks) - number)
+                results[task.row] = result = _convert(task, ledger)
+                count = escape(f"[{number}/{len(tasks)}]")
+                console.print(f"{count} {_line(result)}", soft_wrap=True, highlight=False)
         except KeyboardInterrupt:
             console.print("interrupted; the same command goes on from here")
             return INTERRUPTED
-        finally:
-            sweep(out, names)  # what processes that died left behind
-    print_summary(console, list(results.values()), seconds=time.monotonic() - start)
+    _print_summary(console, list(results.values()), seconds=time.monotonic() - start)
     return 0 if all(result.passed for result in results.values()) else 1
 
 
@@ -148,26 +135,25 @@ def _make_folder(out: Path) -> None:
     out.mkdir(exist_ok=True)
 
 
-def _convert_all(
-    tasks: Sequence[Conversion], jobs: int, ledger: Ledger, rows: FleetProgress
-) -> Iterator[Result]:
-    """Yield the result of each task, after its line was written to the ledger."""
-    starts: dict[str, float] = {}
-    with closing(run_tasks(tasks, convert_one, jobs)) as events:
-        for event in events:
-            task = event.task
-            if isinstance(event, Message):
-                if event.message == STARTED:
-                    starts[task.row] = time.monotonic()
-                    ledger.add(_entry(task, "started"))
-                else:
-                    rows.moved(task.row, event.message)
-                continue
-            seconds = round(time.monotonic() - starts.get(task.row, time.monotonic()), 3)
-            outcome = event.result or TaskOutcome("failed", seconds, error=event.died)
-            if outcome.status != "unchanged":
-                ledger.add(_entry(task, outcome.status, outcome))
-            yield Result(task.row, outcome.status, task.out.name, outcome.seconds, outcome.error)
+def _say_how_it_ended(ledger: Ledger, out: Path, console: Console) -> None:
+    """Print where an earlier run was killed, if one was."""
+    if ledger.torn:
+        console.print(f"{out / LEDGER}: its last line was cut off; that checkpoint is converted again")
+    elif ledger.entries and ledger.entries[-1].status == "started":
+        row = escape(ledger.entries[-1].row)
+        console.print(
+            f"the last run ended while it converted {row}, which is tried again; if that ends each run,"
+            ' set "skip" in its row of the manifest',
+            soft_wrap=True,
+        )
+
+
+def _convert(task: Conversion, ledger: Ledger) -> Result:
+    """Convert a checkpoint, and write its lines to the ledger."""
+    outcome = convert_one(task, lambda: ledger.add(_entry(task, "started")))
+    if outcome.status != "unchanged":
+        ledger.add(_entry(task, outcome.status, outcome))
+    return Result(task.row, outcome.status, task.out.name, outcome.seconds, outcome.error)
 
 
 def _entry(task: Conversion, status: Any, outcome: TaskOutcome | None = None) -> LedgerEntry:
@@ -182,4 +168,27 @@ def _entry(task: Conversion, status: Any, outcome: TaskOutcome | None = None) ->
         verified=task.verify and outcome.status == "done",
         seconds=outcome.seconds,
         error=outcome.error,
+    )
+
+
+def _line(result: Result) -> str:
+    status = f"[{COLOURS[result.status]}]{result.status}[/]"
+    end = result.error if result.error is not None else f"-> {result.output} ({result.seconds:.1f} s)"
+    return f"{status} {escape(result.row)} {escape(end)}"
+
+
+def _print_summary(console: Console, results: Sequence[Result], *, seconds: float) -> None:
+    """Print a line for each checkpoint that is not converted, and how many there are of each status."""
+    if wrong := [result for result in results if not result.passed]:
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        for name in ("not converted", "", "why"):
+            table.add_column(name, overflow="fold")
+        for each in wrong:
+            status = f"[{COLOURS[each.status]}]{each.status}"
+            table.add_row(escape(each.row), status, escape(each.error or ""))
+        show_table(table, console)
+    counts = Counter(result.status for result in results)
+    text = ", ".join(f"[{COLOURS[name]}]{counts[name]} {name}[/]" for name in COLOURS if counts[name])
+    console.print(
+        f"[bold]{len(results)} checkpoints[/]: {text or 'none'}; {seconds:.1f} s", highlight=False
     )

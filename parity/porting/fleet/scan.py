@@ -12,6 +12,7 @@ from parity.porting.dialects.recognise import find
 from parity.porting.fleet.folders import CheckpointPath, FolderWalk, walk
 from parity.porting.fleet.lines import line_about, printable
 from parity.porting.fleet.manifest import CheckpointFacts, FleetJob, FleetManifest, folder_for
+from parity.porting.fleet.names import numbered, proposed
 from parity.porting.opened import Opened, open_checkpoint
 from vit_config import ConfigError, MissingFileError
 from vit_config.errors import USER_ERRORS, OtherModelError, UnstatedError
@@ -52,7 +53,9 @@ def scan(
     for number, place in enumerate(walked.places, 1):
         on_stage(f"opening {place.path.relative_to(folder)}", 1, len(walked.places) - number)
         jobs.append(_job(place, folder))
-    return Scan(FleetManifest(folder=name, checkpoints=tuple(jobs)), walked)
+    outs = numbered(proposed(job.path, folder) for job in jobs)
+    named = [job.replace(out=out) for job, out in zip(jobs, outs, strict=True)]
+    return Scan(FleetManifest(folder=name, checkpoints=tuple(named)), walked)
 
 
 def _job(place: CheckpointPath, folder: Path) -> FleetJob:

@@ -1,10 +1,11 @@
-"""Converts one checkpoint of a fleet, in a process of the pool."""
+"""Converts one checkpoint of a fleet."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,12 +14,8 @@ from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.conversion import convert
 from parity.porting.fleet.ledger import LedgerEntry
 from parity.porting.fleet.lines import line_about
-from parity.porting.fleet.pool import Tell
 from parity.porting.provenance import digest_of
 from vit_config.errors import UnstatedError
-
-STARTED = "started"
-"""Message that a task sends before it writes; every other message is the written share, 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,7 @@ class Conversion:
 
 @dataclass(frozen=True)
 class TaskOutcome:
-    """The result of a task."""
+    """What became of a conversion."""
 
     status: Literal["done", "unchanged", "asked", "failed"]
     seconds: float
@@ -83,8 +80,12 @@ class Result:
         return self.status not in ("asked", "failed")
 
 
-def convert_one(task: Conversion, tell: Tell) -> TaskOutcome:
-    """Convert one checkpoint, unless nothing has changed since its last conversion; raises nothing."""
+def convert_one(task: Conversion, on_start: Callable[[], object]) -> TaskOutcome:
+    """Convert one checkpoint, unless nothing has changed since its last conversion; raises nothing.
+
+    Args:
+        on_start: called before anything is written.
+    """
     start = time.monotonic()
 
     def ended(status: Any, **results: Any) -> TaskOutcome:
@@ -94,18 +95,18 @@ def convert_one(task: Conversion, tell: Tell) -> TaskOutcome:
         source = read_checkpoint(task.path, **task.reading)
         if task.before is not None and _is_unchanged(task, task.before, source):
             return ended("unchanged", source=task.before.source, digest=task.before.digest)
-        tell(STARTED)
+        on_start()
         options = {"license_allow": task.license_allow, "force": task.replace, **task.changes}
         if task.verify:
             from parity.porting.verification.verified import convert_verified
 
-            done = convert_verified(source, to=task.to, out=task.out, **options, **_watched(tell))
+            done = convert_verified(source, to=task.to, out=task.out, **options)
             result, verification = done.converted, done.verification
             if not verification.passed:
                 text = f"not equal when verified: {verification.problem}; see {done.path.name}"
                 return ended("failed", error=text)
         else:
-            result = convert(source, to=task.to, out=task.out, **options, **_watched(tell))
+            result = convert(source, to=task.to, out=task.out, **options)
         read = _with_sidecars(result.hops[-1].digest, source)
         return ended("done", source=read, digest=digest_of([task.out]))
     except UnstatedError as error:
@@ -128,21 +129,3 @@ def _with_sidecars(digest: str, source: Checkpoint) -> str:
     """Compute the digest of a whole source: of its tensors' digest and the JSON files beside them."""
     sidecars = json.dumps(source.opened.sidecars.contents, sort_keys=True)
     return hashlib.sha256(f"{digest} {sidecars}".encode()).hexdigest()
-
-
-def _watched(tell: Tell) -> dict[str, Any]:
-    """Return callbacks of `convert` that send the written share, at most ten times a second."""
-    total, written, last = 1, 0, time.monotonic()
-
-    def started(count: int) -> None:
-        nonlocal total
-        total = max(count, 1)
-
-    def progress(count: int) -> None:
-        nonlocal written, last
-        written += count
-        if time.monotonic() - last > 0.1:
-            last = time.monotonic()
-            tell(min(written / total, 1.0))
-
-    return {"started": started, "progress": progress}

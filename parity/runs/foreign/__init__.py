@@ -1,4 +1,4 @@
-"""Reads and writes training states of timm, Hugging Face's Trainer and Lightning.
+"""Reads training states of timm, Hugging Face's Trainer and Lightning.
 
 Nothing in their files is executed.
 """
@@ -6,6 +6,5 @@ Nothing in their files is executed.
 from __future__ import annotations
 
 from parity.runs.foreign.read import read_foreign, recognise
-from parity.runs.foreign.write import write_foreign
 
-__all__ = ["read_foreign", "recognise", "write_foreign"]
+__all__ = ["read_foreign", "recognise"]

@@ -29,12 +29,12 @@ class DecayRule(NamedTuple):
     """Returns whether a parameter does not decay, given name and shape."""
 
 
-def spared_by_timm(name: str, shape: tuple[int, ...]) -> bool:
+def _spared_by_timm(name: str, shape: tuple[int, ...]) -> bool:
     """Return whether timm exempts a parameter from decay, also by its models' ``no_weight_decay``."""
     return _older_timm(name, shape) or name.rpartition(".")[2] == "reg_token"
 
 
-def spared_by_trainer(name: str, shape: tuple[int, ...]) -> bool:
+def _spared_by_trainer(name: str, shape: tuple[int, ...]) -> bool:
     """Return whether Hugging Face's Trainer exempts a parameter from decay: biases and norms."""
     return "bias" in name or bool(_NORM.search(name.lower()))
 
@@ -44,9 +44,9 @@ def _older_timm(name: str, shape: tuple[int, ...]) -> bool:
 
 
 RULES = (
-    DecayRule("timm's rule", spared_by_timm),
+    DecayRule("timm's rule", _spared_by_timm),
     DecayRule("timm's rule before it had registers", _older_timm),
-    DecayRule("the Trainer's rule", spared_by_trainer),
+    DecayRule("the Trainer's rule", _spared_by_trainer),
     DecayRule("vectors apart", lambda name, shape: len(shape) < 2),
     DecayRule(
         "all but matrices apart", lambda name, shape: len(shape) < 2 or not name.endswith("weight")

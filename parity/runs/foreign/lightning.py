@@ -5,8 +5,6 @@ The counters are those that ``lightning.pytorch.loops`` stores in a checkpoint a
 
 from __future__ import annotations
 
-from typing import Any
-
 from parity.porting.formats import Container
 from parity.runs.foreign.entries import Entries
 from parity.runs.foreign.records import StateRecords
@@ -14,8 +12,6 @@ from parity.runs.foreign.statements import Statements
 from vit_config.errors import CheckpointError
 
 VERSION = "pytorch-lightning_version"
-WRITTEN_AS = "2.0.0"
-"""Version whose layout is written; newer versions read it."""
 
 
 def is_lightning(container: Container) -> bool:
@@ -56,47 +52,3 @@ def read_lightning(container: Container) -> StateRecords:
         step=entries.get("global_step"),
         notes=tuple(notes),
     )
-
-
-def loops(step: int, epochs_done: int, steps_per_epoch: int) -> dict[str, Any]:
-    """Return the progress of ``trainer.fit`` after `step` updates, as Lightning's loops store it.
-
-    Args:
-        step: number of updates done, one a batch.
-        epochs_done: number of whole epochs done.
-    """
-    batch = step - epochs_done * steps_per_epoch or steps_per_epoch  # in the last epoch that was begun
-    begun = epochs_done + (batch != steps_per_epoch)
-    batches, last = _counts(step), _counts(batch)
-    epochs = {**_counts(epochs_done), "ready": begun, "started": begun}
-    optimizer = {
-        "step": {"total": _few(step), "current": _few(batch)},
-        "zero_grad": {
-            "total": {**_few(step), "started": step}, "current": {**_few(batch), "started": batch}
-        },
-    }  # fmt: skip
-    empty = {"total": _few(0), "current": _few(0)}
-    return {
-        "fit_loop": {
-            "state_dict": {},
-            "epoch_loop.state_dict": {"_batches_that_stepped": step},
-            "epoch_loop.batch_progress": {
-                "total": batches, "current": last, "is_last_batch": batch == steps_per_epoch,
-            },
-            "epoch_loop.scheduler_progress": {"total": _few(step), "current": _few(batch)},
-            "epoch_loop.automatic_optimization.state_dict": {},
-            "epoch_loop.automatic_optimization.optim_progress": {"optimizer": optimizer},
-            "epoch_loop.manual_optimization.state_dict": {},
-            "epoch_loop.manual_optimization.optim_step_progress": empty,
-            "epoch_loop.val_loop.state_dict": {},
-            "epoch_progress": {"total": epochs, "current": dict(epochs)},
-        }
-    }  # fmt: skip
-
-
-def _counts(number: int) -> dict[str, int]:
-    return dict.fromkeys(("ready", "completed", "started", "processed"), number)
-
-
-def _few(number: int) -> dict[str, int]:
-    return dict.fromkeys(("ready", "completed"), number)

@@ -5,18 +5,14 @@ An optimiser numbers parameters in this order. ``torch.save`` keeps it; safetens
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
-from vit_config import ViTConfig
 from vit_config.errors import CheckpointError
 
 _OUTER = (
     "embeddings.cls_token", "embeddings.position_embeddings",
     "embeddings.patch_embeddings.projection", "{blocks}", "layernorm", "pooler.dense", "classifier",
 )  # fmt: skip
-_LATE = re.compile(r"blocks\.\d+\.sub_norm\.\w+")
-"""A norm of parallel blocks, which timm registers elsewhere."""
 _ATTENTION = (
     "attention.attention.query", "attention.attention.key", "attention.attention.value",
     "attention.output.dense",
@@ -26,8 +22,6 @@ _OLD, _NEW = (*_ATTENTION, *_MLP, *_NORMS), (*_ATTENTION, *_NORMS, *_MLP)
 HF_VIT = {"4": (_OLD,), "5": (_NEW, _OLD)}
 """Order of the layers in a block of transformers' ViT, by the names in files, for each major version of
 the library; during version 5 the norms moved before the MLP."""
-HF_WRITTEN = "5.23.0"
-"""A version with the first order of its major version."""
 
 
 def hf_orders(dialect: str, version: str | None, names: Iterable[str]) -> list[list[str]]:
@@ -61,27 +55,3 @@ def _hf_place(name: str, inner: tuple[str, ...]) -> tuple[int, int, int, bool]:
         )
     whole = name if name in _OUTER else layer
     return _OUTER.index(whole), 0, 0, leaf == "bias"
-
-
-def timm_order(names: Iterable[str], dialect: str, cfg: ViTConfig) -> list[str]:
-    """Return the names of a timm model in timm's order: the PyTorch twin's, except for DeiT's tokens.
-
-    Raises:
-        CheckpointError: timm's order of this model is another one.
-    """
-    import torch
-
-    from vit_torch.model import ViT
-
-    with torch.device("meta"):
-        order = [name for name, _ in ViT(cfg).named_parameters()]
-    if "dist_token" in order and "pos_embed" in order:
-        order.remove("dist_token")
-        order.insert(order.index("pos_embed") + 1, "dist_token")
-    odd = any(_LATE.fullmatch(name) for name in order)
-    if dialect != "timm-vit" or odd or set(order) != set(names):
-        raise CheckpointError(
-            "timm counts the parameters of this model in an order of its own; give --like-file, a file"
-            " of the same model that timm wrote"
-        )
-    return order

@@ -1,4 +1,4 @@
-"""Conversion between the records in timm's ``last.pth.tar`` and a recipe."""
+"""Reader of the records in timm's ``last.pth.tar``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from parity.porting.formats import Container
 from parity.runs.foreign.entries import Entries
 from parity.runs.foreign.records import StateRecords
 from parity.runs.foreign.statements import Statements
-from vit_config import Recipe
 from vit_config.errors import CheckpointError
-from vit_config.recipe import decay_strength
 
 WHO = "timm's args"
 OPTIMIZERS = {"adamw": "adamw", "adam": "adam", "sgd": "sgd", "nesterov": "sgd", "momentum": "sgd"}
@@ -146,49 +144,3 @@ def _not_neutral(args: Entries, neutral: dict[str, Any]) -> str:
     changed = {name: args.get(name, value) for name, value in neutral.items()}
     odd = {name: value for name, value in changed.items() if value and value != neutral[name]}
     return ", ".join(f"{name} = {value}" for name, value in odd.items())
-
-
-def arguments_of(recipe: Recipe) -> dict[str, Any]:
-    """Return the options of timm's training script for a recipe, as far as they can express it."""
-    arguments: dict[str, Any] = {
-        "opt": ("sgd" if recipe.nesterov else "momentum") if recipe.optimizer == "sgd"
-        else recipe.optimizer,
-        "lr": recipe.learning_rate, "weight_decay": decay_strength(recipe), "seed": recipe.seed,
-        "batch_size": recipe.batch_size // recipe.accumulate, "grad_accum_steps": recipe.accumulate,
-        "world_size": 1, "model_ema": recipe.ema is not None,
-        "model_ema_warmup": recipe.ema_warmup, "bce_target_thresh": recipe.label_threshold,
-    }  # fmt: skip
-    if recipe.optimizer == "sgd":
-        arguments["momentum"] = recipe.momentum
-    else:
-        arguments |= {"opt_eps": recipe.adam_eps, "opt_betas": [recipe.beta1, recipe.beta2]}
-    if recipe.ema is not None:
-        arguments["model_ema_decay"] = recipe.ema
-    if recipe.dtype != "bfloat16":
-        arguments |= {"amp": False, "model_dtype": None}
-    if recipe.clip_norm is None or recipe.clip_eps == 1e-6:
-        arguments |= {"clip_grad": recipe.clip_norm, "clip_mode": "norm"}
-    if recipe.loss == "softmax" or recipe.label_smoothing:
-        arguments |= {"smoothing": recipe.label_smoothing, "bce_loss": recipe.loss != "softmax"}
-        arguments["bce_sum"] = recipe.loss == "sigmoid"
-    return arguments | _schedule_arguments(recipe)
-
-
-def _schedule_arguments(recipe: Recipe) -> dict[str, Any]:
-    warmup = int(recipe.warmup)
-    starts_elsewhere = warmup != recipe.warmup or (warmup and recipe.warmup_start is None)
-    if recipe.schedule not in SCHEDULES or recipe.reach_final or starts_elsewhere:
-        return {}
-    prefix = bool(warmup) and not recipe.warmup_overlaps
-    return {
-        "sched": recipe.schedule,
-        "epochs": recipe.epochs - (warmup if prefix else 0),
-        "sched_on_updates": recipe.schedule_unit == "step",
-        "warmup_epochs": warmup,
-        "warmup_prefix": prefix,
-        "warmup_lr": recipe.warmup_start if warmup else 0.0,
-        "min_lr": recipe.final_learning_rate,
-        "decay_epochs": recipe.step_epochs,
-        "decay_rate": recipe.step_factor,
-        "cooldown_epochs": 0,
-    }

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import evidence.faults  # noqa: F401 - has more faults
 import parity
 from parity.cli import main
 from parity.exporting import export as exporting

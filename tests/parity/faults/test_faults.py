@@ -1,6 +1,9 @@
 """Deliberate faults: each changes what its own twin computes, in its own block, and nothing else."""
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +14,8 @@ from flax import nnx
 
 import vit_jax
 import vit_torch
-from parity.faults import FAULTS, inject, parse
+from evidence.faults import FAULTS
+from parity.faults import inject, parse
 from parity.faults.patching import twin
 from parity.faults.twin import TWINS
 from parity.measure.redraw import random_batch, redraw
@@ -23,6 +27,7 @@ from vit_jax.leaves import leaves as jax_leaves
 from vit_torch.leaves import leaves
 from vit_torch.weights import abstract_model
 
+ROOT = Path(__file__).parents[3]
 QUICK = {"tanh_gelu", "swapped_q_and_k", "missing_final_norm", "detached_positions", "swapped_gate"}
 # some of them: evidence/mutation_score has each found in either twin
 SOME = [
@@ -44,6 +49,15 @@ def test_there_is_a_fault_for_every_mistake():
             name
         )
         assert fault.in_block or "{i}" not in fault.where, name
+
+
+def test_five_of_models_and_three_of_steps_are_shipped():
+    assert [n for n, each in FAULTS.items() if each.apply.__module__.startswith("parity.")] == [
+        "tanh_gelu", "tanh_gelu_in_float32", "fast_variance", "dropped_residual", "detached_positions"
+    ]  # fmt: skip
+    code = "from parity.faults.steps import STEP_FAULTS; print(*STEP_FAULTS)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert ran.stdout.split() == ["loss_sum", "schedule_one_ahead", "beta2"]
 
 
 def _setting(name):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from parity.faults.steps import STEP_FAULTS, inject_step
+from evidence.faults import STEP_FAULTS
+from parity.faults.steps import inject_step
 from parity.measure.site import STAGES
 from tests.support.fault_steps import RECIPE, train_jax, train_torch
 from tests.support.fault_subjects import BASE

@@ -252,7 +252,7 @@ def test_a_flipped_bit_is_named(own, tmp_path, capsys):
         (("--to", "parity", "--dtype", "int8"), ["int8"]),
         (("--to", "parity", "--license-allow", "apache-2.0"), ["is under mit", "apache-2.0"]),
         (("--to", "hf", "--by", "x"), ["'x', expected one of mean-scale, repeat, sum, zeros;"]),
-        (("--to", "parity", "--shard", "0/2"), ["--manifest"]),
+        (("--to", "parity", "--out", "o"), ["--out: goes with --manifest only"]),
         (("--to", "parity", "--into-part", "x"), ["--into-part x: goes with --into HOST"]),
         (("--to", "parity", "--lora", "--dtype", "float16"), ["--dtype: not with --lora"]),
         (("--into", "host", "--lora"), ["--lora: not with --into"]),

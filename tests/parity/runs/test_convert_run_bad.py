@@ -312,7 +312,6 @@ def test_no_such_step(framework, refused, tmp_path):
 def test_nothing_is_written_into_the_run_that_is_read(refused, tmp_path):
     folder = write_random(tmp_path / "run", "torch", RECIPE)
     refused(folder, f"is in {folder}, which is read", out=folder / "sub")
-    refused(folder, f"is in {folder}, which is read", to="lightning", out=folder / "sub.ckpt")
 
 
 def test_no_run(refused, tmp_path):
@@ -352,8 +351,7 @@ def test_force_replaces_runs_only(refused, moved, tmp_path):
     refused(folder, "mine: is not a run, and --force", out=mine, flags=["--force"])
     for out in (folder, folder / "checkpoints" / ".."):
         refused(folder, "is what is read", out=out, flags=["--force"])
-    for to in ("torch", "hf"):
-        refused(folder, "run, which is read", out=folder.parent, to=to, flags=["--force"])
+    refused(folder, "run, which is read", out=folder.parent, to="torch", flags=["--force"])
     refused(folder, "is a file", out=mine / "thesis.tex", flags=["--force"])
     refused(folder, "no such folder to write out in", out=tmp_path / "no" / "out")
     (tmp_path / "out").mkdir()
@@ -415,8 +413,8 @@ def test_what_is_written_is_read_again(framework, refused, tmp_path, monkeypatch
         (["--data", "digits", "--steps-per-epoch", "3"], "--data, --steps-per-epoch: the run in"),
         (["--set", "depth=3"], "--set: the run in"),
         (["--license", "mit", "--like", "digits"], "--like, --license: the run in"),
-        (["--like-file", "x.pth"], "--like-file: goes with --to timm, hf or lightning, not torch"),
-        (["--to", "tensorflow"], "--to"),
+        (["--to", "timm"], "--to timm: a run goes on in jax or torch only; elsewhere continue from the"),
+        (["--to", "lightning", "--step", "7"], "out --to timm --step 7"),
         (["--step", "many"], "--step"),
     ],
 )

@@ -100,7 +100,7 @@ def test_help(capsys):
         main(["convert-run", "--help"])
     assert not end.value.code
     said = capsys.readouterr().out
-    assert "{jax,torch,timm,hf,lightning}" in said
+    assert "{jax,torch}" in said
     assert "--cold" in said
 
 

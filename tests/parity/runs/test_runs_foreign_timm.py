@@ -1,14 +1,10 @@
-"""timm's own checkpoints: read, carried on in optax to the same next step, written, resumed by timm."""
-
-from argparse import Namespace
+"""timm's own checkpoints: read, carried on in optax to the same next step."""
 
 import numpy as np
 import pytest
 import torch
 
-from evidence.timm_sweep import peer
-from parity.runs.foreign import read_foreign, recognise, write_foreign
-from parity.runs.foreign.order import timm_order
+from parity.runs.foreign import read_foreign, recognise
 from tests.support.runs_foreign import (
     ARGS,
     ASKED,
@@ -26,8 +22,8 @@ from tests.support.runs_foreign import (
     timm_file,
     timm_run,
 )
-from vit_config import PRESETS, Recipe
-from vit_config.errors import CheckpointError, UnstatedError
+from vit_config import Recipe
+from vit_config.errors import UnstatedError
 
 SGD = {"opt": "sgd", "model_ema": False, "clip_grad": None, "weight_decay": 0.02}
 CASES = {
@@ -39,16 +35,6 @@ CASES = {
     "registers": {"model_kwargs": {**ARGS["model_kwargs"], "reg_tokens": 2, "class_token": False,
                                    "global_pool": "avg", "fc_norm": True}},
 }  # fmt: skip
-
-
-def resumed(path, args):
-    """A fresh run of timm's into which its own loader puts a file."""
-    run, _ = timm_run(0, seed=5, **args)
-    epoch = timm.models.resume_checkpoint(run.model, str(path), run.optimizer, log_info=False)
-    run.step = epoch * STEPS
-    if run.ema is not None:
-        timm.models.load_checkpoint(run.ema.module, str(path), use_ema=True)
-    return run, epoch
 
 
 def schedule(run, epoch):
@@ -73,45 +59,6 @@ def test_the_next_step_is_timms(case, tmp_path, x64):
     assert_near(after.params, ours(path, live.params()))
     if live.ema is not None:
         assert_near(after.ema, ours(path, arrays(live.ema.module)))
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_there_and_back_timm_goes_on_as_before(case, tmp_path):
-    live, path = timm_file(tmp_path / "timm", **CASES[case])
-    run = read_foreign(path, steps_per_epoch=STEPS)
-    out = tmp_path / "last.pth.tar"
-    assert write_foreign(run, out, "timm") == ()
-    again = read_foreign(out, steps_per_epoch=STEPS)
-    assert again.config == run.config
-    assert again.recipe == run.recipe
-    for part, expected in run.state.parts().items():
-        for name, value in expected.items():
-            assert np.array_equal(again.state.parts()[part][name], value), (part, name)
-
-    back, epoch = resumed(out, CASES[case])
-    assert epoch == 3
-    for each in (live, back):
-        schedule(each, 3)
-    assert_same_optimizer(back.optimizer, live.optimizer)
-    for each in (live, back):
-        each.update()
-    for name, value in live.params().items():
-        assert np.array_equal(back.params()[name], value), name
-    if live.ema is not None:
-        for name, value in arrays(live.ema.module).items():
-            assert np.array_equal(arrays(back.ema.module)[name], value), name
-
-
-def assert_same_optimizer(one, other):
-    one, other = one.state_dict(), other.state_dict()
-    named = [group.pop("param_names") for group in one["param_groups"]]  # which timm does not
-    assert list(map(len, named)) == [len(group["params"]) for group in other["param_groups"]]
-    assert one["param_groups"] == other["param_groups"]
-    assert one["state"].keys() == other["state"].keys()
-    for index, state in other["state"].items():
-        assert one["state"][index].keys() == state.keys()
-        for key, value in state.items():
-            assert torch.equal(one["state"][index][key], value), (index, key)
 
 
 def test_the_recipe_is_what_the_arguments_say(tmp_path):
@@ -183,49 +130,6 @@ def test_names_in_the_groups_are_believed(tmp_path):
     assert set(run.recipe.decayed) == {name for name, _ in odd}
     moments = {name: optimizer.state[value]["exp_avg"].numpy() for name, value in named}
     assert_near(run.state.moments["exp_avg"], moments)
-
-
-def test_a_file_is_followed_in_its_groups(tmp_path):
-    """A script that decays tokens and tables too, decayed ones first."""
-    model = redraw(timm.create_model(ARGS["model"], num_classes=7, **ARGS["model_kwargs"])).train()
-    rest = [value for value in model.parameters() if value.ndim >= 2]
-    vectors = [value for value in model.parameters() if value.ndim < 2]
-    groups = [{"params": rest, "weight_decay": 0.05}, {"params": vectors, "weight_decay": 0.0}]
-    live = Training(model, torch.optim.AdamW(groups, lr=2e-3))
-    for _ in range(STEPS):
-        live.update()
-    changes = {"lr": 2e-3, "sched": "none", "model_ema": False, "clip_grad": None}
-    path = save_timm(live, Namespace(**{**ARGS, **changes}), tmp_path)
-    run = read_foreign(path)
-    assert run.recipe.decay == "not_vectors"
-    write_foreign(run, tmp_path / "out.pth", "timm", like_file=path)
-    one, other = (
-        torch.load(each, weights_only=False)["optimizer"] for each in (path, tmp_path / "out.pth")
-    )
-    sizes = [[len(group["params"]) for group in each["param_groups"]] for each in (one, other)]
-    assert sizes[0] == sizes[1]
-    for index, state in one["state"].items():
-        assert all(torch.equal(other["state"][index][key], value) for key, value in state.items())
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["vit_tiny_patch16_224", "deit_tiny_distilled_patch16_224", "deit3_small_patch16_224",
-     "vit_base_patch16_siglip_224", "vit_small_patch14_reg4_dinov2", "vit_base_patch32_plus_256",
-     "vit_little_patch16_reg4_gap_256", "vit_dlittle_patch16_reg1_gap_256",
-     "vit_xsmall_patch16_clip_224"],
-)  # fmt: skip
-def test_the_order_is_that_of_timm(name):
-    theirs = [each for each, _ in peer.create_abstract(name).named_parameters()]
-    assert timm_order(theirs[::-1], "timm-vit", PRESETS[name]) == theirs
-
-
-@pytest.mark.parametrize("name", ["vit_dpwee_patch16_reg1_gap_256", "eva02_tiny_patch14_224"])
-def test_an_order_of_its_own_is_not_guessed(name):
-    dialect = "timm-vit" if name.startswith("vit") else "timm-eva-split"
-    theirs = [each for each, _ in peer.create_abstract(name).named_parameters()]
-    said = error(CheckpointError, lambda: timm_order(theirs, dialect, PRESETS[name]))
-    assert "give --like-file" in said
 
 
 def test_half_precision_is_widened_and_its_type_asked_for(tmp_path):

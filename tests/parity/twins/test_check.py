@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 import vit_torch
+from evidence.faults import FAULTS, STEP_FAULTS
 from parity import save
 from parity.cli import main
-from parity.faults import FAULTS
-from parity.faults.step_table import STEP_FAULTS
 from parity.measure.redraw import redraw
 from parity.twins.check import check_config, check_weights
 from parity.twins.check_report import to_dict

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from evidence.faults import STEP_FAULTS
 from parity.cli import main
 from parity.cli.check_steps import CheckSteps
 from parity.cli.check_steps import _job as job_of
 from parity.cli.support.command_line import parse
-from parity.faults.step_table import STEP_FAULTS
 from parity.measure.invisible import Sight, invisible
 from parity.twins.steps import train_both
 from parity.twins.steps.check_steps import check_steps, digest

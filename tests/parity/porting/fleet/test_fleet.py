@@ -1,6 +1,7 @@
 """A folder of many checkpoints is looked through and converted, whatever happens on the way."""
 
 import io
+import json
 import os
 import shutil
 import signal
@@ -42,7 +43,7 @@ def fleet(tmp_path_factory):
     assert main(["scan", str(root / "in"), "-o", str(root / "jobs.json")]) == 1
     asked = FleetManifest.load(root / "jobs.json")
     answer(root / "jobs.json", **ANSWER)
-    status = run(root / "jobs.json", out=root / "out", jobs=2)
+    status = run(root / "jobs.json", out=root / "out")
     return root, good, asked, status
 
 
@@ -91,12 +92,11 @@ def test_all_that_can_be_is_converted(fleet):
     assert not (root / "in/trace").exists()
 
 
-def start(root, out, *python):
-    """The command in a process of its own; its two workers hang after two checkpoints each."""
-    python = python or ("-c", "from tests.support.slow_fleet import command; command()")
+def start(root, out):
+    """The command in a process of its own."""
     command = ["convert", "--manifest", str(root / "jobs.json"), "--to", "parity", "--out", str(out)]
     return subprocess.Popen(
-        [sys.executable, *python, *command, "--jobs", "2"],
+        [sys.executable, "-m", "parity", *command],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -115,18 +115,6 @@ def wait_for(out, done):
     raise AssertionError("it does nothing")
 
 
-def wait_for_the_end_of(group):
-    """Until no process of it is left."""
-    end = time.monotonic() + 120
-    while time.monotonic() < end:
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.01)
-    raise AssertionError("a worker outlives the run")
-
-
 def assert_as_undisturbed(root, out, good):
     done = Counter(line["row"] for line in lines(out) if line["status"] == "done")
     assert done == dict.fromkeys(good, 1)
@@ -142,14 +130,13 @@ def test_a_killed_run_goes_on_where_it_was(fleet, tmp_path):
     for enough in (3, 6):
         process = start(root, out)
         wait_for(out, enough)
-        os.kill(process.pid, signal.SIGKILL)  # its workers are to notice for themselves
+        os.kill(process.pid, signal.SIGKILL)
         process.communicate()
         killed += process.returncode == -signal.SIGKILL
-        wait_for_the_end_of(process.pid)
     assert killed == 2
     with (out / LEDGER).open("a") as file:
         file.write('{"row": "torn')
-    process = start(root, out, "-m", "parity")
+    process = start(root, out)
     said, _ = process.communicate()
     assert process.returncode == 1
     assert "last line was cut off" in " ".join(said.split())
@@ -159,27 +146,31 @@ def test_a_killed_run_goes_on_where_it_was(fleet, tmp_path):
 
 def test_an_interrupted_run_goes_on_too(fleet, tmp_path):
     root, good, _, _ = fleet
-    out = tmp_path / "out"
-    process = start(root, out)
-    wait_for(out, 1)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process
-    said, _ = process.communicate()
-    assert process.returncode == 130
-    assert "Traceback" not in said
-    assert "interrupted; the same command goes on" in said
-    assert {path.name for path in out.iterdir() if path.name.startswith(".")} <= {LOCK}
-    before = Counter(line["status"] for line in lines(out))["done"]
-    assert 1 <= before <= 4
+    out, screen = tmp_path / "out", io.StringIO()
+    started = []
+
+    def interrupt(what, work, then):
+        started.append(what)
+        if len(started) == 5:
+            raise KeyboardInterrupt
+
+    options = {"to": "parity", "out": out, "console": Console(file=screen)}
+    assert run_manifest(root / "jobs.json", **options, on_stage=interrupt) == 130
+    assert "interrupted; the same command goes on" in screen.getvalue()
+    before = Counter(line["status"] for line in lines(out))
+    assert before["done"] + before["failed"] == 4
     assert run(root / "jobs.json", out=out) == 1
     assert_as_undisturbed(root, out, good)
 
 
-def test_a_terminal_sees_one_bar(fleet, tmp_path):
+def test_a_run_that_was_killed_in_a_checkpoint_says_in_which(fleet, tmp_path):
     root, _, _, _ = fleet
-    out = shutil.copytree(root / "out", tmp_path / "out")
-    screen = io.StringIO()
-    console = Console(file=screen, force_terminal=True, width=100)
+    out, screen = shutil.copytree(root / "out", tmp_path / "out"), io.StringIO()
+    ledger = (out / LEDGER).read_text().splitlines(keepends=True)
+    last = max(number for number, line in enumerate(ledger) if '"started"' in line)
+    (out / LEDGER).write_text("".join(ledger[: last + 1]))
+    console = Console(file=screen, width=200)
     assert run_manifest(root / "jobs.json", to="parity", out=out, console=console) == 1
-    assert f"of {GOOD + len(BROKEN)}" in screen.getvalue()
-    assert f"{GOOD} unchanged" in screen.getvalue()
-    assert "in/deep" not in screen.getvalue()
+    row = json.loads(ledger[last])["row"]
+    assert f"the last run ended while it converted {row}, which is tried again" in screen.getvalue()
+    assert contents(out) == contents(root / "out")

@@ -1,12 +1,7 @@
-"""The parts of the fleet: finding checkpoints, the manifest, names, the ledger, the processes."""
+"""The parts of the fleet: finding checkpoints, the manifest, names, the ledger."""
 
 import contextlib
 import json
-import os
-import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -15,13 +10,10 @@ from parity.porting.fleet.folders import walk
 from parity.porting.fleet.ledger import LEDGER, LedgerEntry, open_ledger
 from parity.porting.fleet.lines import line_of, printable
 from parity.porting.fleet.manifest import FleetJob, FleetManifest
-from parity.porting.fleet.names import output_names, suffix_of, sweep
-from parity.porting.fleet.pool import Ended, Message, run_tasks
+from parity.porting.fleet.names import numbered, output_names, proposed, suffix_of, sweep
 from parity.porting.formats.suffixes import NAMED, WEIGHTS
 from vit_config import ConfigError, MissingFileError
 from vit_config.files.atomic import atomic_file, atomic_folder
-
-ROOT = Path(__file__).parents[4]
 
 pytestmark = pytest.mark.quick
 
@@ -94,7 +86,7 @@ def test_every_kind_of_weights_file_is_found(tmp_path):
 def test_a_folder_may_be_a_checkpoint_itself(tmp_path):
     make(tmp_path, "config.json", "model.safetensors")
     assert places(tmp_path) == ["."]
-    assert output_names(["."], tmp_path, "") == {".": tmp_path.name.replace(".", "_")}
+    assert proposed(".", tmp_path) == tmp_path.name.replace(".", "_")
 
 
 def test_a_damaged_index_keeps_its_shards(tmp_path):
@@ -146,6 +138,8 @@ def manifest(*jobs, **fields):
             manifest({}, {}),
             "a: listed more than",
         ),
+        (manifest({"out": "a/b"}), "out = 'a/b': expected a plain name"),
+        (manifest({"out": ".a"}), "out = '.a': expected a plain name"),
         (manifest({"status": "fine"}), "status"),
         (manifest({"preprocess": {"mean": 1}}), "preprocess"),
         (manifest(version=2), "version"),
@@ -175,15 +169,27 @@ def test_a_manifest_is_what_was_written(tmp_path):
         written.root(tmp_path / "jobs.json")
 
 
-def test_names_are_unique_and_depend_on_the_path_alone(tmp_path):
-    paths = ["a/b.pth", "a/B.npz", "a--b", "c/model.safetensors.index.json", "x.v2.pth.tar", "é" * 90]
-    names = output_names(paths, tmp_path, ".npz")
-    assert names["c/model.safetensors.index.json"] == "c--model.npz"
-    assert names["x.v2.pth.tar"] == "x.v2.npz"
-    assert len({name.casefold() for name in names.values()}) == len(paths)
-    assert all(len(name.encode()) < 120 for name in names.values())
-    assert output_names(paths[::-1], tmp_path, ".npz") == names
-    assert output_names(paths, tmp_path, "")["x.v2.pth.tar"] == "x_v2"
+def test_proposed_names_are_of_the_path(tmp_path):
+    names = {
+        "a/b.pth": "a--b",
+        "c/model.safetensors.index.json": "c--model",
+        "x.v2.pth.tar": "x_v2",
+        "e" * 200 + "/b.pth": "e" * 97 + "--b",
+    }
+    assert {path: proposed(path, tmp_path) for path in names} == names
+    assert numbered(["a", "b", "A", "a", "a-2"]) == ["a", "b", "A-2", "a-3", "a-2-2"]
+
+
+def test_two_rows_with_one_name_are_refused(tmp_path):
+    """Rows without a name of their own, of an older manifest, and rows with a name."""
+    jobs = [FleetJob(path=path, status="ready") for path in ("a/b.pth", "a/B.npz", "c.npz")]
+    with pytest.raises(ConfigError, match=r'a/b.pth, a/B.npz: .* a--b.npz; .* another "out"'):
+        output_names(jobs, tmp_path, ".npz")
+    jobs[1] = jobs[1].replace(out="other")
+    assert list(output_names(jobs, tmp_path, ".npz").values()) == ["a--b.npz", "other.npz", "c.npz"]
+    jobs[1] = jobs[1].replace(out="c")
+    with pytest.raises(ConfigError, match=r"a/B.npz, c.npz: would be written to one name, c;"):
+        output_names(jobs, tmp_path, "")
 
 
 def test_the_target_decides_between_files_and_folders():
@@ -249,64 +255,6 @@ def test_another_damaged_line_is_named(tmp_path, line):
 def test_two_runs_do_not_write_to_one_folder(tmp_path):
     with open_ledger(tmp_path), pytest.raises(ConfigError, match="another run"), open_ledger(tmp_path):
         pass
-
-
-def double_or_die(task, tell):
-    """What the processes of the test do."""
-    if task == "killed":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if task == "left":
-        os._exit(7)
-    tell(task)
-    return task + task
-
-
-def test_a_process_that_dies_fails_its_task_alone():
-    tasks = ["a", "killed", "b", "left", "c"]
-    ended, messages = {}, []
-    for event in run_tasks(tasks, double_or_die, 2):
-        if isinstance(event, Ended):
-            ended[event.task] = event.result or event.died
-        else:
-            assert isinstance(event, Message)
-            messages.append(event.message)
-    assert ended == {
-        "a": "aa",
-        "b": "bb",
-        "c": "cc",
-        "killed": "its process was killed (SIGKILL); perhaps there was not enough memory",
-        "left": "its process ended with status 7",
-    }
-    assert sorted(messages) == ["a", "b", "c"]
-
-
-def test_closing_kills_the_processes():
-    events = run_tasks(["a", "b"], double_or_die, 1)
-    next(events)
-    events.close()
-    assert not list(events)
-
-
-BLOCKED = """
-import signal
-from parity.porting.fleet.pool import run_tasks
-
-def blocked(task, tell):
-    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
-
-if __name__ == "__main__":
-    print([event.result for event in run_tasks(["a", "b"], blocked, 2)])
-    print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))
-"""
-
-
-def test_no_process_sees_an_interrupt(tmp_path):
-    """Nor does the first: `multiprocessing` lets SIGINT through as it starts its resource tracker."""
-    (tmp_path / "blocked.py").write_text(BLOCKED)
-    ran = subprocess.run(
-        [sys.executable, tmp_path / "blocked.py"], capture_output=True, text=True, cwd=ROOT
-    )
-    assert ran.stdout.splitlines() == ["[True, True]", "False"], ran.stderr
 
 
 def test_errors_are_one_printable_line():

@@ -19,15 +19,12 @@ from tests.support.fleet_folder import (
     ANSWER,
     CFG,
     forget,
-    in_this_process,  # noqa: F401 - a fixture
     lines,
     own_file,
     run,
 )
 from vit_config import ConfigError, MissingFileError, read_weights
 from vit_config.files.safetensors_header import read_file_header
-
-pytestmark = pytest.mark.usefixtures("in_this_process")
 
 
 def test_a_sound_checkpoint_of_another_model_is_not_broken_and_is_left_out(tmp_path, capsys):
@@ -102,6 +99,26 @@ def test_what_somebody_else_wrote_is_not_replaced_unless_forced(tmp_path):
     assert read_weights(out / "a.safetensors").config == CFG
     assert run(path, to="timm", out=out) == 0
     assert sorted(each.name for each in (out / "a").iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_two_rows_of_one_name_write_nothing(tmp_path):
+    (tmp_path / "in").mkdir()
+    for name in "ab":
+        own_file(tmp_path / f"in/{name}.safetensors", 0)
+    path, out = tmp_path / "jobs.json", tmp_path / "out"
+    assert main(["scan", str(tmp_path / "in"), "-o", str(path)]) == 0
+    content = json.loads(path.read_text())
+    assert [row["out"] for row in content["checkpoints"]] == ["a", "b"]
+    content["checkpoints"][0]["out"] = "b"
+    path.write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match=r"would be written to one name, b\.safetensors"):
+        run(path, out=out)
+    assert not out.exists()
+    for row in content["checkpoints"]:
+        del row["out"]  # as manifests were written once
+    path.write_text(json.dumps(content))
+    assert run(path, out=out) == 0
+    assert {line["output"] for line in lines(out)} == {"a.safetensors", "b.safetensors"}
 
 
 def test_damage_and_questions_fail_their_row_alone(tmp_path, capsys):
@@ -218,8 +235,6 @@ def test_bad_input_is_refused_at_once(tmp_path):
     assert run(path, out=out) == 0  # nothing to do
     with pytest.raises(ConfigError, match="unknown dialect"):
         run(path, out=out, to="nonsense")
-    with pytest.raises(ConfigError, match="must be at least 1"):
-        run(path, out=out, jobs=0)
     with pytest.raises(ConfigError, match="is a file"):
         run(path, out=path)
     with pytest.raises(MissingFileError, match="no such folder to make"):

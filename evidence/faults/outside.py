@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from parity.faults.models import two_lines
 from parity.faults.registry import fault
-from parity.faults.residuals import two_lines
 from parity.faults.twin import Here
 
 

@@ -5,20 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from parity.faults.models import ACT
 from parity.faults.registry import fault
 from parity.faults.twin import Here
-
-ACT = "blocks.{i}.mlp.act"
-
-
-@fault("tanh GELU instead of exact GELU", ACT, "activation", act="gelu")
-def _tanh_gelu(here: Here, act: Callable, x: Any) -> Any:
-    return here.twin.activations["gelu_tanh"](x)
-
-
-@fault("tanh GELU, in the float32 path only", ACT, "activation or none", twin="jax", act="gelu")
-def _tanh_gelu_in_float32(here: Here, act: Callable, x: Any) -> Any:
-    return here.twin.activations["gelu_tanh"](x) if "float32" in str(x.dtype) else act(x)
 
 
 @fault("quick GELU, x sigmoid(1.702 x), instead of exact GELU", ACT, "activation", act="gelu")

@@ -5,15 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from parity.faults.models import two_lines
 from parity.faults.registry import fault
-from parity.faults.residuals import two_lines
 from parity.faults.twin import Here
-
-
-@fault("positions cut off from the gradient; the forward pass is right", "pos_embed", "detached",
-       at="", method="position_table", stage="backward", pos_embed="learned")  # fmt: skip
-def _detached_positions(here: Here, position_table: Callable, *args: Any) -> Any:
-    return here.twin.detached(position_table(*args))
 
 
 @fault("the residual around attention cut off from the gradient", "blocks.{i}", "detached",

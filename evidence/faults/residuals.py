@@ -5,44 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from parity.faults.models import BLOCK, two_lines
 from parity.faults.registry import fault
 from parity.faults.twin import Here
 
-BLOCK = "blocks.{i}"
 SCALED: dict[str, Any] = {
     "layer_scale": lambda gain: gain is not None,
     "layer_scale_on": "both",
     "block": "pre_norm",
 }
-
-
-def plain_sum(x: Any, branch: Any) -> Any:
-    """Return the residual sum."""
-    return x + branch
-
-
-def two_lines(
-    here: Here,
-    x: Any,
-    options: dict[str, Any],
-    *,
-    attention: Callable[[Any, Any], Any] = plain_sum,
-    mlp: Callable[[Any, Any], Any] = plain_sum,
-) -> Any:
-    """Compute a pre-norm block whose branches join the stream by these functions."""
-    block = here.module
-    draw = {name: value for name, value in options.items() if name == "rngs"}
-    y, weights = block.attn(block.norm1(x), **options)
-    x = attention(x, block.drop_path1(block.ls1(y), **draw))
-    x = mlp(x, block.drop_path2(block.ls2(block.mlp(block.norm2(x), **draw)), **draw))
-    return x, weights
-
-
-@fault(
-    "the residual around attention dropped", BLOCK, "residual-left-out", block="pre_norm", num_parallel=1
-)
-def _dropped_residual(here: Here, block: Callable, x: Any, **options: Any) -> Any:
-    return two_lines(here, x, options, attention=lambda x, branch: branch)
 
 
 @fault(
