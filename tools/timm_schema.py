@@ -22,7 +22,7 @@ from timm_understood import (
     kind_of,
 )
 
-from parity.porting.dialects.timm import read_state
+from parity.porting.dialects.records.timm import read_state
 from vit_config import ConfigError, ViTConfig
 from vit_torch.leaves import leaves
 from vit_torch.weights import abstract_model

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from vit_config.base import as_json
+from vit_config.grids import first_rows_suffice, nearest_sizes
 
 if TYPE_CHECKING:
     from vit_config.schema import ViTConfig
@@ -21,22 +22,6 @@ def contradictions(cfg: ViTConfig) -> Iterator[str]:
     yield from _pooling(cfg)
     yield from _head(cfg)
     yield from _training(cfg)
-
-
-def first_rows_suffice(cfg: ViTConfig, rows: int, columns: int) -> bool:
-    """Return whether the learned positions, not resampled, are enough for a grid."""
-    height, width = cfg.table_grid
-    if cfg.pos_embed == "factorized":
-        return rows <= height and columns <= width
-    return cfg.pos_embed != "learned" or rows * columns <= height * width
-
-
-def nearest_sizes(size: tuple[int, int], patch: tuple[int, int]) -> str:
-    """Name the valid image sizes next to an invalid one, in words."""
-    below = [max(side // p, 1) * p for side, p in zip(size, patch, strict=True)]
-    above = [-(-side // p) * p for side, p in zip(size, patch, strict=True)]
-    sizes = dict.fromkeys(["{}x{}".format(*below), "{}x{}".format(*above)])
-    return "the nearest valid sizes are " + " and ".join(sizes)
 
 
 def _sizes(cfg: ViTConfig) -> Iterator[str]:
@@ -103,7 +88,11 @@ def _positions(cfg: ViTConfig) -> Iterator[str]:
             'pos_embed_aspect = "keep" resamples a table, but pos_embed_resize = "leading_rows" does'
             " not; leave one of them out"
         )
-    elif cfg.pos_embed_resize == "leading_rows" and not first_rows_suffice(cfg, *cfg.grid):
+    elif (
+        cfg.pos_embed_resize == "leading_rows"
+        and not cfg.dynamic_image_size  # else images are refused one by one
+        and not first_rows_suffice(cfg, *cfg.grid)
+    ):
         yield (
             'pos_embed_resize = "leading_rows" takes the first rows of a table, but pos_embed_grid ='
             f" {as_json(cfg.pos_embed_grid)} has too few for the {cfg.grid[0]}x{cfg.grid[1]} patches of"

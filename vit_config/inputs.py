@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from vit_config.contradictions import first_rows_suffice, nearest_sizes
 from vit_config.errors import InputError
+from vit_config.grids import first_rows_suffice, nearest_sizes
 from vit_config.schema import ViTConfig
 
 
@@ -39,7 +39,7 @@ def check_image(cfg: ViTConfig, height: int, width: int, channels: int) -> None:
             f"the image has {channels} channels, the model takes in_channels = {cfg.in_channels}"
             + order * (cfg.in_channels in (height, width))
         )
-    if (height, width) == cfg.image_size:
+    if (height, width) == cfg.image_size and not cfg.dynamic_image_size:
         return
     given, built = f"{height}x{width}", "{}x{}".format(*cfg.image_size)
     if not cfg.dynamic_image_size:

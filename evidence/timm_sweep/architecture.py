@@ -170,7 +170,7 @@ def _compare_tensors(cfg: ViTConfig, real: nn.Module) -> list[str]:
     import vit_jax.weights
     import vit_torch.leaves
     import vit_torch.weights
-    from parity.porting.dialects.timm import read_state
+    from parity.porting.dialects.records.timm import read_state
 
     state = read_state(real.state_dict(), join=torch.cat)  # on the meta device: nothing is allocated
     theirs = {name: tuple(tensor.shape) for name, tensor in state.items()}
@@ -197,7 +197,7 @@ def _compare_function(
     """
     import torch
 
-    from parity.porting.dialects.timm import read_state
+    from parity.porting.dialects.records.timm import read_state
     from parity.twins.run_torch import TorchTwin
     from vit_torch.weights import abstract_model
 

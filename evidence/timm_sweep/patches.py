@@ -14,7 +14,7 @@ from torch import nn
 
 from evidence.timm_sweep.peer import float64
 from parity.measure.error import relative_error
-from parity.porting.dialects.timm import read_state
+from parity.porting.dialects.records.timm import read_state
 from vit_config import ViTConfig
 from vit_config.images.patches import Patches, collate
 from vit_jax.functional import make_apply

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from parity.porting.dialects.timm import read_state
+from parity.porting.dialects.records.timm import read_state
 from vit_config import ViTConfig
 
 DEPTH, HEADS, HEAD_DIM, POOL_HEADS, CLASSES = 3, 6, 8, 4, 11

@@ -12,7 +12,7 @@ from typing import Any, Unpack
 from parity.porting.channels import Rule
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.conversion_plan import Target, asked_at_once, plan
-from parity.porting.dialects.hf.preprocessor import FILE as PIXELS
+from parity.porting.dialects.records.hf.preprocessor import FILE as PIXELS
 from parity.porting.dialects.sidecars import texts, unsaid
 from parity.porting.formats import (
     write_equinox,

@@ -49,7 +49,7 @@ def test_what_differs_is_seen(tmp_path, monkeypatch):
     from parity.porting.dialects import known
 
     monkeypatch.setattr(known, "agree", lambda name, one, other: one == other)
-    from parity.porting.dialects.timm import nearest
+    from parity.porting.dialects.records.timm import nearest
 
     monkeypatch.setattr(nearest, "UNLIKE", {})
     (line,) = rows(tmp_path, ["facebook/dinov2-small"], run=())

@@ -106,7 +106,7 @@ def test_timm_agrees_at_another_size(name):
     model = peer.create_float64(name, **shrunk_arguments(cfg, module), dynamic_img_size=True)
     small = shrunk_schema(cfg, model).replace(dynamic_image_size=True)
     from evidence.timm_sweep.architecture import redraw_model
-    from parity.porting.dialects.timm import read_state
+    from parity.porting.dialects.records.timm import read_state
 
     state = redraw_model(model, 0)
     model.load_state_dict(state, strict=True)

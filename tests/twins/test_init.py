@@ -14,7 +14,7 @@ import vit_jax
 import vit_jax.init
 import vit_torch
 import vit_torch.init
-from parity.porting.dialects.timm import read_state
+from parity.porting.dialects.records.timm import read_state
 from tests.support.init_cases import (
     SCHEMAS,
     SEEDS,

@@ -10,7 +10,7 @@ import vit_jax
 import vit_torch
 from tests.support.flips import FLIPS
 from tests.support.tiny import TINY, VARIANTS, variant
-from vit_config import ConfigError, ViTConfig
+from vit_config import ConfigError, InputError, ViTConfig
 
 
 def _values():
@@ -71,6 +71,8 @@ def test_what_is_accepted_runs(name):
         try:
             shape = _of_torch(cfg)
             assert (number + turn) % 12 or _of_jax(cfg) == shape
+        except InputError:  # an image beyond a position table
+            assert cfg.dynamic_image_size
         except Exception as error:
             raise AssertionError(f"{name} with {field} = {value!r}") from error
 
@@ -81,3 +83,7 @@ def test_the_first_rows_of_a_small_table_are_not_enough():
     assert TINY.replace(pos_embed_resize="leading_rows", pos_embed_grid=(9, 1)).num_patches == 9
     with pytest.raises(ConfigError, match=r"has too few"):
         TINY.replace(pos_embed="factorized", pos_embed_resize="leading_rows", pos_embed_grid=(9, 1))
+    small = TINY.replace(pos_embed_resize="leading_rows", pos_embed_grid=(2, 4), dynamic_image_size=True)
+    with pytest.raises(InputError, match="the position table has 2x4 rows"):
+        _of_torch(small)
+    assert _of_torch(small.replace(image_size=(14, 15))) == (2, 11)

@@ -20,7 +20,7 @@ MODULES = (
     "hf.aimv2", "hf.internvl", "hf.videomae", "hf_flax", "bonsai", "equimo", "jimm", "keras_hub",
     "gguf",
 )  # fmt: skip
-"""Modules of this package that define dialects, the more specific ones first."""
+"""Modules of `records` that define dialects, the more specific ones first."""
 
 OWN_NAMES = {"jax": "parity", "torch": "parity"}
 """Aliases of the project's own dialect, which both twins load."""
@@ -41,7 +41,7 @@ def dialects() -> tuple[Dialect, ...]:
                 raise ConfigError(f"entry point {entry.value} is a {type(each).__name__}, not a Dialect")
             every.append(each)
     for module in MODULES:
-        every += importlib.import_module(f"parity.porting.dialects.{module}").DIALECTS
+        every += importlib.import_module(f"parity.porting.dialects.records.{module}").DIALECTS
     names = [each.name for each in every]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(f"several dialects are called {', '.join(twice)}")

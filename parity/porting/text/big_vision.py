@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from parity.porting.dialects.dialect import Fixed, by_code
-from parity.porting.dialects.google import LINEN, encoder
+from parity.porting.dialects.records.google import LINEN, encoder
 from parity.porting.dialects.table import Table, dense, respelled, row
 from parity.porting.text.dialect import TextDialect
 from vit_config import TextConfig

@@ -1,6 +1,6 @@
 """Every text dialect, and that of the project's own files: the twins' names behind a prefix."""
 
-from parity.porting.dialects.own import OWN
+from parity.porting.dialects.records.own import OWN
 from parity.porting.dialects.table import rest_under
 from parity.porting.text import big_vision, hf, open_clip
 from parity.porting.text.dialect import TextDialect

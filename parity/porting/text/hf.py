@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from parity.porting.dialects.dialect import Fixed, Unsaid, by_code
-from parity.porting.dialects.hf.clip import BLOCKS
-from parity.porting.dialects.hf.config import Key
-from parity.porting.dialects.hf.keys import CONFIG, act_key
+from parity.porting.dialects.records.hf.clip import BLOCKS
+from parity.porting.dialects.records.hf.config import Key
+from parity.porting.dialects.records.hf.keys import CONFIG, act_key
 from parity.porting.dialects.table import Table, layer, respelled, row
 from parity.porting.text.dialect import Contents, TextDialect
 from vit_config import TextConfig, ViTConfig

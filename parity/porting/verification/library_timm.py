@@ -7,7 +7,7 @@ from typing import Any
 
 from parity.porting.checkpoint import Checkpoint
 from parity.porting.dialects.known import OVERRIDDEN
-from parity.porting.dialects.timm.config import TimmSettings
+from parity.porting.dialects.records.timm.config import TimmSettings
 from parity.porting.verification.libraries import NoModelError
 from parity.porting.verification.peers import import_timm
 from vit_config import ConfigError, ViTConfig

@@ -10,8 +10,8 @@ from parity.measure.redraw import redraw
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
 from parity.porting.dialects import called
-from parity.porting.dialects.hf.config import HfSettings
-from parity.porting.dialects.timm.config import TimmSettings
+from parity.porting.dialects.records.hf.config import HfSettings
+from parity.porting.dialects.records.timm.config import TimmSettings
 from parity.porting.fleet.scan import scan
 from parity.porting.metadata import Metadata
 from parity.porting.opened import open_checkpoint

@@ -11,8 +11,8 @@ from PIL import Image
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
 from parity.porting.dialects import dialects
-from parity.porting.dialects.hf import preprocessor
 from parity.porting.dialects.recognise import find
+from parity.porting.dialects.records.hf import preprocessor
 from parity.porting.files import save as save_own
 from parity.porting.formats import open_container
 from parity.porting.opened import Opened

@@ -10,7 +10,7 @@ from flax import nnx
 import vit_jax
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
-from parity.porting.dialects.nnx import DIALECTS
+from parity.porting.dialects.records.nnx import DIALECTS
 from parity.porting.dialects.table import bind_ours
 from parity.porting.formats import open_container
 from tests.support.convert_cases import arrays_of

@@ -11,7 +11,7 @@ import torch
 
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
-from parity.porting.dialects.hf.relatives import mistaken_places, places
+from parity.porting.dialects.records.hf.relatives import mistaken_places, places
 from tests.support.dialect_proof import Logits, images_for, prove, redraw, twin_logits
 from tests.support.hf_models import (
     CLASSES,
