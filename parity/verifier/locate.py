@@ -300,8 +300,8 @@ def _place(gap: Gap, letters: Letters, index: Index) -> Place:
 
 
 _GIVEN_TO_MODULES = frozenset(
-    ["activation", "arguments", "axis", "dilation", "epsilon", "number", "numbers", "operation",
-     "padding", "stride"]
+    ["activation", "arguments", "axis", "dilation", "epsilon", "groups", "number", "numbers",
+     "operation", "padding", "padding counted", "padding not counted", "stride", "window"]
 )  # fmt: skip
 """Causes that may lie in how a module was built."""
 

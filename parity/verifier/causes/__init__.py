@@ -22,6 +22,7 @@ from parity.verifier.causes import (
     operators,
     order,
     pairs,
+    pooling,
     reads,
     reductions,
     residual_order,
@@ -29,6 +30,7 @@ from parity.verifier.causes import (
     several,
     skips,
     slopes,
+    statistics,
     steps,
     tables,
     terms,
@@ -41,8 +43,8 @@ from parity.verifier.search.region import Gap
 from parity.verifier.search.widened import widened
 
 _FILES = (activations, collectives, epsilons, masks, norms, numbers, factors, operands, operators, order,
-          pairs, reads, reductions, residual_order, rounded, skips, slopes, steps, tables,
-          windows)  # fmt: skip
+          pairs, pooling, reads, reductions, residual_order, rounded, skips, slopes, statistics, steps,
+          tables, windows)  # fmt: skip
 CAUSES: tuple[Cause, ...] = tuple(cause for file in _FILES for cause in file.CAUSES)
 """Every cause that a place may be given. Operations that one side alone has on some rows are called "of
 a part"."""
@@ -53,6 +55,10 @@ _JUDGES = (
     epsilons.judge,
     activations.judge,
     masks.judge,
+    statistics.judge,
+    statistics.moments,
+    statistics.mean_off,
+    pooling.judge,
     skips.not_updated,
     residual_order.judge,
     skips.judge,

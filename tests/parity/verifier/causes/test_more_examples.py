@@ -244,16 +244,22 @@ def b():
 
 
 @pytest.mark.parametrize(
-    ("code", "line"), [(GROUPS, "GroupNorm(groups, 8)"), (GROUPS_NNX, "num_groups=groups")]
+    ("code", "line"), [(GROUPS, "GroupNorm(groups, 8"), (GROUPS_NNX, "num_groups=groups")]
 )
-def test_a_ready_made_layer_without_a_cause_is_shown_where_it_is_built(tmp_path, code, line):
-    """What nobody wrote is wrong by its arguments alone."""
+@pytest.mark.parametrize("causes", [("groups",), ()], ids=["groups", "groups and epsilon"])
+def test_a_ready_made_layer_is_shown_where_it_is_built_with_a_cause_or_without(
+    tmp_path, code, line, causes
+):
+    """What nobody wrote is wrong by its arguments alone; two that are wrong have no name."""
     import parity
 
+    if not causes:
+        code = code.replace("groups, 8)", "groups, 8, 0.1**groups)")
+        code = code.replace("num_groups=groups", "num_groups=groups, epsilon=0.1**groups")
     file = tmp_path / "groups.py"
     file.write_text(code)
     comparison = parity.diff(f"{file}:a", f"{file}:b")
-    assert not comparison.causes, comparison.to_text()
+    assert comparison.causes == causes, comparison.to_text()
     assert any(line in each.text for each in comparison.places[0].b.lines), comparison.to_text()
 
 
