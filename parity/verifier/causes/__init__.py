@@ -91,8 +91,8 @@ _JUDGES = (
 def cause_of(gap: Gap, index: Index) -> Explanation:
     """Return the first cause that explains a place, or two empty strings."""
     if gap.value_b.dtype.kind not in "fc":
-        judges = (masks.diagonal, numbers.judge, order.judge, operators.judge, tables.judge, masks.truth,
-                  reads.indices)  # fmt: skip
+        judges = (masks.diagonal, masks.written, numbers.judge, order.judge, operators.judge,
+                  tables.judge, masks.truth, reads.indices)  # fmt: skip
         return next(filter(None, (judge(gap, index) for judge in judges)), ("", ""))
     read = reads.other_value(gap, index) or reads.returned(gap, index)
     if read is not None or (_are_signs(gap.value_a) and _are_signs(gap.value_b)):

@@ -42,6 +42,10 @@ def _names() -> dict[str, Any]:
     def norm(x: Any, gain: Any, bias: Any) -> Any:
         return nn.standardize(x, epsilon=1e-6) * gain + bias
 
+    def unit(x: Any) -> Any:
+        """Channels of length one, of which cosines are products."""
+        return x / jnp.linalg.norm(x, axis=-1, keepdims=True)
+
     def grouped(x: Any, groups: int) -> Any:
         """Normalise the channels of all tokens in groups."""
         parts = x.reshape(len(x), -1, groups, x.shape[-1] // groups)
@@ -78,7 +82,7 @@ def _names() -> dict[str, Any]:
     other_table = np.sin(1.1 * np.arange(30.0).reshape(5, 6))
     cos, sin = np.cos(table[:, :3]), np.sin(table[:, :3])
     conv = partial(lax.conv_with_general_padding, lhs_dilation=None)
-    helpers = (norm, grouped, averaged, turned_neighbours, turned_halves, descent, rounded)
+    helpers = (norm, unit, grouped, averaged, turned_neighbours, turned_halves, descent, rounded)
     values = {"table": table, "other_table": other_table, "conv": conv, "over_two_devices": over}
     libraries = {"jax": jax, "jnp": jnp, "lax": lax, "nn": nn}
     return libraries | values | {each.__name__: each for each in helpers}

@@ -6,6 +6,7 @@ import numpy as np
 
 from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.programs.fingerprint import distance
+from parity.verifier.search.exchange import from_input
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Gap
 
@@ -21,15 +22,29 @@ def diagonal(gap: Gap, _: Index) -> Explanation | None:
     return "causal mask", f"it ends at diagonal {of_b[0]} where A's ends at {of_a[0]}"
 
 
+def written(gap: Gap, index: Index) -> Explanation | None:
+    """Recognise masks that both programs make for themselves, and that differ."""
+    if any(from_input(region, region.end) for region in (gap.a, gap.b)):
+        return None  # what is computed of data may be in another order, as the data is
+    return truth(gap, index)
+
+
 def truth(gap: Gap, _: Index) -> Explanation | None:
     """Recognise truth values, as of tokens that are kept, that differ."""
     a, b = gap.value_a, gap.value_b
     if a.dtype != bool or b.dtype != bool or a.shape != b.shape:
         return None
-    apart = a != b
-    if apart.all():
-        return "mask", "it shuts what A keeps, and keeps what A shuts"
-    return "mask", f"{apart.sum()} of {a.size} truth values are others than A's"
+    message = _related(a, b)
+    return "mask", message or f"{(a != b).sum()} of {a.size} truth values are others than A's"
+
+
+def _related(a: np.ndarray, b: np.ndarray) -> str:
+    """Say how a mask of B's is made of A's; empty where it is not."""
+    if (a != b).all():
+        return "it shuts what A keeps, and keeps what A shuts"
+    if a.ndim > 1 and a.shape[-1] == a.shape[-2] and np.array_equal(a, b.swapaxes(-1, -2)):
+        return "it is A's, transposed"
+    return ""
 
 
 def _diagonal(mask: np.ndarray) -> tuple[int, bool] | None:
@@ -57,7 +72,7 @@ def _others(of_a: np.ndarray, of_b: np.ndarray) -> Explanation:
     """Name the difference of two masks that shut different elements."""
     ends = _diagonal(of_a), _diagonal(of_b)
     if ends[0] is None or ends[1] is None or ends[0][1] != ends[1][1]:
-        return "mask", "it shuts other elements than A's"
+        return "mask", _related(of_a, of_b) or "it shuts other elements than A's"
     return "causal mask", f"it ends at diagonal {ends[1][0]} where A's ends at {ends[0][0]}"
 
 

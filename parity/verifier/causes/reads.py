@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from parity.measure.shown import first_few
+from parity.verifier.causes.alone import named
 from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.causes.factors import ratio_of
 from parity.verifier.programs.fingerprint import distance
@@ -32,6 +33,8 @@ LARGEST = 24
 MOST_TRIALS = 120
 MOST_LAYOUTS = 3
 """Most layouts of a value that are tried as an operand."""
+MOST_STEPS = 24
+"""Most operations that are taken as run twice."""
 LARGEST_TABLE = 1 << 22
 """Most elements of a value whose rows are compared."""
 
@@ -48,9 +51,26 @@ def other_value(gap: Gap, index: Index) -> Explanation | None:
     held = _met_outside(gap.b, a, index)
     if held is None or held.kind == "constant" or (b.kind == "constant" and b.number is not None):
         return None
-    if where(b) == where(held) and ratio_of(gap) is not None:
-        return None  # what the line computes is scaled otherwise
-    return "other value read", _instead("", b, held)
+    if ratio_of(gap) is not None:
+        return None  # it is scaled otherwise
+    return twice(gap) or ("other value read", _instead("", b, held))
+
+
+def twice(gap: Gap) -> Explanation | None:
+    """Recognise steps that B runs once more on what they yield: without them it has A's value."""
+    program, readers = gap.b.program, gap.b.readers
+    inside: list[int] = []
+    for op in program.operations[gap.b.end + 1 :]:
+        if len(inside) == MOST_STEPS:
+            break
+        if op.index not in readers and not set(inside).intersection(op.inputs):
+            continue
+        inside.append(op.index)
+        steps = before_of(program, op.index, set(inside))
+        value = rerun(Region(program, op.index, steps), given={gap.b.end: gap.value_a})
+        if not op.is_layout and value is not None and closer_moved(gap.value_b, value, gap.error):
+            return named(Region(program, op.index, steps), "B", steps, gap.b.end)
+    return None
 
 
 def returned(gap: Gap, index: Index) -> Explanation | None:

@@ -10,6 +10,7 @@ from parity.verifier.causes.examples import sides
 from parity.verifier.compare import compare
 
 LAST = "jnp.take_along_axis(h := jnp.tanh(x @ w), ({})[:, None, None], 1) @ v"
+KEPT = "(table[:, :5] > 0)"
 MORE = [
     ("index", LAST.format("(h > 0).sum(-1).argmax(1)"), LAST.format("jnp.full(2, 4)"), "where A has"),
     (
@@ -23,6 +24,21 @@ MORE = [
         "jnp.where(x.sum(-1, keepdims=True) > 0, x @ w, 0) @ v",
         "jnp.where(~(x.sum(-1, keepdims=True) > 0), x @ w, 0) @ v",
         "it shuts what A keeps",
+    ),
+    *(
+        ("mask", f"nn.softmax(jnp.where({KEPT}, x @ x.mT, -1e9)) @ x", scores, said)
+        for scores, said in (
+            (f"nn.softmax(jnp.where({KEPT}.T, x @ x.mT, -1e9)) @ x", "it is A's, transposed"),
+            (f"nn.softmax(jnp.where(~{KEPT}, x @ x.mT, -1e9)) @ x", "it shuts what A keeps"),
+            (f"nn.softmax(x @ x.mT + jnp.where({KEPT}.T, 0, -1e9)) @ x", "it is A's, transposed"),
+        )
+    ),
+    *(
+        ("norm left out", "nn.softmax(unit(x @ w) @ unit(x @ v).mT) @ x", scores, said)
+        for scores, said in (
+            ("nn.softmax(unit(x @ w) @ (x @ v).mT) @ x", "only A has"),
+            ("nn.softmax((x @ w) @ (x @ v).mT) @ x", "2 times"),
+        )
     ),
     (
         "number",
@@ -55,6 +71,49 @@ MORE = [
         "jnp.tanh((s := nn.sigmoid(h := x @ w)) * (1 + h * (1 - s))) @ v",
         "jnp.tanh((s := nn.sigmoid(1.702 * (h := x @ w))) * (1 + 1.702 * h * (1 - s))) @ v",
         "the gradient of quick gelu where A has that of silu",
+    ),
+    *(
+        ("activation", f"{a}(x @ w) @ v", f"{b}(x @ w) @ v", said)
+        for a, b, said in (
+            ("nn.sigmoid", "nn.hard_sigmoid", "hard sigmoid where A has sigmoid"),
+            ("nn.hard_silu", "nn.silu", "silu where A has hard swish"),
+            ("jnp.tanh", "nn.hard_tanh", "hard tanh where A has tanh"),
+            ("nn.relu", "nn.leaky_relu", "leaky relu of slope 0.01 where A has relu"),
+            ("(lambda h: jnp.where(h > 0, h, b * h))", "nn.relu", "relu where A has prelu"),
+            ("nn.softplus", "nn.elu", "elu where A has softplus"),
+            ("nn.mish", "nn.selu", "selu where A has mish"),
+        )
+    ),
+    (
+        "activation",
+        "nn.gelu(x @ w - 7, approximate=False) @ v",
+        "nn.relu(x @ w - 7) @ v",
+        "relu where A has gelu",
+    ),
+    (
+        "axis",
+        "norm(x @ w, g, b) @ v",
+        "((h := x @ w) - h.mean((1, 2), keepdims=True)) * "
+        "lax.rsqrt(h.var((1, 2), keepdims=True) + 1e-6) * g @ v + b @ v",
+        "normalised over axes [1, 2] of [2, 5, 6], A's over axis 2",
+    ),
+    (
+        "reduction",
+        "jnp.tanh(averaged(x @ w, 2, 2, (0, 0))) @ v",
+        "jnp.tanh(lax.reduce_window(x @ w, -jnp.inf, lax.max, (1, 2, 1), (1, 2, 1), 'VALID')) @ v",
+        "the largest of each window where A has the mean",
+    ),
+    (
+        "padding",
+        "jnp.tanh(averaged(x @ w, 2, 1, (1, 0))) @ v",
+        "jnp.tanh(averaged(x @ w, 2, 1, (0, 1))) @ v",
+        "((0,1),) where A has ((1,0),)",
+    ),
+    (
+        "stride",
+        "jnp.tanh(averaged(x @ w, 2, 2, (0, 0))) @ v",
+        "jnp.tanh(averaged(x @ w, 2, 3, (0, 0))) @ v",
+        "3 where A has 2",
     ),
     (
         "axis",
@@ -106,6 +165,25 @@ def test_an_example_has_its_cause_and_no_other(name, a, b, said):
     comparison = compare(*sides(Cause(name, "", lambda: None, a, b)))
     assert set(comparison.causes) == {name}, comparison.to_text()
     assert said in comparison.to_text()
+
+
+NAMELESS = [
+    # a step that underflows is no step that is left out
+    ("x + nn.gelu(x @ w - 40, approximate=False) @ v + 1", "x + nn.relu(x @ w - 40) @ v + jnp.exp(x)"),
+    # all numbers are negative: a multiple, and no leaky relu
+    ("jnp.tanh(-jnp.exp(x @ w) * 0.3) @ v", "jnp.tanh(nn.relu(-jnp.exp(x @ w))) @ v + b"),
+    # other groups and another epsilon
+    ("grouped(x @ w, 2) @ v", "grouped((x @ w) * 1e-3, 3) @ v"),
+    # another window and another padding
+    ("averaged(x @ w, 3, 1, (1, 1)) @ v", "averaged(x @ w, 2, 1, (1, 0)) @ v"),
+]
+
+
+@pytest.mark.parametrize(("a", "b"), NAMELESS, ids=lambda each: each[:24].replace(" ", "-"))
+def test_what_no_one_exchange_explains_has_no_name(a, b):
+    comparison = compare(*sides(Cause("", "", lambda: None, a, b)))
+    assert comparison.verdict == "DIFFERENT"
+    assert not comparison.causes, comparison.to_text()
 
 
 def test_an_order_is_traced_to_where_it_arose():
