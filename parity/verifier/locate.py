@@ -16,6 +16,7 @@ from parity.verifier.causes import Explanation, cause_of
 from parity.verifier.causes.collectives import collective_faults
 from parity.verifier.causes.factors import ratio_of
 from parity.verifier.causes.layers import rows_or_layers_in_another_order
+from parity.verifier.causes.lengths import other_rows
 from parity.verifier.causes.norms import moved_norms
 from parity.verifier.causes.parameters import wrong_parameters
 from parity.verifier.causes.resampled import other_resampling
@@ -269,7 +270,7 @@ def _place(gap: Gap, letters: Letters, index: Index) -> Place:
             b,
             UNCOMPARED,
             0.0,
-            "from here on nothing of A's makes the rest of B meet",
+            other_rows(gap) or "from here on nothing of A's makes the rest of B meet",
             gap=gap,
         )
     limit, error = limit_of(gap, index), gap.error

@@ -6,9 +6,12 @@ import numpy as np
 
 from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.programs.fingerprint import distance
-from parity.verifier.search.exchange import from_input
+from parity.verifier.search.exchange import computing, from_input, is_a, rerun
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Gap
+
+LARGEST = 96
+"""Largest region, in operations, that is run again."""
 
 
 def diagonal(gap: Gap, _: Index) -> Explanation | None:
@@ -100,6 +103,27 @@ def judge(gap: Gap, _: Index) -> Explanation | None:
     future = ~np.tri(a.shape[-1], dtype=bool)
     name = "causal mask" if np.array_equal(shut, np.broadcast_to(future, shut.shape)) else "mask"
     return name, "only A has it" if shut_a.any() else "only B has it"
+
+
+def padded(gap: Gap, _: Index) -> Explanation | None:
+    """Recognise scores of padding that B does not shut: all that are zero along an axis."""
+    program, changed, where = gap.b.program, {}, ""
+    if len(gap.b.operations) > LARGEST or not any(op.name == "exp" for op in computing(gap.b)):
+        return None
+    for op in computing(gap.b):
+        value = program.values([op.index])[op.index] if op.name == "matmul" else None
+        for axis in range(np.ndim(value) - 1, 0, -1) if value is not None else ():
+            rows = (value == 0).all(tuple(i for i in range(value.ndim) if i != axis))
+            if rows.any() and not rows.all():
+                shut = np.where(rows.reshape(-1, *(1,) * (value.ndim - 1 - axis)), -np.inf, value)
+                changed[op.index] = shut
+                where = (
+                    f"{np.count_nonzero(rows)} of {len(rows)} along axis {axis} of {list(value.shape)}"
+                )
+                break
+    if changed and is_a(gap, rerun(gap.b, given=changed)):
+        return "mask", f"it does not shut the scores of padding, which are zero: {where}"
+    return None
 
 
 CAUSES = (

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from parity.verifier.causes import order
 from parity.verifier.causes.cause import Explanation
 from parity.verifier.causes.numbers import Slot, exchanged, slots
 from parity.verifier.programs.fingerprint import distance
@@ -67,6 +69,22 @@ def weights(gap: Gap, _: Index) -> Explanation | None:
     if len(changed) == 1 and abs(times[changed[0]] + 1) < 1e-9:
         return "sign", f"the term of {names[0]} has the other sign"
     return "factor", f"of the terms of a sum, {scaled}"
+
+
+def orders(gap: Gap, index: Index) -> Explanation | None:
+    """Recognise one term of B's sum as A's in another order, such as positions that are shifted."""
+    terms = _terms(gap.a)
+    if not 2 <= len(terms) <= MOST_TERMS or gap.value_a.size < LEAST_NUMBERS:
+        return None
+    parts = _contributions(gap, terms)
+    for term, part in zip(terms, parts[1:], strict=True) if parts is not None else ():
+        own = gap.value_b - (gap.value_a - part)
+        said = order.judge(replace(gap, value_a=part, value_b=own, traced=True), index)
+        if said is not None:
+            return said[
+                0
+            ], f"of the terms of a sum, that of {where(gap.a.program.operations[term])}: {said[1]}"
+    return None
 
 
 def _terms(region: Region) -> list[int]:
