@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from parity.measure.nearness import LEAST
 from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.programs.fingerprint import distance
-from parity.verifier.search.exchange import computing, is_a, outside
+from parity.verifier.search.exchange import computing, grain, is_a, outside
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Gap, Region
 from parity.verifier.search.written import FLOAT32, TYPES, rounded
@@ -118,7 +117,7 @@ def judge(gap: Gap, _: Index) -> Explanation | None:
             of_a = [n for n, f in kinds.items() if any(is_a(gap, f(x, held)) for held in wanted)]
             of_b = [
                 n for n, f in kinds.items()
-                if any(distance(gap.value_b, f(x, held)) <= LEAST.norm for held in own)
+                if any(distance(gap.value_b, f(x, held)) <= grain(gap) for held in own)
             ]  # fmt: skip
             if kinds is ACTIVATIONS:
                 of_a += leaky(x, gap.value_a, gap.a) if not of_a else []
@@ -158,14 +157,14 @@ def leaky(x: np.ndarray, value: np.ndarray, region: Region) -> list[str]:
     or one for each row of an axis."""
     if not ((x > 0).any() or _chooses(region)):
         return []  # any multiple of x is one
-    negative = np.where(x < 0, x, 0.0)
+    negative, limit = np.where(x < 0, x, 0.0), region.program.operations[region.end].near.norm
     for axis in (None, *range(x.ndim)):
         others = tuple(i for i in range(x.ndim) if i != axis)
         squares = (negative * negative).sum(others, keepdims=True)
         if np.count_nonzero(negative) < NUMBERS_PER_SLOPE * squares.size:
             continue
         slope = (negative * value).sum(others, keepdims=True) / np.where(squares, squares, 1)
-        if slope.any() and distance(value, np.where(x < 0, slope * x, x)) <= LEAST.norm:
+        if slope.any() and distance(value, np.where(x < 0, slope * x, x)) <= limit:
             return [f"leaky relu of slope {slope.item():.6g}" if slope.size == 1 else "prelu"]
     return []
 
@@ -191,7 +190,7 @@ def _later(gap: Gap) -> list[str]:
         if np.size(value) != gap.value_b.size or np.asarray(value).dtype.kind != "f":
             continue
         x, value = gap.value_b, np.reshape(value, gap.value_b.shape)
-        names = [n for n, f in ACTIVATIONS.items() if distance(value, f(x, float)) <= LEAST.norm]
+        names = [n for n, f in ACTIVATIONS.items() if distance(value, f(x, float)) <= grain(gap)]
         names = [n for n in names if is_a(gap, ACTIVATIONS[n](gap.value_a, float))]
         behind = Region(program, op.index, sorted(near))
         names = _told_apart(names or leaky(x, value, behind), behind)

@@ -6,10 +6,13 @@ import numpy as np
 
 from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.programs.fingerprint import distance
-from parity.verifier.search.exchange import computing, from_input, is_a, rerun
+from parity.verifier.search.exchange import computing, from_input, grain, is_a, rerun
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Gap
 
+SHUT = 1e3
+"""Size from which a negative score is shut: its exponential is zero in float64, which ends at that of
+-745, beside any score above -255."""
 LARGEST = 96
 """Largest region, in operations, that is run again."""
 
@@ -66,8 +69,8 @@ def _shut_later(gap: Gap) -> np.ndarray | None:
     if gap.b.operations:
         return None
     for value in gap.b.program.values(gap.b.readers).values():
-        if np.shape(value) == gap.value_b.shape and (value < -1e3).any():
-            return value < -1e3
+        if np.shape(value) == gap.value_b.shape and (value < -SHUT).any():
+            return value < -SHUT
     return None
 
 
@@ -84,19 +87,19 @@ def judge(gap: Gap, _: Index) -> Explanation | None:
     a, b = gap.value_a, gap.value_b
     if a.ndim < 2 or a.dtype.kind != "f":
         return None
-    shut_a, shut_b = a < -1e3, b < -1e3
+    shut_a, shut_b = a < -SHUT, b < -SHUT
     if shut_a.any() and not shut_b.any() and (later := _shut_later(gap)) is not None:
         return _others(shut_a, later)
     if shut_a.any() and shut_b.any():
         seen = ~(shut_a | shut_b)
-        equal = not seen.any() or distance(a[seen], b[seen]) <= 1e-12
+        equal = not seen.any() or distance(a[seen], b[seen]) <= grain(gap)
         return _others(shut_a, shut_b) if equal and not np.array_equal(shut_a, shut_b) else None
     if a.shape[-1] != a.shape[-2]:
         return None
-    if np.array_equal(shut_a, shut_b) or (max(a.max(), b.max()) > 1e3):
+    if np.array_equal(shut_a, shut_b) or (max(a.max(), b.max()) > SHUT):
         return None
     shut, one, other = (shut_a, a, b) if shut_a.any() else (shut_b, b, a)
-    if distance(np.where(shut, 0, one), np.where(shut, 0, other)) > 1e-12:
+    if distance(np.where(shut, 0, one), np.where(shut, 0, other)) > grain(gap):
         return None
     if np.ptp(other[shut]) == 0:  # behind the same mask, which puts another number there
         return None

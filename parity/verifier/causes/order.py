@@ -8,6 +8,7 @@ from itertools import combinations, permutations
 import numpy as np
 
 from parity.measure.nearness import LEAST
+from parity.measure.nearness import MOST as FARTHEST
 from parity.measure.shown import first_few
 from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.programs.fingerprint import distance
@@ -148,7 +149,8 @@ def _shifted(gap: Gap) -> Explanation | None:
         return None
     correlation = np.fft.ifftn(np.fft.fftn(a) * np.conj(np.fft.fftn(b))).real
     # where an array repeats itself, so do its shifts: the one along the fewest axes
-    best = np.argwhere(correlation >= correlation.max() - 1e-9 * np.abs(correlation).max())[:LONGEST]
+    least = correlation.max() - FARTHEST.norm * np.abs(correlation).max()
+    best = np.argwhere(correlation >= least)[:LONGEST]
     shift = min(best.tolist(), key=np.count_nonzero) if len(best) else []
     axes = [axis for axis, n in enumerate(shift) if n]
     if not axes or not is_a(gap, np.roll(b, [shift[i] for i in axes], axes)):

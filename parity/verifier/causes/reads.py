@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from parity.measure.nearness import MOST as FARTHEST
 from parity.measure.shown import first_few
 from parity.verifier.causes.alone import named
 from parity.verifier.causes.cause import Cause, Explanation
@@ -18,6 +19,7 @@ from parity.verifier.search.constants import constants_of
 from parity.verifier.search.exchange import (
     closer_moved,
     computing,
+    grain,
     is_a,
     layouts_of,
     outside,
@@ -190,7 +192,7 @@ def row(gap: Gap, _: Index) -> Explanation | None:
                 continue
             rows = rows.reshape(-1, *gap.value_a.shape)
             of_a = [i for i, row in enumerate(rows) if is_a(gap, row)]
-            of_b = [i for i, row in enumerate(rows) if distance(gap.value_b, row) <= 1e-12]
+            of_b = [i for i, row in enumerate(rows) if distance(gap.value_b, row) <= grain(gap)]
             if len(of_a) == 1 and len(of_b) == 1:
                 return (
                     "index",
@@ -219,7 +221,8 @@ def rows(gap: Gap, _: Index) -> Explanation | None:
 
 def _chosen(x: np.ndarray, value: np.ndarray) -> list[int] | None:
     """Return the one row of each sample that a value holds; None where it holds none, or several."""
-    near = np.abs(x - value[:, None]).reshape(*x.shape[:2], -1).max(-1) <= 1e-9 * np.abs(value).max()
+    far = np.abs(x - value[:, None]).reshape(*x.shape[:2], -1).max(-1)
+    near = far <= FARTHEST.extremes * np.abs(value).max()
     return near.argmax(1).tolist() if (near.sum(1) == 1).all() else None
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from parity.measure.nearness import MOST as FARTHEST
 from parity.verifier.causes import order
 from parity.verifier.causes.cause import Explanation
 from parity.verifier.causes.numbers import Slot, exchanged, slots
@@ -22,8 +23,6 @@ MOST_TRIALS = 12
 LEAST_NUMBERS = 3
 """Fewest elements that one unknown factor must explain."""
 MOST_TERMS = 6
-LINEAR = 1e-9
-"""Error within which a value that a factor multiplies is half way where the factor is."""
 
 
 def judge(gap: Gap, _: Index) -> Explanation | None:
@@ -35,7 +34,7 @@ def judge(gap: Gap, _: Index) -> Explanation | None:
         times = _solved(gap, slot)
         if times is None:
             continue
-        if abs(times + 1) < 1e-9:
+        if abs(times + 1) < FARTHEST.norm:
             return "sign", f"a term of B's has the other sign, with its {slot.text()}"
         where = f" at {slot.operation.source}" if slot.operation.source is not None else ""
         return "factor", f"a term of B's, with its {slot.text()}{where}, is {times:.10g} times A's"
@@ -55,8 +54,8 @@ def weights(gap: Gap, _: Index) -> Explanation | None:
     if not np.isfinite(matrix).all() or not np.isfinite(gap.value_b).all():
         return None
     times = np.linalg.lstsq(matrix, (gap.value_b - rest).ravel(), rcond=None)[0]
-    times = np.where(np.abs(times) < 1e-9, 0, times)
-    changed = [i for i, n in enumerate(times) if abs(n - 1) > 1e-9]
+    times = np.where(np.abs(times) < FARTHEST.norm, 0, times)
+    changed = [i for i, n in enumerate(times) if abs(n - 1) > FARTHEST.norm]
     value = (matrix @ times).reshape(gap.value_b.shape) + rest
     if not 0 < len(changed) < len(terms) or not is_b(gap, value):
         return None
@@ -66,7 +65,7 @@ def weights(gap: Gap, _: Index) -> Explanation | None:
     scaled = " and ".join(
         f"that of {n} is {times[i]:.10g} times A's" for n, i in zip(names, changed, strict=True)
     )
-    if len(changed) == 1 and abs(times[changed[0]] + 1) < 1e-9:
+    if len(changed) == 1 and abs(times[changed[0]] + 1) < FARTHEST.norm:
         return "sign", f"the term of {names[0]} has the other sign"
     return "factor", f"of the terms of a sum, {scaled}"
 
@@ -131,11 +130,12 @@ def _solved(gap: Gap, slot: Slot) -> float | None:
     with np.errstate(all="ignore"):
         slope = np.asarray(two) - one
         scale = 1 + np.vdot(slope, gap.value_a - one).real / np.vdot(slope, slope).real
-    if not np.isfinite(scale) or abs(scale) < 1e-6 or abs(scale - 1) < 1e-9:
+    if not np.isfinite(scale) or abs(scale) < FARTHEST.norm or abs(scale - 1) < FARTHEST.norm:
         return None
     values = (slot.value * float(each) ** power for each in (scale, (1 + scale) / 2))
     value, between = (exchanged(gap.b, [(slot, each)]) for each in values)
     if not is_a(gap, value) or between is None:
         return None
     # a number that is rounded to an index, as a quantile's, can turn any value into another
-    return 1 / float(scale) if distance((one + value) / 2, np.asarray(between)) <= LINEAR else None
+    linear = distance((one + value) / 2, np.asarray(between)) <= FARTHEST.norm
+    return 1 / float(scale) if linear else None

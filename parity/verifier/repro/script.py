@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from parity.measure.tolerance import FLOAT64
 from parity.verifier.report.comparison import Place
 from parity.verifier.repro.side import Arrays, CodeSide, side_of
 from parity.verifier.search.layouts import layout_changes
@@ -121,8 +122,9 @@ def script(
         "known = np.isfinite(of_a) | np.isfinite(of_b)  # infinite on one side only is a difference",
         "apart = np.where(known, np.where(known, of_a, 0) - np.where(known, of_b, 0), 0)",
         "size = np.linalg.norm(of_a[np.isfinite(of_a)])",
+        f"many = np.count_nonzero(np.abs(apart) > {FLOAT64} * size)",
         'print(f"relative difference {np.linalg.norm(apart) / size:.3g},"',
-        '      f" in {np.count_nonzero(np.abs(apart) > 1e-12 * size)} of {apart.size} numbers")',
+        '      f" in {many} of {apart.size} numbers")',
     ]
     return "\n".join(lines) + "\n", big
 

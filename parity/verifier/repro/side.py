@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from parity.measure.tolerance import FLOAT64
 from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.operation import Operation, Ref
 from parity.verifier.programs.program import Program
@@ -15,8 +16,6 @@ from parity.verifier.search.layouts import layout_changes
 from parity.verifier.search.region import Region
 from vit_config import InputError
 
-SAME = 1e-12
-"""Relative distance up to which both sides are given one array."""
 _NAMES = [*"xyzuvwpqrst"]
 
 
@@ -32,7 +31,7 @@ class Arrays:
         """Return a numpy expression of a value that a region reads."""
         for name, array in self.held.items():
             for change in layout_changes(array.shape, value.shape):
-                if distance(change.of(array), value) <= SAME and array.dtype.kind == value.dtype.kind:
+                if distance(change.of(array), value) <= FLOAT64 and array.dtype.kind == value.dtype.kind:
                     self.about[name] += f"; {_about(program, op)}"
                     return change.code(name, array.shape)
         name = self._free(op)
