@@ -71,7 +71,8 @@ def twice(gap: Gap) -> Explanation | None:
         steps = before_of(program, op.index, set(inside))
         value = rerun(Region(program, op.index, steps), given={gap.b.end: gap.value_a})
         if not op.is_layout and value is not None and closer_moved(gap.value_b, value, gap.error):
-            return named(Region(program, op.index, steps), "B", steps, gap.b.end)
+            name, message = named(Region(program, op.index, steps), "B", steps, gap.b.end)
+            return name.replace("residual", "term"), message  # which was added before as well
     return None
 
 
