@@ -113,13 +113,13 @@ def padded(gap: Gap, _: Index) -> Explanation | None:
     program, changed, where = gap.b.program, {}, ""
     if len(gap.b.operations) > LARGEST or not any(op.name == "exp" for op in computing(gap.b)):
         return None
-    for op in computing(gap.b):
-        value = program.values([op.index])[op.index] if op.name == "matmul" else None
-        for axis in range(np.ndim(value) - 1, 0, -1) if value is not None else ():
+    for op in (op for op in computing(gap.b) if op.name == "matmul"):
+        value = np.asarray(program.values([op.index])[op.index])
+        for axis in range(value.ndim - 1, 0, -1):
             rows = (value == 0).all(tuple(i for i in range(value.ndim) if i != axis))
             if rows.any() and not rows.all():
-                shut = np.where(rows.reshape(-1, *(1,) * (value.ndim - 1 - axis)), -np.inf, value)
-                changed[op.index] = shut
+                shut = rows.reshape(-1, *(1,) * (value.ndim - 1 - axis))
+                changed[op.index] = np.where(shut, -np.inf, value)
                 where = (
                     f"{np.count_nonzero(rows)} of {len(rows)} along axis {axis} of {list(value.shape)}"
                 )

@@ -35,7 +35,7 @@ class Norm(NamedTuple):
     """Whether the mean is taken off."""
 
     @property
-    def count(self) -> int:
+    def together(self) -> int:
         """How many numbers each of the statistics is of."""
         inner = self.shape[self.split] // self.groups if self.split >= 0 else 1
         return math.prod(self.shape[i] for i in self.axes) * inner

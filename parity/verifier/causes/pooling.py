@@ -10,7 +10,7 @@ import numpy as np
 from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.pools import POOL, Pool
-from parity.verifier.search.exchange import is_a, is_b, outside
+from parity.verifier.search.exchange import is_a, is_b, layouts_of, outside
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Gap, Region
 
@@ -25,8 +25,8 @@ def judge(gap: Gap, index: Index) -> Explanation | None:
     for of_a, of_b in _both(gap, index):
         x = np.asarray(gap.b.program.values([of_b.inputs[0]])[of_b.inputs[0]])
         axes = of_b.extra[POOL][1]
-        wanted = [p for p in _as(of_a) if is_a(gap, p.of(x, axes))]
-        own = [p for p in _as(of_b) if (value := p.of(x, axes)) is not None and is_b(gap, value)]
+        wanted = [p for p in _as(of_a) if any(is_a(gap, each) for each in _values(gap, p.of(x, axes)))]
+        own = [p for p in _as(of_b) if any(is_b(gap, each) for each in _values(gap, p.of(x, axes)))]
         if wanted and own:
             return _explain(own[0], wanted[0])
     return None
@@ -49,6 +49,11 @@ def _pools(region: Region) -> list[Operation]:
         for op in (operations[i] for i in (*region.operations, *outside(region)))
         if POOL in op.extra and op.inputs and operations[op.inputs[0]].size <= LARGEST
     ]
+
+
+def _values(gap: Gap, value: np.ndarray | None) -> Iterator[np.ndarray]:
+    """Yield what a pooling makes in each layout of a place's values."""
+    return iter(()) if value is None else layouts_of(value, gap.value_a.shape)
 
 
 def _as(op: Operation) -> list[Pool]:

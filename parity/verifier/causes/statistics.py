@@ -14,7 +14,7 @@ import numpy as np
 
 from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.causes.normalised import REDUCTIONS, Norm, counts_of, found, norms, shaped
-from parity.verifier.search.exchange import computing, is_a, is_b, outside, rerun
+from parity.verifier.search.exchange import closer, computing, is_a, is_b, outside, rerun
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Gap, Region
 
@@ -72,10 +72,15 @@ def moments(gap: Gap, index: Index) -> Explanation | None:
                         own != norm
                         and value.size == gap.value_b.size
                         and is_b(gap, value.reshape(gap.value_b.shape))
-                        and is_a(gap, wanted[name].reshape(gap.value_b.shape))
+                        and _are(gap.value_a, wanted[name], gap.error)
                     ):
                         return _explain(own, norm)
     return None
+
+
+def _are(wanted: np.ndarray, value: np.ndarray, error: float) -> bool:
+    """Return whether a value has the wanted numbers; which of them is repeated first is not known."""
+    return closer(np.sort(wanted, axis=None), np.sort(value, axis=None), error)
 
 
 def _moments(x: np.ndarray, norm: Norm, other: Norm) -> Iterator[tuple[str, np.ndarray]]:
@@ -123,7 +128,9 @@ def _explain(own: Norm, wanted: Norm) -> Explanation:
     if own.centred != wanted.centred:
         return _explain_mean(of_b=own.centred)
     if _are_groups(own, wanted):
-        many = [f"{math.prod(n.shape) // n.count // n.shape[0]} of {n.count}" for n in (own, wanted)]
+        many = [
+            f"{math.prod(n.shape) // n.together // n.shape[0]} of {n.together}" for n in (own, wanted)
+        ]
         return "groups", f"{many[0]} numbers where A has {many[1]}"
     return "axis", f"normalised over {_over(own)} of {list(own.shape)}, A's over {_over(wanted)}"
 

@@ -88,8 +88,8 @@ def pool_of_jax(name: str, params: Mapping[str, Any]) -> tuple[Pool, tuple[int, 
     )
     padding = [(int(low), int(high)) for low, high in params["padding"]]
     axes = tuple(i for i, n in enumerate(window) if n > 1 or stride[i] > 1 or padding[i] != (0, 0))
-    own = (tuple(each[i] for i in axes) for each in (window, stride, padding, dilation))
-    return Pool(kind, *own), axes
+    window, stride, dilation = (tuple(each[i] for i in axes) for each in (window, stride, dilation))
+    return Pool(kind, window, stride, tuple(padding[i] for i in axes), dilation), axes
 
 
 def pool_of_torch(name: str, args: Sequence[Any]) -> tuple[Pool, tuple[int, ...]] | None:
