@@ -162,7 +162,7 @@ _RMS = "x * lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-6) @ w"
 CAUSES = (
     Cause(
         "groups",
-        "B normalises, averages or convolves in another number of groups.",
+        "B normalises in another number of groups.",
         judge,
         "grouped(x @ w, 2) @ v",
         "grouped(x @ w, 3) @ v",

@@ -14,7 +14,7 @@ from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.programs.jaxprs.equations import bind
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.windows import WINDOW, Window
-from parity.verifier.search.exchange import computing, is_a, layouts_of, rerun
+from parity.verifier.search.exchange import computing, is_a, rerun
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Gap
 
@@ -43,16 +43,7 @@ def judge(gap: Gap, _: Index) -> Explanation | None:
                         texts if len(names) > 1 else (own.argument(*names), theirs.argument(*names))
                     )
                     return " and ".join(names), f"{held} where A has {wanted}"
-            if replace(own, groups=theirs.groups) == theirs != own and _gives_a(gap, a, b):
-                return "groups", f"{own.groups} where A has {theirs.groups}"
     return None
-
-
-def _gives_a(gap: Gap, a: Operation, b: Operation) -> bool:
-    """Return whether A's convolution, in the place of B's, gives A's value: of other groups, kernels
-    have other shapes, and go with them."""
-    value = gap.a.program.values([a.index])[a.index]
-    return any(is_a(gap, rerun(gap.b, given={b.index: each})) for each in layouts_of(value, b.shape))
 
 
 def _unlike(a: Window, b: Window) -> Iterator[tuple[str, ...]]:
