@@ -36,7 +36,7 @@ def _unused_bias(here: Here, linear: Callable, x: Any) -> Any:
     return here.twin.apply(here.module, x, here.twin.weight(here.module), None)
 
 
-@fault("the bias of the first MLP layer added twice", FC1, "other-value-read", mlp_bias=True)
+@fault("the bias of the first MLP layer added twice", FC1, "one-parameter-too-many", mlp_bias=True)
 def _doubled_bias(here: Here, linear: Callable, x: Any) -> Any:
     return linear(x) + here.twin.bias(here.module)
 

@@ -30,7 +30,8 @@ def _norm_without_bias(here: Here, norm: Callable, x: Any) -> Any:
     return layer_norm(here, x, biased=False)
 
 
-@fault("LayerNorm that does not subtract the mean", NORM, "left-out", at=NORMS, norm="layernorm")
+@fault("LayerNorm that does not subtract the mean", NORM, "RMS-norm-for-layer-norm", at=NORMS,
+       norm="layernorm")  # fmt: skip
 def _uncentred_norm(here: Here, norm: Callable, x: Any) -> Any:
     return layer_norm(here, x, centred=False)
 

@@ -23,12 +23,12 @@ def _dropped_mlp_residual(here: Here, block: Callable, x: Any, **options: Any) -
     return two_lines(here, x, options, mlp=lambda x, branch: branch)
 
 
-@fault("the attention branch added twice", BLOCK, "other-value-read", block="pre_norm", num_parallel=1)
+@fault("the attention branch added twice", BLOCK, "one-term-too-many", block="pre_norm", num_parallel=1)
 def _doubled_attention(here: Here, block: Callable, x: Any, **options: Any) -> Any:
     return two_lines(here, x, options, attention=lambda x, branch: x + branch + branch)
 
 
-@fault("the MLP branch added twice", BLOCK, "other-value-read", block="pre_norm", num_parallel=1)
+@fault("the MLP branch added twice", BLOCK, "one-term-too-many", block="pre_norm", num_parallel=1)
 def _doubled_mlp(here: Here, block: Callable, x: Any, **options: Any) -> Any:
     return two_lines(here, x, options, mlp=lambda x, branch: x + branch + branch)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from parity.measure.tolerance import FACTOR, epsilon
+from parity.measure.tolerance import FACTOR, FLOAT64, epsilon
 
 _GRAIN = FACTOR * epsilon("float64")
 
@@ -20,7 +20,7 @@ class Nearness(NamedTuple):
 
     means: float = _GRAIN
     """Limit for means of its numbers."""
-    extremes: float = 1e-12
+    extremes: float = FLOAT64
     """Limit for its least and largest number, which may be ill-conditioned where the means are not."""
     norm: float = _GRAIN
     """Limit for the whole value, in the Euclidean norm."""
@@ -34,7 +34,16 @@ LEAST = Nearness()
 CERTAIN = FACTOR * epsilon("float32")
 """Largest error at which outputs surely agree, where one side has a number in a smaller type than
 the other."""
-MOST = Nearness(means=1e-11, extremes=1e-9, norm=1e-9)
+_FARTHEST = 1e-9
+MOST = Nearness(means=_FARTHEST / 100, extremes=_FARTHEST, norm=_FARTHEST)
+"""What rounding may do at most, however far a nudge moves a value; and up to where two arrays that were
+not measured hold the same numbers.
+
+The least mistake that must be seen is a number that one program holds in float32: it is off by an error
+spread evenly over half a unit either way, 0.29 units or 3e-8 typically, and a sum of a thousand such
+terms by a thirtieth of that, which is 1e-9. Means of ten thousand numbers, as a small layer has, move by
+the hundredth part of what the numbers do.
+"""
 
 
 def nearness(means: float, extremes: float, norm: float) -> Nearness:

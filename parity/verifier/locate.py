@@ -12,37 +12,31 @@ import numpy as np
 from parity.measure.nearness import CERTAIN, LEAST
 from parity.measure.shown import first_three
 from parity.measure.verdict import Verdict
-from parity.verifier.causes import Explanation, cause_of
 from parity.verifier.causes.collectives import collective_faults
-from parity.verifier.causes.factors import ratio_of
 from parity.verifier.causes.layers import rows_or_layers_in_another_order
 from parity.verifier.causes.norms import moved_norms
-from parity.verifier.causes.parameters import wrong_parameters
 from parity.verifier.causes.resampled import other_resampling
 from parity.verifier.causes.residual_order import branches_in_another_order
 from parity.verifier.causes.tables import tables_with_other_numbers
 from parity.verifier.causes.unused import unused_parameters
 from parity.verifier.passing import Found, Recordings, copied, place_of, with_gradients_that_pass
+from parity.verifier.place import known, place_at, unlike
 from parity.verifier.programs.program import Program
 from parity.verifier.programs.sides import record
 from parity.verifier.programs.threads import one_thread
-from parity.verifier.report.comparison import UNCOMPARED, Comparison, Counts, Place
+from parity.verifier.report.comparison import Comparison, Counts, Place
 from parity.verifier.report.formula import Letters
 from parity.verifier.report.modules import modules_of
-from parity.verifier.report.parts import parts_of
 from parity.verifier.report.remarks import all_missing, remarks
-from parity.verifier.report.terms import terms_of
 from parity.verifier.report.together import together
 from parity.verifier.search.digits import loses_digits, lost_digits
-from parity.verifier.search.indices import read_by
 from parity.verifier.search.inputs import check_inputs
 from parity.verifier.search.meeting import Index, is_chaos, is_noise, is_weak, meet
 from parity.verifier.search.nearness import measure
-from parity.verifier.search.origin import origin
 from parity.verifier.search.pairing import Paired, pair_outputs
 from parity.verifier.search.places import Search
-from parity.verifier.search.region import Gap, Kind, Region
-from parity.verifier.search.rounding import align, is_rounded_number, limit_of, limit_of_tables
+from parity.verifier.search.region import Gap
+from parity.verifier.search.rounding import align, limit_of_tables
 
 _TABLE = "a table that one program holds in float32"
 Pairing = Callable[[Program, Program], Paired]
@@ -124,19 +118,19 @@ def compare_programs(
     notes: list[Place] = []
     with one_thread(a, b):
         for gap, cause, message in collective_faults(search):
-            faults.append(_known("operations", gap, (cause, message), letters))
+            faults.append(known("operations", gap, (cause, message), letters))
         for gap, explanation in rows_or_layers_in_another_order(search):
-            faults.append(_known("order", gap, explanation, letters))
+            faults.append(known("order", gap, explanation, letters))
         for gap, explanation in (*unused_parameters(search), *branches_in_another_order(search)):
-            faults.append(_known("operations", gap, explanation, letters))
+            faults.append(known("operations", gap, explanation, letters))
         for gap, explanation in (*tables_with_other_numbers(search), *other_resampling(search)):
-            faults.append(_known("operations", gap, explanation, letters))
+            faults.append(known("operations", gap, explanation, letters))
         for gap, others, explanation in moved_norms(search):
-            faults.append(_known("operations", gap, explanation, letters, others))
+            faults.append(known("operations", gap, explanation, letters, others))
         for gap, message in lost_digits(search) if unstable else ():
-            faults.append(_known("digits", gap, ("", message), letters))
+            faults.append(known("digits", gap, ("", message), letters))
         for gap in search.places():
-            place = _place(gap, letters, search.index)
+            place = place_at(gap, letters, search.index)
             if place.kind == "rounding":
                 notes.append(place)
             else:
@@ -147,7 +141,7 @@ def compare_programs(
         notes += [replace(p, kind="rounding", error=error, limit=tables, message=_TABLE) for p in faults]
         faults = []
     for outputs in search.outputs.unlike:
-        place = _unlike(search, outputs, letters)
+        place = unlike(search, outputs, letters)
         faults += [place] if place.cause or not faults else []
     then = meet(search.b.operations, search.index) if faults else met
     parted = [module for place in faults for module in (place.b.module, *place.modules)]
@@ -171,7 +165,7 @@ def _first_to(on_place: OnPlace, a: Program) -> Callable[[Gap], None]:
     index, told = Index(a), []
 
     def tell(gap: Gap) -> None:
-        if not told and (place := _place(gap, Letters(index), index)).kind != "rounding":
+        if not told and (place := place_at(gap, Letters(index), index)).kind != "rounding":
             told.append(place)
             on_place(place)
 
@@ -224,97 +218,3 @@ def _counts(a: Program, b: Program, paired: Paired, met: dict[int, list[int]]) -
 def _is_zero(program: Program, output: int) -> bool:
     op = program.operations[output]
     return op.number == 0 and op.size > 0
-
-
-def _known(
-    kind: Kind, gap: Gap, explanation: Explanation, letters: Letters, others: Sequence[int] = ()
-) -> Place:
-    """Make the place of a fault whose cause is known; `others` are further values of B that have it."""
-    cause, message = explanation
-    a, b = parts_of(gap, letters, kind=kind, cause=cause, table=cause == "table")
-    modules = tuple(gap.b.program.operations[each].module for each in others)
-    limit, times = limit_of(gap, letters.index), 1 + len(modules)
-    return Place(kind, a, b, gap.error, limit, message, cause, modules, times, gap=gap)
-
-
-def _unlike(search: Search, pair: tuple[int, int], letters: Letters) -> Place:
-    """Make the place of two outputs between whose shapes there is no conventional change of layout."""
-    a, b, (x, y) = search.a, search.b, pair
-    of_a, of_b = a.values([x])[x], b.values([y])[y]
-    gap = Gap(Region(a, x, _moves(a, x)), Region(b, y, _moves(b, y)), of_a, of_b, closed=False)
-    parts = parts_of(gap, letters)
-    shapes = f"B's output {list(b.operations[y].shape)} for A's {list(a.operations[x].shape)}"
-    axes = search.outputs.axes(pair, of_a, of_b)
-    if axes:
-        message = f"{shapes}, whose axes it has in the order {list(axes)}"
-        return Place("order", *parts, UNCOMPARED, 0.0, message, "transposed", gap=gap)
-    return Place("operations", *parts, UNCOMPARED, 0.0, shapes, gap=gap)
-
-
-def _moves(program: Program, index: int) -> list[int]:
-    """Return the operations that put a value into its order, or the one that made it, if none did."""
-    moves = [index]
-    while program.operations[index].is_layout and program.operations[index].inputs:
-        index = program.operations[index].inputs[0]
-        moves += [index] if program.operations[index].is_layout else []
-    return [i for i in sorted(moves) if program.operations[i].run is not None]
-
-
-def _place(gap: Gap, letters: Letters, index: Index) -> Place:
-    if not gap.closed:
-        a, b = parts_of(gap, letters, kind="open")
-        return Place(
-            "open",
-            a,
-            b,
-            UNCOMPARED,
-            0.0,
-            "from here on nothing of A's makes the rest of B meet",
-            gap=gap,
-        )
-    limit, error = limit_of(gap, index), gap.error
-    kind, message = _kind(gap, index)
-    cause, sentence = "", ""
-    if kind in ("operations", "order") and not message:
-        gap = origin(gap, index)
-        kind = "order" if gap.traced else kind
-        cause, sentence = cause_of(gap, index)
-        rounded = cause == "factor" and is_rounded_number(gap, ratio_of(gap) or 0.0)
-        if rounded or (not cause and error <= limit):  # only what has no cause may be rounding
-            kind, cause, sentence = "rounding", "", "a number that one program holds in a smaller type"
-    if kind == "order" and sentence and (tables := read_by(gap.b.program, gap.b.end)):
-        sentence += f", of an index by which rows of {tables} are read"
-    unnamed = kind == "operations" and not cause
-    a, b = parts_of(
-        gap, letters,
-        read=cause in ("factor", "scale left out"),
-        masks=cause in ("mask", "causal mask"),
-        built=lambda it: cause in _GIVEN_TO_MODULES or (unnamed and it.ready_made),
-        kind=kind,
-        cause=cause,
-    )  # fmt: skip
-    modules = tuple(gap.b.program.operations[each].module for each in gap.twins)
-    times = 1 + len(modules)
-    terms = terms_of(gap, letters) if kind == "operations" else ()
-    return Place(kind, a, b, error, limit, message or sentence, cause, modules, times, terms, gap)
-
-
-_GIVEN_TO_MODULES = frozenset(
-    ["activation", "arguments", "axis", "dilation", "epsilon", "number", "numbers", "operation",
-     "padding", "stride"]
-)  # fmt: skip
-"""Causes that may lie in how a module was built."""
-
-
-def _kind(gap: Gap, index: Index) -> tuple[Kind, str]:
-    end_a, end_b = gap.a.program.operations[gap.a.end], gap.b.program.operations[gap.b.end]
-    if gap.error <= limit_of(gap, index, types=False):
-        return "rounding", "rounding of float64"
-    if end_b.kind == "input" and end_a.kind == "input":
-        return "input", f"{end_b.label} is another input than A's {end_a.label}"
-    wrong = wrong_parameters(gap, index)
-    if wrong is not None:
-        return wrong
-    if end_a in index.meets(end_b):
-        return "order", ""
-    return "operations", ""

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vit_config.contradictions import nearest_sizes
 from vit_config.errors import InputError
+from vit_config.grids import nearest_sizes
 
 
 class Patches(NamedTuple):

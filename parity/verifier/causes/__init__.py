@@ -22,13 +22,16 @@ from parity.verifier.causes import (
     operators,
     order,
     pairs,
+    pooling,
     reads,
     reductions,
+    rescaled,
     residual_order,
     rounded,
     several,
     skips,
     slopes,
+    statistics,
     steps,
     tables,
     terms,
@@ -41,8 +44,8 @@ from parity.verifier.search.region import Gap
 from parity.verifier.search.widened import widened
 
 _FILES = (activations, collectives, epsilons, masks, norms, numbers, factors, operands, operators, order,
-          pairs, reads, reductions, residual_order, rounded, skips, slopes, steps, tables,
-          windows)  # fmt: skip
+          pairs, pooling, reads, reductions, residual_order, rounded, skips, slopes, statistics, steps,
+          tables, windows)  # fmt: skip
 CAUSES: tuple[Cause, ...] = tuple(cause for file in _FILES for cause in file.CAUSES)
 """Every cause that a place may be given. Operations that one side alone has on some rows are called "of
 a part"."""
@@ -53,12 +56,18 @@ _JUDGES = (
     epsilons.judge,
     activations.judge,
     masks.judge,
+    masks.padded,
+    statistics.judge,
+    statistics.moments,
+    statistics.mean_off,
+    pooling.judge,
     skips.not_updated,
     residual_order.judge,
     skips.judge,
     order.judge,
     reads.row,
     reads.rows,
+    order.repeated,
     windows.judge,
     operators.judge,
     reads.operand,
@@ -70,6 +79,7 @@ _JUDGES = (
     reductions.judge,
     terms.judge,
     terms.weights,
+    terms.orders,
     steps.judge,
     rounded.judge,
     operands.exchanged,
@@ -77,6 +87,7 @@ _JUDGES = (
     operands.moved,
     tables.judge,
     several.judge,
+    rescaled.judge,
     pairs.judge,
 )
 """The judges, from those that say most to those that say least."""
@@ -85,8 +96,8 @@ _JUDGES = (
 def cause_of(gap: Gap, index: Index) -> Explanation:
     """Return the first cause that explains a place, or two empty strings."""
     if gap.value_b.dtype.kind not in "fc":
-        judges = (masks.diagonal, numbers.judge, order.judge, operators.judge, tables.judge, masks.truth,
-                  reads.indices)  # fmt: skip
+        judges = (masks.diagonal, masks.written, numbers.judge, order.judge, operators.judge,
+                  tables.judge, masks.truth, reads.indices)  # fmt: skip
         return next(filter(None, (judge(gap, index) for judge in judges)), ("", ""))
     read = reads.other_value(gap, index) or reads.returned(gap, index)
     if read is not None or (_are_signs(gap.value_a) and _are_signs(gap.value_b)):

@@ -29,13 +29,18 @@ def named(region: Region, side: str, steps: list[int], start: int) -> Explanatio
                 each = " and ".join(f"{op.name} {n:.10g}" for op, n in zip(ops, numbers, strict=True))
                 name = f"one {what} too many" if side == "B" else f"{what} left out"
                 return name, f"only {side} has {each}{_at(ops[-1])}"
-    norm = names & {"rsqrt", "sqrt"} and names & {"mean", "sum", "var"}
+    roots = any(_is_root(op) for op in ops)
+    norm = roots and names & {"mean", "sum", "var"}
     if norm and not _dropped(region, steps, start) & _NO_NORM:
         return ("norm left out" if side == "A" else "one norm too many"), f"only {side} has {lines}"
     return ("left out" if side == "A" else "one step too many"), f"only {side} has {lines}"
 
 
 _SUMS, _PRODUCTS = frozenset(["add", "sub", "rsub"]), frozenset(["mul", "div"])
+
+
+def _is_root(op: Operation) -> bool:
+    return op.name in ("rsqrt", "sqrt") or (op.name == "pow" and op.operands[1:] in ((0.5,), (-0.5,)))
 
 
 def _number(program: Program, op: Operation) -> float | None:

@@ -42,6 +42,21 @@ def _names() -> dict[str, Any]:
     def norm(x: Any, gain: Any, bias: Any) -> Any:
         return nn.standardize(x, epsilon=1e-6) * gain + bias
 
+    def unit(x: Any) -> Any:
+        """Channels of length one, of which cosines are products."""
+        return x / jnp.linalg.norm(x, axis=-1, keepdims=True)
+
+    def grouped(x: Any, groups: int) -> Any:
+        """Normalise the channels of all tokens in groups."""
+        parts = x.reshape(len(x), -1, groups, x.shape[-1] // groups)
+        return nn.standardize(parts, (1, 3), epsilon=1e-6).reshape(x.shape)
+
+    def averaged(x: Any, size: int, stride: int, padding: Any, *, counted: bool = True) -> Any:
+        """Average pooling of tokens."""
+        how = (1, size, 1), (1, stride, 1), [(0, 0), padding, (0, 0)]
+        counts = lax.reduce_window(jnp.ones_like(x), 0.0, lax.add, *how)
+        return lax.reduce_window(x, 0.0, lax.add, *how) / (size if counted else counts)
+
     def turned_neighbours(x: Any) -> Any:
         """Rotary positions of channels 0 and 1, 2 and 3, ..."""
         even, odd = x[..., ::2], x[..., 1::2]
@@ -67,7 +82,7 @@ def _names() -> dict[str, Any]:
     other_table = np.sin(1.1 * np.arange(30.0).reshape(5, 6))
     cos, sin = np.cos(table[:, :3]), np.sin(table[:, :3])
     conv = partial(lax.conv_with_general_padding, lhs_dilation=None)
-    helpers = (norm, turned_neighbours, turned_halves, descent, rounded)
+    helpers = (norm, unit, grouped, averaged, turned_neighbours, turned_halves, descent, rounded)
     values = {"table": table, "other_table": other_table, "conv": conv, "over_two_devices": over}
     libraries = {"jax": jax, "jnp": jnp, "lax": lax, "nn": nn}
     return libraries | values | {each.__name__: each for each in helpers}

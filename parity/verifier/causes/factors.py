@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from parity.measure.nearness import MOST as FARTHEST
+from parity.measure.tolerance import FLOAT64
 from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.causes.numbers import slots
 from parity.verifier.programs.fingerprint import distance
@@ -11,10 +13,10 @@ from parity.verifier.search.exchange import closer, outside
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Gap, Region
 
+SHOWN = 1e-8
+"""Distance of a factor from one up to which ten digits would show two of it at most."""
 MOST_SCALES = 6
 """How many scales of a region are tried as a product."""
-EXACT = 1e-12
-"""Error within which two values are equal, and a ratio is one."""
 
 
 def ratio_of(gap: Gap) -> float | None:
@@ -25,8 +27,8 @@ def ratio_of(gap: Gap) -> float | None:
     if not np.isfinite(a).all() or not np.isfinite(b).all():
         return None
     ratio = float(np.vdot(a, b).real / np.vdot(a, a).real) if a.any() else 0.0
-    once = abs(ratio - 1) <= EXACT
-    return ratio if ratio and not once and distance(a, b / ratio) <= EXACT else None
+    once = abs(ratio - 1) <= FLOAT64
+    return ratio if ratio and not once and distance(a, b / ratio) <= FLOAT64 else None
 
 
 def judge(gap: Gap, _: Index) -> Explanation | None:
@@ -46,7 +48,7 @@ def judge(gap: Gap, _: Index) -> Explanation | None:
     given = any(region.program.maker(region.end).run is None for region in (gap.a, gap.b))
     unknown = bool(of_a) == bool(of_b) or given or not _is_product(of_a or of_b, ratio)
     name = "factor" if unknown else "scale left out" if of_a else "one scale too many"
-    times = f"{ratio:.10g}" if abs(ratio - 1) > 1e-8 else f"1 {ratio - 1:+.2g}"
+    times = f"{ratio:.10g}" if abs(ratio - 1) > SHOWN else f"1 {ratio - 1:+.2g}"
     return name, f"B's value is {times} times A's"
 
 
@@ -60,7 +62,7 @@ def _size_of_an_axis(gap: Gap) -> Explanation | None:
             shape = region.program.operations[i].shape
             for axis, n in enumerate(shape):
                 for times, text in ((n, f"{n} times"), (1 / n, f"1 / {n} of")):
-                    if n > 1 and abs(ratio / times - 1) <= EXACT:
+                    if n > 1 and abs(ratio / times - 1) <= FLOAT64:
                         return (
                             "factor",
                             f"B's value is {text} A's: {n} is the size of axis {axis} of {list(shape)}",
@@ -84,7 +86,7 @@ def _is_product(numbers: list[float], ratio: float) -> bool:
     logs = [0.0]
     for each in np.log(several):
         logs += [total + sign * each for total in logs for sign in (1, -1)]
-    return any(abs(abs(total) - abs(np.log(abs(ratio)))) <= 1e-9 for total in logs)
+    return any(abs(abs(total) - abs(np.log(abs(ratio)))) <= FARTHEST.norm for total in logs)
 
 
 def _reduced(gap: Gap) -> list[int]:

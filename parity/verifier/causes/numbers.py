@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from parity.measure.nearness import LEAST
 from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.programs.operation import Operation, Ref
 from parity.verifier.search.exchange import is_a, rerun
@@ -17,8 +18,6 @@ from parity.verifier.search.region import Gap, Region
 SMALL = 0.01
 """Numbers below are added to keep a divisor from zero."""
 MOST_TRIALS = 100
-EXACT = 1e-12
-"""Error within which two numbers add up to one."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ def _everywhere(gap: Gap, held: list[Slot], wanted: list[Slot]) -> Explanation |
     tried = 0
     for own in sorted(of_b, reverse=True):  # 0.999 says more than 0.001
         places = [slot for slot in held if np.ndim(slot.value) == 0 and slot.value == own]
-        rest = [s for s in held if np.ndim(s.value) == 0 and abs(s.value + own - 1) < EXACT]
+        rest = [s for s in held if np.ndim(s.value) == 0 and abs(s.value + own - 1) <= LEAST.norm]
         for other in (each for each in of_a if each != own and 0 < each < 1):
             if len(places) + len(rest) < 2 or not 0 < own < 1 or tried >= MOST_TRIALS:
                 break

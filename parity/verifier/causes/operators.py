@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from parity.measure.nearness import MOST as FARTHEST
 from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.operation import Operation
@@ -58,7 +59,7 @@ def _in_order(gap: Gap, a: int, b: int) -> bool:
     """Return whether a value of B's is A's in some layout, axes merged or split."""
     of_a, of_b = gap.a.program.values([a])[a], gap.b.program.values([b])[b]
     of_a, of_b = np.asarray(of_a), np.asarray(of_b)
-    return any(distance(each, of_b) <= 1e-9 for each in arrangements(of_a, of_b.shape))
+    return any(distance(each, of_b) <= FARTHEST.norm for each in arrangements(of_a, of_b.shape))
 
 
 def _fits(gap: Gap, a: Operation, b: Operation) -> bool:

@@ -7,8 +7,11 @@ from itertools import combinations, permutations
 
 import numpy as np
 
+from parity.measure.nearness import LEAST
+from parity.measure.nearness import MOST as FARTHEST
 from parity.measure.shown import first_few
 from parity.verifier.causes.cause import Cause, Explanation
+from parity.verifier.programs.fingerprint import distance
 from parity.verifier.search.exchange import is_a, is_b, same
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Gap, Region
@@ -69,6 +72,40 @@ def _permuted(gap: Gap) -> Explanation | None:
     return _permuted_in_each(gap) if b.ndim > 2 else None
 
 
+def repeated(gap: Gap, _: Index) -> Explanation | None:
+    """Recognise the rows of A's value along one axis, some of which B has twice, and others not."""
+    a, b = gap.value_a, gap.value_b
+    if a.shape != b.shape or a.dtype.kind != "f" or b.size > LARGEST:
+        return None
+    for axis, n in enumerate(b.shape):
+        if not 2 < n <= LONGEST or b.size == n:
+            continue
+        rows = rows_of(np.moveaxis(a, axis, 0), np.moveaxis(b, axis, 0))
+        if rows is not None and len(set(rows)) < n:
+            held, at = (
+                f"axis {axis} of {list(b.shape)}",
+                next(i for i, row in enumerate(rows) if i != row),
+            )
+            return "index", f"row {at} of {held} is A's row {rows[at]}; B lacks A's {_lacking(rows, n)}"
+    return None
+
+
+def rows_of(a: np.ndarray, b: np.ndarray) -> list[int] | None:
+    """Return which of A's rows each of B's is; None where one is none of them, or several."""
+    rows = []
+    for row in b:
+        equal = [i for i, each in enumerate(a) if distance(each, row) <= LEAST.norm]
+        if len(equal) != 1:
+            return None
+        rows += equal
+    return rows
+
+
+def _lacking(rows: list[int], n: int) -> str:
+    lacking = [i for i in range(n) if i not in rows]
+    return f"row{'s' * (len(lacking) > 1)} {', '.join(map(str, lacking[:8]))}"
+
+
 def _permuted_in_each(gap: Gap) -> Explanation | None:
     """Recognise the rows of each sample in an order of its own, as of shuffled tokens."""
     a, b = gap.value_a, gap.value_b
@@ -112,7 +149,8 @@ def _shifted(gap: Gap) -> Explanation | None:
         return None
     correlation = np.fft.ifftn(np.fft.fftn(a) * np.conj(np.fft.fftn(b))).real
     # where an array repeats itself, so do its shifts: the one along the fewest axes
-    best = np.argwhere(correlation >= correlation.max() - 1e-9 * np.abs(correlation).max())[:LONGEST]
+    least = correlation.max() - FARTHEST.norm * np.abs(correlation).max()
+    best = np.argwhere(correlation >= least)[:LONGEST]
     shift = min(best.tolist(), key=np.count_nonzero) if len(best) else []
     axes = [axis for axis, n in enumerate(shift) if n]
     if not axes or not is_a(gap, np.roll(b, [shift[i] for i in axes], axes)):

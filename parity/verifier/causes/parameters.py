@@ -7,6 +7,8 @@ from itertools import islice, product
 
 import numpy as np
 
+from parity.measure.nearness import CERTAIN
+from parity.measure.nearness import MOST as FARTHEST
 from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.operation import Operation
 from parity.verifier.search.layouts import arrangements
@@ -51,7 +53,7 @@ def wrong_parameters(gap: Gap, index: Index) -> tuple[Kind, str] | None:
         if not exchanges:
             continue
         given = {leaf_b.index: value for _, leaf_b, value in exchanges}
-        if distance(gap.value_a, program.values([gap.b.end], given)[gap.b.end]) <= 1e-9:
+        if distance(gap.value_a, program.values([gap.b.end], given)[gap.b.end]) <= FARTHEST.norm:
             explanations = [
                 _wrong(a, b, value, gap, index)
                 for a, b, value in exchanges
@@ -168,6 +170,6 @@ def _looks(held: np.ndarray, wanted: np.ndarray) -> str:
     if apart.mean() < 0.5:
         return f"{np.count_nonzero(apart)} of {held.size} numbers differ"
     ratio = held[apart] / wanted[apart]
-    if np.all(np.isfinite(ratio)) and np.ptp(ratio) <= 1e-6 * abs(ratio.flat[0]):
+    if np.all(np.isfinite(ratio)) and np.ptp(ratio) <= CERTAIN * abs(ratio.flat[0]):
         return f"it is {ratio.flat[0]:.6g} times that"
     return "none of A's parameters has its numbers"

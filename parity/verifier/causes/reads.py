@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from parity.measure.nearness import MOST as FARTHEST
 from parity.measure.shown import first_few
+from parity.verifier.causes.alone import named
 from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.causes.factors import ratio_of
 from parity.verifier.programs.fingerprint import distance
@@ -17,6 +19,7 @@ from parity.verifier.search.constants import constants_of
 from parity.verifier.search.exchange import (
     closer_moved,
     computing,
+    grain,
     is_a,
     layouts_of,
     outside,
@@ -32,6 +35,8 @@ LARGEST = 24
 MOST_TRIALS = 120
 MOST_LAYOUTS = 3
 """Most layouts of a value that are tried as an operand."""
+MOST_STEPS = 24
+"""Most operations that are taken as run twice."""
 LARGEST_TABLE = 1 << 22
 """Most elements of a value whose rows are compared."""
 
@@ -48,9 +53,27 @@ def other_value(gap: Gap, index: Index) -> Explanation | None:
     held = _met_outside(gap.b, a, index)
     if held is None or held.kind == "constant" or (b.kind == "constant" and b.number is not None):
         return None
-    if where(b) == where(held) and ratio_of(gap) is not None:
-        return None  # what the line computes is scaled otherwise
-    return "other value read", _instead("", b, held)
+    if ratio_of(gap) is not None:
+        return None  # it is scaled otherwise
+    return twice(gap) or ("other value read", _instead("", b, held))
+
+
+def twice(gap: Gap) -> Explanation | None:
+    """Recognise steps that B runs once more on what they yield: without them it has A's value."""
+    program, readers = gap.b.program, gap.b.readers
+    inside: list[int] = []
+    for op in program.operations[gap.b.end + 1 :]:
+        if len(inside) == MOST_STEPS:
+            break
+        if op.index not in readers and not set(inside).intersection(op.inputs):
+            continue
+        inside.append(op.index)
+        steps = before_of(program, op.index, set(inside))
+        value = rerun(Region(program, op.index, steps), given={gap.b.end: gap.value_a})
+        if not op.is_layout and value is not None and closer_moved(gap.value_b, value, gap.error):
+            name, message = named(Region(program, op.index, steps), "B", steps, gap.b.end)
+            return name.replace("residual", "term"), message  # which was added before as well
+    return None
 
 
 def returned(gap: Gap, index: Index) -> Explanation | None:
@@ -170,7 +193,7 @@ def row(gap: Gap, _: Index) -> Explanation | None:
                 continue
             rows = rows.reshape(-1, *gap.value_a.shape)
             of_a = [i for i, row in enumerate(rows) if is_a(gap, row)]
-            of_b = [i for i, row in enumerate(rows) if distance(gap.value_b, row) <= 1e-12]
+            of_b = [i for i, row in enumerate(rows) if distance(gap.value_b, row) <= grain(gap)]
             if len(of_a) == 1 and len(of_b) == 1:
                 return (
                     "index",
@@ -199,7 +222,8 @@ def rows(gap: Gap, _: Index) -> Explanation | None:
 
 def _chosen(x: np.ndarray, value: np.ndarray) -> list[int] | None:
     """Return the one row of each sample that a value holds; None where it holds none, or several."""
-    near = np.abs(x - value[:, None]).reshape(*x.shape[:2], -1).max(-1) <= 1e-9 * np.abs(value).max()
+    far = np.abs(x - value[:, None]).reshape(*x.shape[:2], -1).max(-1)
+    near = far <= FARTHEST.extremes * np.abs(value).max()
     return near.argmax(1).tolist() if (near.sum(1) == 1).all() else None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from parity.measure.nearness import CERTAIN
 from parity.verifier.causes.cause import Explanation
 from parity.verifier.causes.tables import tables_of
 from parity.verifier.programs.fingerprint import distance, same
@@ -17,8 +18,6 @@ from parity.verifier.search.places import Search
 from parity.verifier.search.region import Gap, Region, before_of
 from parity.verifier.search.round import Round
 
-EXACT = 1e-6
-"""Error within which a matrix is that of a known kernel; some are held in float32."""
 KERNELS = {"a cubic kernel of -0.5": -0.5, "a cubic kernel of -0.75": -0.75}
 
 
@@ -110,7 +109,7 @@ def _kind(matrix: np.ndarray) -> str:
     for each in (matrix.squeeze(), matrix.squeeze().T):
         for name, a in KERNELS.items():
             for aligned in (False, True):
-                if each.ndim == 2 and np.abs(_cubic(*each.shape, a, aligned) - each).max() <= EXACT:
+                if each.ndim == 2 and np.abs(_cubic(*each.shape, a, aligned) - each).max() <= CERTAIN:
                     return f"{name}{', corners aligned' * aligned}"
     return ""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from parity.measure.nearness import MOST as FARTHEST
 from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.causes.residual import Branch, added, chains, name_of
 from parity.verifier.programs.fingerprint import distance, fingerprint
@@ -18,8 +19,6 @@ from parity.verifier.search.places import Search
 from parity.verifier.search.region import Gap, Region, before_of
 from parity.verifier.search.round import Round
 
-EXACT = 1e-9
-"""Error within which a value of B's is what A's branches compute in another order."""
 FEWEST = 2
 """Fewest products with parameters in a layer."""
 MOST = 4
@@ -107,7 +106,7 @@ def _repaired(
     find once it has A's value there; None where that mends nothing, or not the `whole`."""
     own, wanted = np.asarray(search.b.values([y.index])[y.index]), _value(search.a, x)
     layouts = zip(arrangements(exchanged, own.shape), arrangements(wanted, own.shape), strict=False)
-    value = next((value for each, value in layouts if distance(each, own) <= EXACT), None)
+    value = next((value for each, value in layouts if distance(each, own) <= FARTHEST.norm), None)
     if value is None:
         return None
     fed = search.b.fed({y.index: value}, {})
@@ -148,7 +147,7 @@ def judge(gap: Gap, _: Index) -> Explanation | None:
             if op.size != wanted.size or op.mark is None:
                 continue
             layouts = arrangements(np.asarray(region.program.values([i])[i]), wanted.shape)
-            if any(distance(wanted, each) <= EXACT for each in layouts):
+            if any(distance(wanted, each) <= FARTHEST.norm for each in layouts):
                 name = name_of(region.program, region.operations)
                 if region is gap.a:
                     return "layer left out", f"only A has {name}"

@@ -7,11 +7,14 @@ from itertools import islice, permutations, product
 
 import numpy as np
 
+from parity.measure.nearness import CERTAIN
 from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.causes.factors import ratio_of
+from parity.verifier.causes.masks import SHUT
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 from parity.verifier.search.constants import constants_of
+from parity.verifier.search.exchange import apart as unequal
 from parity.verifier.search.layouts import arrangements, long_axes
 from parity.verifier.search.meeting import Index, is_weak
 from parity.verifier.search.places import Search
@@ -22,10 +25,6 @@ LEAST = 8
 MOST_TABLES = 4
 """Most tables of one shape that are exchanged together."""
 MOST_TRIALS = 12
-LARGEST = 1e3
-"""Largest number of a table; what is larger stands for what is shut."""
-CLOSE = 1e-5
-"""Relative distance up to which two tables are the same but for rounding."""
 
 
 def judge(gap: Gap, _: Index) -> Explanation | None:
@@ -39,7 +38,7 @@ def judge(gap: Gap, _: Index) -> Explanation | None:
 def _explain(value_a: np.ndarray, value_b: np.ndarray, names: str = "") -> Explanation | None:
     if value_a.shape != value_b.shape or value_a.size < 2:
         return None
-    apart = np.argwhere(~np.isclose(value_a, value_b, rtol=1e-9, atol=1e-12))
+    apart = np.argwhere(unequal(value_a, value_b))
     if not len(apart):
         return None
     if value_a.ndim == 2 and np.array_equal(value_a.T, value_b):
@@ -132,7 +131,7 @@ def _is_table(program: Program, op: Operation) -> bool:
         return long_axes(op.shape) != (op.size,) and np.unique(value).size > LEAST
     if op.dtype[:3] != "flo" or is_weak(op):
         return False
-    return bool(np.isfinite(value).all() and np.abs(value).max() < LARGEST)
+    return bool(np.isfinite(value).all() and np.abs(value).max() < SHUT)
 
 
 def _pairings(
@@ -163,7 +162,7 @@ def _given(search: Search, pairs: list[tuple[Operation, Operation]]) -> Mapping[
         value = np.asarray(search.a.values([a.index])[a.index])
         own = search.b.values([b.index])[b.index]
         arrangement = next(iter(arrangements(value, b.shape)), None)
-        if arrangement is None or np.allclose(arrangement, own, rtol=CLOSE, atol=CLOSE):
+        if arrangement is None or np.allclose(arrangement, own, rtol=CERTAIN, atol=CERTAIN):
             return None
         given[b.index] = arrangement.astype(own.dtype)
     return given

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from parity.measure.nearness import MOST as FARTHEST
+from parity.verifier.causes import order
 from parity.verifier.causes.cause import Explanation
 from parity.verifier.causes.numbers import Slot, exchanged, slots
 from parity.verifier.programs.fingerprint import distance
@@ -20,8 +23,6 @@ MOST_TRIALS = 12
 LEAST_NUMBERS = 3
 """Fewest elements that one unknown factor must explain."""
 MOST_TERMS = 6
-LINEAR = 1e-9
-"""Error within which a value that a factor multiplies is half way where the factor is."""
 
 
 def judge(gap: Gap, _: Index) -> Explanation | None:
@@ -33,7 +34,7 @@ def judge(gap: Gap, _: Index) -> Explanation | None:
         times = _solved(gap, slot)
         if times is None:
             continue
-        if abs(times + 1) < 1e-9:
+        if abs(times + 1) < FARTHEST.norm:
             return "sign", f"a term of B's has the other sign, with its {slot.text()}"
         where = f" at {slot.operation.source}" if slot.operation.source is not None else ""
         return "factor", f"a term of B's, with its {slot.text()}{where}, is {times:.10g} times A's"
@@ -53,8 +54,8 @@ def weights(gap: Gap, _: Index) -> Explanation | None:
     if not np.isfinite(matrix).all() or not np.isfinite(gap.value_b).all():
         return None
     times = np.linalg.lstsq(matrix, (gap.value_b - rest).ravel(), rcond=None)[0]
-    times = np.where(np.abs(times) < 1e-9, 0, times)
-    changed = [i for i, n in enumerate(times) if abs(n - 1) > 1e-9]
+    times = np.where(np.abs(times) < FARTHEST.norm, 0, times)
+    changed = [i for i, n in enumerate(times) if abs(n - 1) > FARTHEST.norm]
     value = (matrix @ times).reshape(gap.value_b.shape) + rest
     if not 0 < len(changed) < len(terms) or not is_b(gap, value):
         return None
@@ -64,9 +65,25 @@ def weights(gap: Gap, _: Index) -> Explanation | None:
     scaled = " and ".join(
         f"that of {n} is {times[i]:.10g} times A's" for n, i in zip(names, changed, strict=True)
     )
-    if len(changed) == 1 and abs(times[changed[0]] + 1) < 1e-9:
+    if len(changed) == 1 and abs(times[changed[0]] + 1) < FARTHEST.norm:
         return "sign", f"the term of {names[0]} has the other sign"
     return "factor", f"of the terms of a sum, {scaled}"
+
+
+def orders(gap: Gap, index: Index) -> Explanation | None:
+    """Recognise one term of B's sum as A's in another order, such as positions that are shifted."""
+    terms = _terms(gap.a)
+    if not 2 <= len(terms) <= MOST_TERMS or gap.value_a.size < LEAST_NUMBERS:
+        return None
+    parts = _contributions(gap, terms)
+    for term, part in zip(terms, parts[1:], strict=True) if parts is not None else ():
+        own = gap.value_b - (gap.value_a - part)
+        said = order.judge(replace(gap, value_a=part, value_b=own, traced=True), index)
+        if said is not None:
+            return said[
+                0
+            ], f"of the terms of a sum, that of {where(gap.a.program.operations[term])}: {said[1]}"
+    return None
 
 
 def _terms(region: Region) -> list[int]:
@@ -113,11 +130,12 @@ def _solved(gap: Gap, slot: Slot) -> float | None:
     with np.errstate(all="ignore"):
         slope = np.asarray(two) - one
         scale = 1 + np.vdot(slope, gap.value_a - one).real / np.vdot(slope, slope).real
-    if not np.isfinite(scale) or abs(scale) < 1e-6 or abs(scale - 1) < 1e-9:
+    if not np.isfinite(scale) or abs(scale) < FARTHEST.norm or abs(scale - 1) < FARTHEST.norm:
         return None
     values = (slot.value * float(each) ** power for each in (scale, (1 + scale) / 2))
     value, between = (exchanged(gap.b, [(slot, each)]) for each in values)
     if not is_a(gap, value) or between is None:
         return None
     # a number that is rounded to an index, as a quantile's, can turn any value into another
-    return 1 / float(scale) if distance((one + value) / 2, np.asarray(between)) <= LINEAR else None
+    linear = distance((one + value) / 2, np.asarray(between)) <= FARTHEST.norm
+    return 1 / float(scale) if linear else None

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from parity.measure.nearness import MOST as FARTHEST
 from parity.verifier.causes.cause import Explanation
 from parity.verifier.programs.backward import GRADIENT
 from parity.verifier.programs.fingerprint import distance, same
@@ -25,8 +26,6 @@ _NAMES = {
 """Name and message of a parameter that A reads in an operation."""
 _NEUTRAL = {"add": 0, "mul": 1}
 """Numbers that change nothing in an operation."""
-EXACT = 1e-9
-"""Error within which a gradient is the sum of two others."""
 
 
 def unused_parameters(search: Search) -> Iterator[tuple[Gap, Explanation]]:
@@ -104,7 +103,7 @@ def _twice(
         if y == unused[1] or not np.array_equal(held, numbers) or value is None or other is None:
             continue
         own = np.asarray(search.b.values([y])[y])
-        if own.shape == value.shape and distance(value + other, own) <= EXACT:
+        if own.shape == value.shape and distance(value + other, own) <= FARTHEST.norm:
             return x, y
     return None
 

@@ -35,13 +35,17 @@ class Window:
 
     def argument(self, name: str) -> str:
         """Write an argument as a person would: one number where all axes have the same."""
-        value = getattr(self, name)
-        if not isinstance(value, tuple):
-            return str(value)
-        if name == "padding" and all(low == high for low, high in value):
-            value = tuple(low for low, _ in value)
-        equal = len(set(value)) == 1 and isinstance(value[0], int)
-        return str(value[0]) if equal else str(value).replace(" ", "") if value else ""
+        return shown(name, getattr(self, name))
+
+
+def shown(name: str, value: Any) -> str:
+    """Write an argument as a person would: one number where all axes have the same."""
+    if not isinstance(value, tuple):
+        return str(value)
+    if name == "padding" and all(low == high for low, high in value):
+        value = tuple(low for low, _ in value)
+    equal = len(set(value)) == 1 and isinstance(value[0], int)
+    return str(value[0]) if equal else str(value).replace(" ", "") if value else ""
 
 
 def window_of_jax(params: Mapping[str, Any]) -> Window:

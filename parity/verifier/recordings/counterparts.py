@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from parity.measure.error import relative_error, wide
+from parity.measure.nearness import MOST as FARTHEST
 from parity.measure.tolerance import epsilon
 from parity.measure.traces import Event, Site, Trace
 from parity.verifier.recordings.align import Alignment
@@ -20,8 +21,6 @@ from parity.verifier.recordings.rounding import GRAINS, Traces
 SHARED = 1 / 8
 """Share of the smaller parameter's numbers that the other must have for the two to belong together; the
 sets must then agree as a whole."""
-CLOSE = 1e-9
-"""Largest relative distance of the sorted numbers of two sets that count as equal."""
 
 
 def counterparts(traces: Traces, alignment: Alignment) -> dict[str, Counterpart]:
@@ -118,7 +117,7 @@ def _elements(traces: Traces, mine: list[Event], theirs: list[Event]) -> dict[st
     coarser = min(values_a.dtype, values_b.dtype, key=lambda each: each.itemsize)
     order_a = np.lexsort([*_gradients(traces.a, mine), values_a.astype(coarser)])
     order_b = np.lexsort([*_gradients(traces.b, theirs), values_b.astype(coarser)])
-    if relative_error(values_b[order_b], values_a[order_a]) > max(CLOSE, np.finfo(coarser).eps):
+    if relative_error(values_b[order_b], values_a[order_a]) > max(FARTHEST.norm, np.finfo(coarser).eps):
         return {}
     index = np.empty(values_a.size, dtype=np.int64)
     index[order_a] = order_b

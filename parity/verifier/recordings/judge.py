@@ -11,6 +11,7 @@ import numpy as np
 from parity.measure.error import norm, relative_error, wide
 from parity.measure.judged import Judged
 from parity.measure.policies import ABSENT
+from parity.measure.tolerance import epsilon
 from parity.measure.traces import Event, Site, Stage, Trace
 from parity.verifier.recordings.align import Alignment
 from parity.verifier.recordings.calls import EventPair, read_pair
@@ -19,7 +20,8 @@ from parity.verifier.recordings.pairs import pairs_of
 from parity.verifier.recordings.rounding import GRAINS, Traces, above_noise, grain, limit
 
 NOISE = 1e-3
-"""Size, relative to the gradients of its layer, below which a gradient is compared on their scale."""
+"""Size, relative to the gradients of its layer, below which a gradient is compared on their scale: there
+the rounding of theirs, of 1e-7 in float32, is 1e-4 of its own."""
 
 
 @dataclass(frozen=True)
@@ -157,8 +159,8 @@ def _scales(a: Trace, pairs: list[EventPair]) -> list[float]:
     A gradient may be zero in theory, such as that of the bias of attention's keys, which softmax
     ignores. Its value is the rounding noise of its layer, so it is compared on the scale of the layer's
     other gradients, and so are the clipped gradient and the moments computed from it. Where the layer
-    has no other, it is compared on the scale of all gradients. Otherwise the least size is 1e-16 of the
-    largest tensor.
+    has no other, it is compared on the scale of all gradients. Otherwise the least size is the rounding
+    of the largest tensor.
     """
     norms = [norm(a.read(pair.a)) for pair in pairs]
     largest = max(norms, default=0.0)
@@ -174,7 +176,8 @@ def _scales(a: Trace, pairs: list[EventPair]) -> list[float]:
         rounded = (GRAINS * grain(pair)) ** (2 if pair.a.port == "exp_avg_sq" else 1)
         own = [layer] * (size < NOISE * layer) + [usual] * (size < rounded * usual)
         of_gradients = pair.a.stage in ("gradients", "clipped", "moments")
-        scales.append(own[0] if own and of_gradients else max(1e-16 * largest, _output(a, pair.a)))
+        least = max(epsilon("float64") * largest, _output(a, pair.a))
+        scales.append(own[0] if own and of_gradients else least)
     return scales
 
 

@@ -13,7 +13,7 @@ from vit_config import ConfigError
 from vit_config.files.atomic import write_atomically
 
 FLOOR = 1e-18
-"""Height at which an error of zero is drawn."""
+"""Height at which an error of zero is drawn: below the epsilon of float64, 2e-16, by two decades."""
 
 
 def check_kind(path: Path) -> None:

@@ -17,6 +17,7 @@ from parity.verifier.recordings.judge import Divergence, StageComparison
 from parity.verifier.recordings.pairs import pairs_of
 from parity.verifier.recordings.steps.average import explain_average
 from parity.verifier.recordings.steps.explain import explain_step
+from parity.verifier.recordings.steps.fitting import CHOSEN
 from parity.verifier.recordings.steps.segment import StepSegment
 from parity.verifier.recordings.steps.segments import step_segments
 from parity.verifier.recordings.steps.sides import leaf_of
@@ -128,7 +129,7 @@ class RecordingSearch:
                 (c.a, c.b) for p in self.places for c in p.verdict.causes if c.name == "coupled-decay"
             )
             moved = [_number(choice) for choice in next(sides)]
-            return np.allclose([_number(cause.b), _number(cause.a)], moved, rtol=1e-3)
+            return np.allclose([_number(cause.b), _number(cause.a)], moved, rtol=10.0 ** (1 - CHOSEN))
         if cause.name == "bias-correction" and {"first-moment-sum", "second-moment-sum"} & self._named:
             a, b = (
                 choice.partition(", of betas")[0] for choice in (cause.a, cause.b)

@@ -13,7 +13,7 @@ from vit_config import InputError
 
 FARTHEST = 2
 """Most units in the last place by which a number may be moved: x (1 + eps) moves some numbers by two."""
-LEAST = 1e-37
+LEAST = 1e-37  # above 1.2e-38, the least normal number of float32 and of bfloat16, by a few
 """Size below which a number may be moved as far as one of this size, as 0 to the number next to it."""
 
 

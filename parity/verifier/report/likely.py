@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from parity.measure.nearness import CERTAIN
 from parity.verifier.programs.operation import Construction, Operation, Ref, Source
 from parity.verifier.programs.sources import outside_of_frameworks
 from parity.verifier.report.sides import Line, Operand
@@ -82,7 +83,7 @@ def _is_written(gap: Gap, cause: str) -> bool:
         text = op.source.text if op.source else ""
         written = [float(each) for each in _LITERAL.findall(text)]
         scalars = _numbers(gap.b, op)
-        if any(math.isclose(one, other, rel_tol=1e-6) for one in written for other in scalars):
+        if any(math.isclose(one, other, rel_tol=CERTAIN) for one in written for other in scalars):
             return True
     return False
 

@@ -7,6 +7,7 @@ from itertools import combinations
 
 import numpy as np
 
+from parity.measure.nearness import MOST as FARTHEST
 from parity.verifier.programs.fingerprint import distance
 from parity.verifier.search.layouts import layout_changes, long_axes
 
@@ -18,7 +19,6 @@ LARGEST = 1 << 20
 """Most numbers of an array whose orders are tried."""
 LONGEST = 64
 """Longest axis along which shifts are tried."""
-_CLOSE = 1e-9
 
 
 def relation(a: np.ndarray, b: np.ndarray) -> str:
@@ -77,10 +77,10 @@ def _layouts(a: np.ndarray, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
 
 def _is(one: np.ndarray, other: np.ndarray) -> bool:
     """Return whether two arrays of one shape are equal up to rounding."""
-    return distance(one, other) <= _CLOSE
+    return distance(one, other) <= FARTHEST.norm
 
 
 def _has_its_numbers(a: np.ndarray, b: np.ndarray) -> bool:
     if "c" in a.dtype.kind + b.dtype.kind:
         return bool(np.allclose(np.sort(np.abs(a), axis=None), np.sort(np.abs(b), axis=None)))
-    return distance(np.sort(a, axis=None), np.sort(b, axis=None)) <= _CLOSE
+    return distance(np.sort(a, axis=None), np.sort(b, axis=None)) <= FARTHEST.norm

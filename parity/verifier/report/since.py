@@ -13,7 +13,7 @@ from vit_config.files.foreign import parse_json, read_text
 
 SCHEMAS = ("parity.report/1", "parity.operations/1")
 EQUAL_ERRORS = 1e-3
-"""Relative difference up to which two errors are one."""
+"""Relative difference up to which two errors are one: less than the two digits of a report show."""
 _LETTER = re.compile(r"(?<![\w.])[a-z]\d*(?![\w.(])")
 
 

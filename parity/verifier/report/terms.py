@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from parity.measure.nearness import MOST as FARTHEST
 from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.operation import Operation, Ref
 from parity.verifier.report.formula import Letters, formula, number
@@ -49,7 +50,7 @@ def terms_of(gap: Gap, letters: Letters) -> tuple[Term, ...]:
     total, wanted = np.sum([value for _, value in sums[0]], 0), gap.value_a.reshape(of_b.shape)
     plain = LayoutChange(of_a.shape, tuple(range(len(of_a.shape))), of_b.shape, of_b.shape)
     for change in (plain, *layout_changes(of_a.shape, of_b.shape)):
-        if distance(change.of(total), wanted) <= 1e-9:
+        if distance(change.of(total), wanted) <= FARTHEST.norm:
             return _matched([(text, change.of(value)) for text, value in sums[0]], sums[1])
     return ()
 

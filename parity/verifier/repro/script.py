@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from parity.measure.tolerance import FLOAT64
 from parity.verifier.report.comparison import Place
 from parity.verifier.repro.side import Arrays, side_of
 from parity.verifier.search.layouts import arrangements
@@ -28,12 +29,12 @@ IMPORTS = {
 }
 FIRST = {"torch": "aten = torch.ops.aten", "jax": 'jax.config.update("jax_enable_x64", True)'}
 """What a framework needs before anything is computed."""
-COMPARED = """
+COMPARED = f"""
 known = np.isfinite(of_a) | np.isfinite(of_b)  # infinite on one side only is a difference
 apart = np.where(known, np.where(known, of_a, 0) - np.where(known, of_b, 0), 0)
 size = np.linalg.norm(of_a[np.isfinite(of_a)])
-print(f"relative difference {np.linalg.norm(apart) / size:.3g},"
-      f" in {np.count_nonzero(np.abs(apart) > 1e-12 * size)} of {apart.size} numbers")
+print(f"relative difference {{np.linalg.norm(apart) / size:.3g}},"
+      f" in {{np.count_nonzero(np.abs(apart) > {FLOAT64} * size)}} of {{apart.size}} numbers")
 """
 
 

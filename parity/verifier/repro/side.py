@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from parity.measure.tolerance import FLOAT64
 from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.operation import Operation, Ref
 from parity.verifier.programs.program import Program
@@ -14,8 +15,6 @@ from parity.verifier.search.region import Region
 from vit_config import InputError
 from vit_config.errors import one_line
 
-SAME = 1e-12
-"""Relative distance up to which both sides are given one array."""
 _RESULT = {
     "torch": ("torch.tensor({})", "{}.numpy() * 1.0"),
     "jax": ("jnp.asarray({})", "np.asarray({}) * 1.0"),
@@ -34,7 +33,9 @@ class Arrays:
         """Return the name of an array: of one that both sides read, if there is such a one."""
         value = np.asarray(value, order="C")
         for name, each in self.held.items():
-            if (each.shape, each.dtype) == (value.shape, value.dtype) and distance(each, value) <= SAME:
+            if (each.shape, each.dtype) == (value.shape, value.dtype) and distance(
+                each, value
+            ) <= FLOAT64:
                 return name
         self.held[f"x{len(self.held)}"] = value
         return f"x{len(self.held) - 1}"

@@ -29,7 +29,8 @@ TIMES = 16.0
 BEYOND = 2.0
 """How many times farther from A's than A's own rounding explains an output must be."""
 FARTHEST = 1e-6
-"""Largest relative distance at which two values count as the same with lost digits."""
+"""Largest relative distance at which two values count as the same with lost digits: ten of sixteen lost.
+Two other values agree so by chance in one of the seven numbers of a fingerprint, not in all."""
 
 
 def loses_digits(a: Program, b: Program, pairs: Pairs) -> bool:

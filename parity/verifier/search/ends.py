@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from parity.verifier.programs.fingerprint import ABOVE, INFINITE
+from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 from parity.verifier.search.constants import constants_of
 
@@ -43,11 +45,17 @@ def ends_of(program: Program, unmet: set[int], roots: set[int], depth: int = 0) 
         edge = {i for each in edge for i in program.operations[each].inputs} - boundary
         boundary = boundary | edge
     ends = [(i, 0) for i in boundary if program.operations[i].mark is not None]
-    fixed = {i for i in constants if program.operations[i].number is not None}
+    fixed = {i for i in constants if _is_one_number(program.operations[i])}
     return sorted(
         (e for e in [*ends, *before.items()] if e[0] not in fixed or e[0] in roots),
         key=lambda each: (each[1], each[0]),
     )
+
+
+def _is_one_number(op: Operation) -> bool:
+    """Return whether all elements of a value are the same number, or the same infinity."""
+    infinite = op.mark is not None and op.mark[INFINITE] in (1, 1 + ABOVE)
+    return op.number is not None or infinite
 
 
 def spread(program: Program, unmet: set[int]) -> list[tuple[int, int]]:

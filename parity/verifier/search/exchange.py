@@ -15,6 +15,25 @@ from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Gap, Region
 
+UNEXPLAINED = 1e-4
+"""Share of a difference that an exchange may leave, where that is less than rounding may ever do: of the
+hundred exchanges that a judge tries, one fits so well by chance once in a hundred places."""
+NEARER = 4.0
+"""How many times nearer to one side than to the other a value is whose sides hardly differ."""
+
+
+def grain(gap: Gap) -> float:
+    """Return what rounding does to the values of a place, as nudges measured it."""
+    return max(region.program.operations[region.end].near.norm for region in (gap.a, gap.b))
+
+
+def apart(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return at which elements two values differ by more than rounding: of their own sizes, or of the
+    largest, where one is zero in theory."""
+    return ~np.isclose(
+        a, b, rtol=MOST.norm, atol=LEAST.norm * np.abs(a[np.isfinite(a)]).max(initial=0.0)
+    )
+
 
 def is_a(gap: Gap, value: Any) -> bool:
     """Return whether a value is A's, far closer than B's own is; None is no value."""
@@ -29,7 +48,7 @@ def is_b(gap: Gap, value: Any) -> bool:
 def closer(wanted: np.ndarray, value: Any, error: float) -> bool:
     """Return whether a value is the wanted one, up to rounding and far less than an error."""
     value = np.asarray(value)
-    limit = min(MOST.norm, max(1e-4 * error, LEAST.norm), error / 4)
+    limit = min(MOST.norm, max(UNEXPLAINED * error, LEAST.norm), error / NEARER)
     return value.shape == np.shape(wanted) and distance(wanted, value) <= limit
 
 

@@ -83,7 +83,7 @@ class Index:
 
 def _slack(square: float, close: float) -> float:
     """Return how far apart the mean squares of equal numbers may be."""
-    return max(4 * close * square, 1e-300)
+    return max(4 * close * square, float(np.finfo(np.float64).tiny))
 
 
 def is_weak(op: Operation, mark: np.ndarray | None = None) -> bool:

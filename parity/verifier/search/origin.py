@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from parity.measure.nearness import MOST as FARTHEST
 from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.program import Program
 from parity.verifier.search.exchange import closer, outside, rerun
@@ -99,7 +100,7 @@ def _unmet(region: Region, end: int, index: Index) -> list[int]:
 def _same_numbers(a: np.ndarray, b: np.ndarray) -> bool:
     if a.size != b.size or "c" in a.dtype.kind + b.dtype.kind:
         return False
-    return distance(np.sort(a, axis=None), np.sort(b, axis=None)) <= 1e-9
+    return distance(np.sort(a, axis=None), np.sort(b, axis=None)) <= FARTHEST.norm
 
 
 def _misordered(region: Region, wanted: Any, index: Index) -> list[_Wrong]:
@@ -166,7 +167,7 @@ def _orders(
     for partner in partners[:MOST_PARTNERS]:
         value = index.program.values([partner.index])[partner.index]
         for arrangement in arrangements(np.asarray(value), own.shape):
-            if distance(arrangement, own) <= 1e-9:
+            if distance(arrangement, own) <= FARTHEST.norm:
                 if not own_too:
                     return []
                 continue

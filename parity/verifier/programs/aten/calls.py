@@ -11,6 +11,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from parity.verifier.programs.mistakes import UnreadableError
+from parity.verifier.programs.pools import POOL, pool_of_torch
 from parity.verifier.programs.windows import (
     WINDOW,
     transform_of_torch,
@@ -93,7 +94,9 @@ def attributes_of(func: Any, args: Any, kwargs: Any) -> tuple[str, dict[str, Any
         return window.text, {WINDOW: window}
     if name in ("_fft_r2c", "_fft_c2r", "_fft_c2c"):
         return transform_of_torch(name, args), {}
-    return ", ".join(each.replace(" ", "") for each in _attributes(func, args, kwargs)), {}
+    pool = pool_of_torch(name, args) if not kwargs else None
+    extra = {} if pool is None else {POOL: pool}
+    return ", ".join(each.replace(" ", "") for each in _attributes(func, args, kwargs)), extra
 
 
 def _attributes(func: Any, args: Any, kwargs: Any) -> list[str]:

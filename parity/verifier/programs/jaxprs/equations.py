@@ -10,6 +10,7 @@ import numpy as np
 
 from parity.measure.versions import of_jax
 from parity.verifier.programs.jaxprs.values import lowered
+from parity.verifier.programs.pools import POOL, pool_of_jax
 from parity.verifier.programs.windows import WINDOW, transform_of_jax, window_of_jax
 
 
@@ -117,6 +118,9 @@ def attributes(name: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     if name == "conv_general_dilated":
         window = window_of_jax(params)
         return window.text, {**extra, WINDOW: window}
+    pool = pool_of_jax(name, params)
+    if pool is not None:
+        return pool[0].text, {**extra, POOL: pool}
     if name == "fft":
         return transform_of_jax(params), extra
     shown = (f"{_ATTRIBUTES[k]}={plain(params[k])}" for k in params if k in _ATTRIBUTES)

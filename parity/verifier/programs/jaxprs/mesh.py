@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from parity.measure.nearness import MOST as FARTHEST
 from parity.verifier.programs.fingerprint import distance
 
 
@@ -102,7 +103,7 @@ def hold_the_same(devices: Devices, axes: Sequence[str], stacked: np.ndarray) ->
     """Return whether devices along some axes hold the same: infinities at the same places, and the rest
     up to rounding."""
     return stacked.dtype.kind not in "fiubc" or all(
-        distance(stacked[group[0]], stacked[each]) <= 1e-9
+        distance(stacked[group[0]], stacked[each]) <= FARTHEST.norm
         for group in devices.groups(axes)
         for each in group[1:]
     )

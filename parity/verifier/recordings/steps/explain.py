@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from parity.measure.tolerance import epsilon
 from parity.verifier.recordings.steps import clipped, gradients, learning_rate, loss, moments, updated
 from parity.verifier.recordings.steps.fitting import digits
 from parity.verifier.recordings.steps.names import CAUSES
@@ -74,7 +75,7 @@ class Contrast:
         rest = {}
         for key in self.common:
             value = hypothesis.value[key]
-            if side.eps > 1e-10:  # what is stored is rounded
+            if side.eps > epsilon("float64"):  # what is stored is rounded
                 with np.errstate(over="ignore"):
                     value = value.astype(np.float32).astype(np.float64)
             rest[key] = value - side.segment.result[key]
@@ -141,7 +142,7 @@ def explain_step(a: StepSegment, b: StepSegment, carried: float = 0.0) -> PlaceV
         for known, side in zip(fits, sides, strict=True):
             known += contrast.fits(side, rules(side))
         pairs = [(first, second) for first in fits[0] for second in fits[1]]
-        if stage == "loss" and max(side.eps for side in sides) > 1e-10:
+        if stage == "loss" and max(side.eps for side in sides) > epsilon("float64"):
             pairs = [pair for pair in pairs if _is_told_by_a_single(*pair)]
         verdict = _verdict(stage, contrast, pairs)
         if verdict is not None:

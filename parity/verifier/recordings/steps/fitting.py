@@ -11,6 +11,11 @@ CHOSEN = 4
 """Most significant digits that a number chosen by a person has: 0.9989, 1e-06, 0.01001."""
 
 
+PARALLEL = 1e-10
+"""How far the cosine of two vectors is from one where they are parallel: nearer, and to solve for both
+loses more than ten of the sixteen digits of float64."""
+
+
 class JoinedLeaves:
     """Leaves joined into one vector, so that a rule is computed for all of them at once."""
 
@@ -95,7 +100,7 @@ def two_slopes(
     if (sizes <= 1).any():
         return None
     gram = (matrix / sizes).T @ (matrix / sizes)
-    if abs(gram[0, 1]) > 1 - 1e-10:  # parallel
+    if abs(gram[0, 1]) > 1 - PARALLEL:
         return None
     values = np.linalg.solve(gram, (matrix / sizes).T @ (y / noise)) / sizes
     loose = np.sqrt(np.diag(np.linalg.inv(gram))) / sizes + 16 * eps * np.abs(values)

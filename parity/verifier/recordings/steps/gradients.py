@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from parity.measure.nearness import CERTAIN
+from parity.measure.nearness import MOST as FARTHEST
 from parity.verifier.recordings.steps.fitting import JoinedLeaves, shared, slope, snap, text
 from parity.verifier.recordings.steps.noise import noise
 from parity.verifier.recordings.steps.segment import Hypothesis
@@ -41,7 +43,7 @@ def _relations(one: RecordedSide, other: RecordedSide) -> Iterator[Pair]:
         value = np.where(missing[flat.leaf], 0.0, g)
         yield pair("gradient", "of every leaf", "zero on some leaves", value, leaves=where)
     factor = slope(g, made, bound, max(one.eps, other.eps) * 16)
-    if factor is not None and factor < 0 and abs(factor + 1) < 1e-9:
+    if factor is not None and factor < 0 and abs(factor + 1) < FARTHEST.norm:
         yield pair("sign", "downhill", "reversed", -g)
     if factor is not None and factor > 1:
         yield pair("scale", "1", _scale(one, factor), factor * g)
@@ -63,7 +65,7 @@ def _scale(side: RecordedSide, factor: float) -> str:
     """Describe a factor, with its likely origin."""
     batch = None if side.segment.labels is None else len(side.segment.labels)
     whole = round(factor)
-    if abs(factor - whole) > 1e-6 * factor:
+    if abs(factor - whole) > CERTAIN * factor:
         return text(factor)
     if whole == batch:
         return f"{whole}: summed over the batch of {batch}, not averaged"

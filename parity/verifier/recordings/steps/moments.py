@@ -26,7 +26,8 @@ from parity.verifier.recordings.steps.sides import RecordedSide
 BETAS = (0.9, 0.95, 0.8, 0.85, 0.99)
 """Usual values of beta1, for a first update, where beta1 and an unrecorded clipping look the same."""
 SEEN = 1e-5
-"""Relative precision at which a clipped norm is printed if it is not a short number."""
+"""Relative precision at which a clipped norm is printed if it is not a short number: of a norm summed in
+float32, whose 1e-7 grows by the root of ten thousand numbers."""
 FIRST, SECOND, BUFFER = "exp_avg", "exp_avg_sq", "momentum_buffer"
 RECORDED = "the moments before"
 CLIPPING = ("gradient", "added to the norm")

@@ -17,7 +17,8 @@ NOISE = 32
 a key's bias, which softmax ignores."""
 DISAGREE = 1e-2
 """Relative difference of gradients between programs that agree elsewhere; beyond it both are only
-rounding, too."""
+rounding, too. The least that counts, of `NOISE` roundings, is off by one of them, which is three
+hundredths; a third of that leaves out what is off by more than its rounding."""
 
 MAPPINGS = (
     "result",

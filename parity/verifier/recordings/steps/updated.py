@@ -61,7 +61,8 @@ def fitted(side: RecordedSide) -> Iterator[Hypothesis]:
 def _is_rounded(rate: float, recorded: float) -> bool:
     """Return whether a rate is the recorded one, rounded to float32."""
     eps = float(np.finfo(np.float32).eps)
-    return 1e-3 * eps < abs(rate / recorded - 1) <= 4 * eps if recorded else False
+    least = 1e-3 * eps  # less comes of float64, whose rounding is a millionth of that of float32
+    return least < abs(rate / recorded - 1) <= 4 * eps if recorded else False
 
 
 def _step(side: RecordedSide) -> Step | None:
