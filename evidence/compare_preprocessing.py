@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from evidence import positional
-from parity.porting.verification.peers import import_timm
+from parity.porting.reading.libraries.peers import import_timm
 from vit_config import Preprocess
 from vit_config.images.pixels import prepare_batch
 from vit_config.images.preprocess import IMAGENET_MEAN, IMAGENET_STD, crop_fraction

@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parity.measure.redraw import redraw
-from parity.porting.checkpoint import Checkpoint, read_checkpoint
-from parity.porting.conversion import Converted, convert
 from parity.porting.dialects import dialects
 from parity.porting.dialects.dialect import NEUTRAL, Dialect
-from parity.porting.verification.libraries import LIBRARIES, NoModelError, misfits
+from parity.porting.reading.checkpoint import Checkpoint, read_checkpoint
+from parity.porting.reading.libraries.installed import LIBRARIES, NoModelError, misfits
+from parity.porting.writing.conversion import Converted, convert
 from vit_config import ConfigError, Rope, ViTConfig, write_weights
 from vit_config.errors import first_line
 from vit_config.parameters import parameters

@@ -23,7 +23,7 @@ from evidence import ROOT
 from parity.exporting.export import To
 from parity.exporting.subject import DType
 from parity.measure.redraw import redraw
-from parity.porting.loaded import Loaded
+from parity.porting.models.loaded import Loaded
 from vit_config import Preprocess, ViTConfig, preset, write_weights
 from vit_config.errors import first_line
 from vit_config.parameters import parameters
@@ -88,7 +88,7 @@ def write_source(path: Path, family: str, depth: int = 2) -> Path:
         return path
     import torch
 
-    from parity.porting.verification.peers import import_timm
+    from parity.porting.reading.libraries.peers import import_timm
 
     import_timm()  # declares the operators without which torchvision does not load on some machines
     from transformers import CLIPConfig, CLIPModel

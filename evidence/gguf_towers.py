@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from parity.porting.checkpoint import read_checkpoint
+from parity.porting.reading.checkpoint import read_checkpoint
 from tests.support.gguf_towers import TOWERS, Tower, build, errors, path_of
 from vit_config.errors import first_line
 

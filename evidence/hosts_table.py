@@ -22,9 +22,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parity.porting.checkpoint import read_checkpoint
 from parity.porting.formats import open_container
 from parity.porting.hosts.into import put_into
+from parity.porting.reading.checkpoint import read_checkpoint
 from parity.porting.verification.verified import convert_verified
 from tests.support.hosts import HOSTS, build
 from vit_config import write_weights

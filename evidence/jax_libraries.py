@@ -28,8 +28,8 @@ import numpy as np
 import orbax.checkpoint as ocp
 from flax import nnx, traverse_util
 
-from parity.porting.checkpoint import Checkpoint, read_checkpoint
-from parity.porting.conversion import convert
+from parity.porting.reading.checkpoint import Checkpoint, read_checkpoint
+from parity.porting.writing.conversion import convert
 from tests.support.dialect_proof import images_for, twin_logits
 from tests.support.tiny import error
 from vit_config import Rope

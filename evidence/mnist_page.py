@@ -25,7 +25,7 @@ from evidence import ROOT, positional
 from parity.cli import run
 from parity.cli.plot import draw_model
 from parity.cli.support.job_file import base_job
-from parity.porting.trained import IMAGES, WEIGHTS
+from parity.porting.models.trained import IMAGES, WEIGHTS
 from tests.support.originals import ORIGINALS, accuracy, train
 from vit_config import Preprocess, read_weights, write_weights
 from vit_config.job import Job

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evidence import dialect_table
-from parity.porting.checkpoint import Checkpoint
 from parity.porting.dialects import dialects
 from parity.porting.dialects.dialect import Dialect, Fixed
-from parity.porting.dialects.questions import SILENT
-from parity.porting.dialects.resolve import SQUARE
+from parity.porting.reading.checkpoint import Checkpoint
+from parity.porting.recognition.questions import SILENT
+from parity.porting.recognition.resolve import SQUARE
 from tests.support import look_alikes
 from tests.support.look_alikes import Outcome
 from vit_config.errors import first_line

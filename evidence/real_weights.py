@@ -27,10 +27,10 @@ import torch
 from PIL import Image
 
 from parity.measure.error import relative_error
-from parity.porting.conversion import convert
-from parity.porting.files import load
 from parity.porting.formats import Stored, write_safetensors
-from parity.porting.verification.peers import import_timm
+from parity.porting.models.files import load
+from parity.porting.reading.libraries.peers import import_timm
+from parity.porting.writing.conversion import convert
 from vit_config import Preprocess
 from vit_config.errors import first_line
 from vit_config.images.pixels import prepare_batch

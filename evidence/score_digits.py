@@ -15,7 +15,7 @@ from pathlib import Path
 import tyro
 
 from evidence import ROOT
-from parity.porting.trained import IMAGES, WEIGHTS, score_in_torch
+from parity.porting.models.trained import IMAGES, WEIGHTS, score_in_torch
 from vit_jax.evaluate import evaluate_file
 
 

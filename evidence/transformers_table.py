@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.verification.peers import import_timm
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.reading.libraries.peers import import_timm
 from parity.porting.verification.verified import convert_verified
 from parity.porting.verification.verify import Verification
 from vit_config import ConfigError, WeightsError

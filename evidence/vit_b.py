@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import parity
-from parity.porting.verification.peers import import_timm
+from parity.porting.reading.libraries.peers import import_timm
 
 IMAGES = np.random.default_rng(1).standard_normal((1, 224, 224, 3)).astype(np.float32)
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from parity.api import check, create_model, diff, export, match
     from parity.measure.traces import Trace, record
-    from parity.porting.checkpoint import read_checkpoint
-    from parity.porting.conversion import convert
-    from parity.porting.files import load, save
-    from parity.porting.loaded import Loaded
-    from parity.porting.pretrained import from_pretrained, push_to_hub, save_pretrained
+    from parity.porting.models.files import load, save
+    from parity.porting.models.loaded import Loaded
+    from parity.porting.models.pretrained import from_pretrained, push_to_hub, save_pretrained
+    from parity.porting.reading.checkpoint import read_checkpoint
+    from parity.porting.writing.conversion import convert
     from parity.testing import assert_parity
     from parity.twins.pairing import to_jax, to_torch
     from parity.verifier.precision.bisect import bisect_precision
@@ -47,11 +47,11 @@ __all__ = [
 _WHERE = {  # also `Prediction` and `pair`, which `__all__` does not promise
     "parity.api": ("check", "create_model", "diff", "export", "match"),
     "parity.measure.traces": ("Trace", "record"),
-    "parity.porting.checkpoint": ("read_checkpoint",),
-    "parity.porting.conversion": ("convert",),
-    "parity.porting.files": ("load", "save"),
-    "parity.porting.loaded": ("Loaded", "Prediction"),
-    "parity.porting.pretrained": ("from_pretrained", "push_to_hub", "save_pretrained"),
+    "parity.porting.reading.checkpoint": ("read_checkpoint",),
+    "parity.porting.writing.conversion": ("convert",),
+    "parity.porting.models.files": ("load", "save"),
+    "parity.porting.models.loaded": ("Loaded", "Prediction"),
+    "parity.porting.models.pretrained": ("from_pretrained", "push_to_hub", "save_pretrained"),
     "parity.testing": ("assert_parity",),
     "parity.twins.pairing": ("pair", "to_jax", "to_torch"),
     "parity.verifier.precision.bisect": ("bisect_precision",),

@@ -59,8 +59,8 @@ def create_model(
         ConfigError: no such preset, tag or field, or a contradiction among them.
         MissingFileError: the Hub has no such weights, or cannot be reached.
     """
-    from parity.porting.files import load, twin_of
-    from parity.porting.hub import is_path
+    from parity.porting.models.files import load, twin_of
+    from parity.porting.opening.hub import is_path
 
     twin = twin_of(framework)
     if not pretrained:
@@ -180,7 +180,7 @@ def check(
         ConfigError, MissingFileError, WeightsError: the subject does not exist or cannot be read.
         InputError: the model was not built for such images.
     """
-    from parity.porting.hub import is_path
+    from parity.porting.opening.hub import is_path
     from parity.twins.check import check_config, check_weights
 
     how: dict[str, Any] = {"dtypes": dtypes, "batch_size": batch_size, "seed": seed}

@@ -39,7 +39,7 @@ def make_pets(folder: Path) -> None:
     """A small fine-tuned classifier as transformers saves it: ``pets-vit``."""
     import torch
 
-    from parity.porting.verification.peers import import_timm
+    from parity.porting.reading.libraries.peers import import_timm
 
     import_timm()  # declares the operators without which torchvision does not load on some machines
     from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self, TypedDict, Unpack
 
 from vit_config.images.preprocess import Preprocess
 
-ABOVE = "parity.porting.pretrained"
+ABOVE = "parity.porting.models.pretrained"
 """The module with the functions that these methods call."""
 DType = Literal["float64", "float32", "float16", "bfloat16"]
 """Type of a loaded model's parameters."""

@@ -15,11 +15,11 @@ import numpy as np
 from evidence.checkpoint_mutations.changes import rewrite
 from evidence.dialect_table import sample as schema_of
 from parity.measure.redraw import redraw
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
 from parity.porting.dialects import dialects
 from parity.porting.dialects.dialect import Dialect
 from parity.porting.formats import open_container
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.writing.conversion import convert
 from vit_config import Preprocess, ViTConfig, read_weights, write_weights
 from vit_config.errors import UnstatedError
 from vit_config.parameters import parameters

@@ -21,7 +21,7 @@ from evidence.clean_pairs import in_nnx, weights
 from evidence.clean_pairs import jax_parts as J
 from evidence.clean_pairs.in_torch import renamed
 from evidence.clean_pairs.style import RIGHT, Side, Style
-from parity.porting.verification.peers import import_timm
+from parity.porting.reading.libraries.peers import import_timm
 
 EPSILON = 1e-5
 

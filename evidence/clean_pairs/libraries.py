@@ -18,7 +18,7 @@ import vit_torch
 from evidence.clean_pairs import torch_parts as P
 from evidence.clean_pairs.in_torch import renamed, thirds
 from evidence.clean_pairs.style import RIGHT, Side, Style
-from parity.porting.verification.peers import import_timm
+from parity.porting.reading.libraries.peers import import_timm
 from vit_config import ViTConfig
 
 

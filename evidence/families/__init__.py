@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-from parity.porting.verification.peers import import_timm
+from parity.porting.reading.libraries.peers import import_timm
 
 NAMES = (
     "convnext", "swin", "resnet", "clip_text", "bert", "llama", "gemma", "t5", "detr", "mixer",

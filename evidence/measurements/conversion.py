@@ -31,8 +31,8 @@ from vit_config.parameters import parameters
 
 CONVERT = """
 import json, os, re, sys, time
-import parity.cli.convert, parity.porting.conversion, parity.porting.dialects
-from parity.porting.checkpoint import read_checkpoint
+import parity.cli.convert, parity.porting.writing.conversion, parity.porting.dialects
+from parity.porting.reading.checkpoint import read_checkpoint
 parity.porting.dialects.dialects()
 # not ru_maxrss, which a process inherits from the larger one that started it
 peak = lambda: int(re.search("VmHWM: *(.*) kB", open("/proc/self/status").read().expandtabs())[1]) / 1024
@@ -40,7 +40,7 @@ imports = peak()
 source, out, to, like = sys.argv[1:]
 cores = lambda: sum(os.times()[:2])
 start, used = time.perf_counter(), cores()
-parity.porting.conversion.convert(read_checkpoint(source, like=like), to=to, out=out)
+parity.porting.writing.conversion.convert(read_checkpoint(source, like=like), to=to, out=out)
 print(json.dumps([time.perf_counter() - start, cores() - used, imports, peak()]))
 """
 

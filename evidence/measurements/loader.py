@@ -28,7 +28,7 @@ import torch
 from PIL import Image
 
 from evidence import positional
-from parity.porting.verification.peers import import_timm
+from parity.porting.reading.libraries.peers import import_timm
 from vit_config import Augment, Preprocess, Recipe
 from vit_config.images import jpeg
 from vit_config.images.preprocess import IMAGENET_MEAN, IMAGENET_STD

@@ -62,7 +62,7 @@ def main() -> int:
     from evidence.mutants.judging import Outcome, outcome
     from evidence.mutants.saved import Outcomes
     from evidence.mutants.subjects import MODELS
-    from parity.porting.verification.peers import import_timm
+    from parity.porting.reading.libraries.peers import import_timm
     from parity.verifier.programs.sides import record
 
     torch.set_num_threads(1)  # the models are small

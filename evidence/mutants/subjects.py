@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from parity.porting.verification.peers import import_timm
+from parity.porting.reading.libraries.peers import import_timm
 
 
 def redrawn(model: torch.nn.Module) -> torch.nn.Module:

@@ -13,7 +13,7 @@ import torch
 
 from evidence.originals.draws import image_draws, numpy_draws
 from evidence.originals.side import Arrays, Case
-from parity.porting.verification.peers import import_timm
+from parity.porting.reading.libraries.peers import import_timm
 from vit_config import Recipe, ViTConfig
 from vit_config.images.preprocess import IMAGENET_MEAN, IMAGENET_STD
 

@@ -28,8 +28,8 @@ from evidence.published.facts import Published, published
 from evidence.published.page import TARGETS, Line, details, markdown, shown
 from evidence.published.sources import drawn, names_and_shapes
 from evidence.published.ways import Way, compared, ran, reason
-from parity.porting.checkpoint import Checkpoint, read_checkpoint
-from parity.porting.opened import Opened
+from parity.porting.opening.opened import Opened
+from parity.porting.reading.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.verification.runs import LogitsCache
 from parity.porting.verification.verify import sample
 from tests.support.share import due, parse

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from evidence.published.facts import Published
-from parity.porting.opened import Opened, open_checkpoint
-from parity.porting.verification.libraries import shapes_of
-from parity.porting.verification.peers import import_timm
+from parity.porting.opening.opened import Opened, open_checkpoint
+from parity.porting.reading.libraries.installed import shapes_of
+from parity.porting.reading.libraries.peers import import_timm
 from tests.support.unread import unread
 
 SPREAD = 0.05

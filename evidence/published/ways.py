@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parity.porting.checkpoint import Checkpoint, read_checkpoint
-from parity.porting.conversion_plan import plan
-from parity.porting.reopened import compare
-from parity.porting.verification.libraries import NoModelError, misfits
+from parity.porting.reading.checkpoint import Checkpoint, read_checkpoint
+from parity.porting.reading.libraries.installed import NoModelError, misfits
 from parity.porting.verification.runs import LogitsCache
 from parity.porting.verification.verified import Verified, convert_verified
+from parity.porting.writing.conversion_plan import plan
+from parity.porting.writing.reopened import compare
 from tests.support.unread import as_written, unread
 from vit_config import ConfigError, WeightsError
 

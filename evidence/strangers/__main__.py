@@ -168,7 +168,7 @@ def main() -> int:
     from tests.support.share import parse
 
     if find_spec("timm"):
-        from parity.porting.verification.peers import import_timm
+        from parity.porting.reading.libraries.peers import import_timm
 
         import_timm()  # declares operators without which torchvision, if it is there, may not load
 

@@ -11,7 +11,7 @@ from unittest import mock
 
 import torch
 
-from parity.porting.verification.peers import import_timm
+from parity.porting.reading.libraries.peers import import_timm
 
 MODULES = ("vision_transformer", "deit", "eva", "beit", "naflexvit", "gemma4_vit")
 """Modules of timm whose architectures are compared."""

@@ -55,7 +55,7 @@ class Check(Checking):
     @property
     def subjects(self) -> list[str]:
         """Everything to check, presets and files first."""
-        from parity.porting import hub
+        from parity.porting.opening import hub
 
         prefixes = (hub.HUB, hub.TIMM)
         weights = (each if each.startswith(prefixes) else hub.TIMM + each for each in self.pretrained)
@@ -193,7 +193,7 @@ def _check(arguments: Check, subject: str) -> CheckReport:
 
 def _is_file(subject: str) -> bool:
     """Return whether a subject is a checkpoint, not a preset."""
-    from parity.porting.hub import is_path
+    from parity.porting.opening.hub import is_path
     from vit_config import PRESETS
 
     return subject not in PRESETS and is_path(subject)

@@ -55,7 +55,7 @@ def main(argv: list[str], prog: str = "parity check-steps") -> int:
     """Run the command, which the user calls `prog`."""
     arguments = parse(CheckSteps, argv, prog=prog)
 
-    from parity.porting.hub import is_path
+    from parity.porting.opening.hub import is_path
     from vit_config import PRESETS
 
     if len(arguments.preset) != 1:

@@ -179,9 +179,9 @@ def _put_into_host(arguments: ConvertFiles, source: Path, out: Path, console: Co
 def _convert_file(arguments: ConvertFiles, source: Path, out: Path, console: Console) -> int:
     from rich.markup import escape
 
-    from parity.porting.checkpoint import read_checkpoint
-    from parity.porting.conversion import convert
-    from parity.porting.conversion_plan import asked_at_once
+    from parity.porting.reading.checkpoint import read_checkpoint
+    from parity.porting.writing.conversion import convert
+    from parity.porting.writing.conversion_plan import asked_at_once
     from vit_config.waiting import Waiting
 
     with asked_at_once(arguments.num_classes):

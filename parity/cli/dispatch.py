@@ -77,7 +77,7 @@ def _main(argv: list[str]) -> int:
         _print_help()
         return 0 if argv else 2
     if argv[0] == "--version":
-        from parity.porting.provenance import versions
+        from parity.porting.opening.provenance import versions
 
         say(f"parity {versions().get('vit-parity', 'from a source tree that is not installed')}")
         return 0

@@ -50,7 +50,7 @@ def main(argv: list[str], prog: str = "parity embed") -> int:
     """
     arguments = parse(Embed, runs_here(argv), prog=prog, written=("out", "names"))
 
-    from parity.porting.files import load
+    from parity.porting.models.files import load
 
     given = parse_fields(arguments.fields)
     with weights_of(arguments.source, arguments.step) as weights:

@@ -21,7 +21,7 @@ from vit_train.frameworks import Framework
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from parity.porting.loaded import Loaded
+    from parity.porting.models.loaded import Loaded
     from vit_config import Preprocess
     from vit_train.dataset import ImageDataset
     from vit_train.metrics import Evaluation, SeveralEvaluation
@@ -61,8 +61,8 @@ def main(argv: list[str], prog: str = "parity eval") -> int:
     arguments = parse(Eval, runs_here(argv), prog=prog)
 
     from parity.measure.shown import write_json
-    from parity.porting.files import load
-    from parity.porting.hub import is_name
+    from parity.porting.models.files import load
+    from parity.porting.opening.hub import is_name
 
     if arguments.batch_size < 1:
         raise ConfigError(f"--batch-size {arguments.batch_size}: give 1 or more")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     from rich.console import Console
 
-    from parity.porting.loaded import Loaded
+    from parity.porting.models.loaded import Loaded
     from vit_config import Preprocess
     from vit_train.plots import Figure
 
@@ -68,7 +68,7 @@ def main(argv: list[str], prog: str = "parity plot") -> int:
         with weights_of(arguments.run) as weights:
             say(*draw_photos(weights, list(arguments.image), framework))
         return 0
-    from parity.porting.trained import IMAGES, WEIGHTS
+    from parity.porting.models.trained import IMAGES, WEIGHTS
 
     run_dir = Path(arguments.run)
     if not run_dir.is_dir():
@@ -118,7 +118,7 @@ def draw_model(weights: Path, images: Path, framework: Framework) -> list[Path]:
     """Draw the positions, the confusion and the attention of a weights file, beside it."""
     import numpy as np
 
-    from parity.porting.files import load, twin_of
+    from parity.porting.models.files import load, twin_of
     from vit_config.numerics.tables import fixed_position_table, sincos1d
     from vit_config.scoring import check_labelled_images, read_labelled_images
     from vit_config.waiting import Waiting
@@ -191,7 +191,7 @@ def draw_photos(weights: str, photos: list[str], framework: Framework) -> list[P
         InputError, MissingFileError, WeightsError, ConfigError: an image, or the model, cannot be used,
             or two images would be drawn as one file.
     """
-    from parity.porting.files import load
+    from parity.porting.models.files import load
     from vit_config.files.atomic import check_spares
     from vit_config.images.pixels import prepare
     from vit_config.waiting import Waiting

@@ -23,7 +23,7 @@ from vit_train.frameworks import Framework
 if TYPE_CHECKING:
     import numpy as np
 
-    from parity.porting.loaded import Loaded, Prediction
+    from parity.porting.models.loaded import Loaded, Prediction
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ def main(argv: list[str], prog: str = "parity predict") -> int:
     """
     arguments = parse(Predict, runs_here(argv), prog=prog)
 
-    from parity.porting.files import load
-    from parity.porting.loaded import ranked
+    from parity.porting.models.files import load
+    from parity.porting.models.loaded import ranked
 
     k, labels = arguments.k, labels_of(arguments.labels, arguments.template)
     given = parse_fields(arguments.fields)
@@ -121,7 +121,7 @@ def answer(
     if not given:
         raise ConfigError("no image; give files, folders of them, or - for names from standard input")
     from parity.cli.support.answers import Answers, names_of
-    from parity.porting.loaded import BATCH
+    from parity.porting.models.loaded import BATCH
 
     stated_preprocess(loaded)
     coming, total = images_of(names_of(given, sys.stdin or ())), None

@@ -13,7 +13,7 @@ from parity.exporting.subject import Subject
 from parity.measure.error import relative_error
 from parity.measure.policies import own_float64
 from parity.measure.tolerance import LIMITS, epsilon
-from parity.porting.files import twin_of
+from parity.porting.models.files import twin_of
 from vit_config import Preprocess, TextConfig
 from vit_config.images.pixels import prepare
 from vit_config.images.preprocess import WHITE

@@ -19,7 +19,7 @@ from parity.exporting.replay import replay
 from parity.exporting.subject import DType, Input, Subject, subject_of
 from parity.measure.shown import json_text
 from parity.porting.formats.weights_folder import read_json
-from parity.porting.provenance import versions
+from parity.porting.opening.provenance import versions
 from vit_config import ConfigError, TextConfig, WeightsError
 from vit_config.files.atomic import atomic_file, check_spares, check_writable
 from vit_config.pretrained import Reading

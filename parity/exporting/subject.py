@@ -13,16 +13,16 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from parity.exporting.pixels import FILTERS
-from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.dialects.rewrites import ModelState
-from parity.porting.files import twin_of
+from parity.porting.dialects.transform import as_type
 from parity.porting.formats.base import Stored
-from parity.porting.metadata import Metadata
-from parity.porting.provenance import digest_of_source, to_json, versions
+from parity.porting.formats.metadata import Metadata
+from parity.porting.models.files import twin_of
+from parity.porting.opening.provenance import digest_of_source, to_json, versions
+from parity.porting.reading.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.text.read import read_text
 from parity.porting.text.texts import load_texts
 from parity.porting.text.tokens import Tokens, read_tokens
-from parity.porting.transform import as_type
 from vit_config import ConfigError, InputError, Preprocess, TextConfig, ViTConfig
 
 Input = Literal["uint8", "float32", "tokens"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from parity.porting.lora import write_lora
+from parity.porting.models.lora import write_lora
 from parity.runs.folder import read_manifest, read_run
 from vit_config import CheckpointError, ConfigError, write_weights
 from vit_config.adapters import exported

@@ -9,9 +9,9 @@ from typing import Any
 
 from parity.measure.shown import finite
 from parity.measure.tolerance import FEW, FLOAT64, LIMITS, RATIO
-from parity.porting import hub
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.provenance import digest_of
+from parity.porting.opening import hub
+from parity.porting.opening.provenance import digest_of
+from parity.porting.reading.checkpoint import read_checkpoint
 from parity.twins.check import CheckReport, check_config, check_weights
 from parity.twins.check_report import JSON_VERSION, to_dict
 from vit_config import MissingFileError, ViTConfig, WeightsError

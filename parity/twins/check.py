@@ -19,8 +19,8 @@ from parity.measure.precision import Precision
 from parity.measure.recording import Recording
 from parity.measure.redraw import Batch, branch_norms, random_batch, redraw
 from parity.measure.tolerance import DEFAULT_DTYPES, DType
-from parity.porting.anomalies import not_finite
-from parity.porting.checkpoint import read_checkpoint
+from parity.porting.reading.anomalies import not_finite
+from parity.porting.reading.checkpoint import read_checkpoint
 from parity.twins.judge import FirstDivergence, compare
 from parity.twins.task import TEXTS, TwinTask, run_both, text_task
 from vit_config import ConfigError, InputError, ViTConfig, WeightsError
@@ -162,7 +162,7 @@ def check_weights(
         precision: see `check_config`, as `device` and `on_stage`.
 
     Raises:
-        MissingFileError, WeightsError, ConfigError: see `parity.porting.checkpoint.read_checkpoint`.
+        MissingFileError, WeightsError, ConfigError: see `read_checkpoint`.
         WeightsError, InputError: the weights or the images hold values that are not finite.
         InputError: the model was not built for such images.
     """

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-from parity.porting.files import load, twin_of
-from parity.porting.loaded import Loaded
+from parity.porting.models.files import load, twin_of
+from parity.porting.models.loaded import Loaded
 from vit_config import WeightsError
 from vit_config.errors import UnstatedError
 from vit_train.frameworks import Framework

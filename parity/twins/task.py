@@ -18,7 +18,7 @@ from parity.measure.precision import Precision
 from parity.measure.recording import Recording
 from parity.measure.redraw import Batch, Weights
 from parity.measure.tolerance import DType
-from parity.porting.checkpoint import Checkpoint
+from parity.porting.reading.checkpoint import Checkpoint
 from parity.porting.text.read import has_text, read_text
 from parity.twins.judge import Runs
 from vit_config import TextConfig, ViTConfig

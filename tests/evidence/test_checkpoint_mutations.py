@@ -11,9 +11,9 @@ import pytest
 from evidence.checkpoint_mutations.__main__ import attack, contradict, every_sample
 from evidence.checkpoint_mutations.changes import rewrite
 from evidence.checkpoint_mutations.samples import Sample, of_transformers, resaved, write_sample
-from parity.porting.checkpoint import read_checkpoint
 from parity.porting.dialects import called
 from parity.porting.formats import open_container
+from parity.porting.reading.checkpoint import read_checkpoint
 from vit_config import ConfigError, WeightsError
 
 KINDS = (

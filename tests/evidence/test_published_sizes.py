@@ -46,7 +46,7 @@ def test_a_stopped_call_goes_on(tmp_path):
 @pytest.mark.filterwarnings("ignore")
 def test_what_differs_is_seen(tmp_path, monkeypatch):
     """timm's architecture of this size brings another initial value along, which once was refused."""
-    from parity.porting.dialects import known
+    from parity.porting.recognition import known
 
     monkeypatch.setattr(known, "agree", lambda name, one, other: one == other)
     from parity.porting.dialects.records.timm import nearest

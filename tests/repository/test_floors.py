@@ -24,6 +24,14 @@ ROOMS = (
 )
 """Those of `parity.verifier` from the ground up; those of one floor do not import each other."""
 
+PORTING = (
+    ("formats",), ("dialects",), ("opening",), ("recognition",), ("reading",), ("text",), ("writing",),
+    ("hosts", "verification"), ("fleet", "models"),
+)  # fmt: skip
+"""Those of `parity.porting` from the ground up; those of one floor do not import each other."""
+INNER = {"parity.verifier": ROOMS, "parity.porting": PORTING}
+STORIES = [(package, n) for package, floors in INNER.items() for n in range(len(floors))]
+
 
 def _imports(path: Path) -> Iterator[tuple[int, str]]:
     """Every module or name that a file imports anywhere, functions included, with its line."""
@@ -62,7 +70,7 @@ def test_one_door_leads_up_and_is_opened_by_a_call():
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and above.fullmatch(node.value)
         if not node.value.startswith(f"{package}.")
     ]
-    assert text == [("vit_config/pretrained.py", "parity.porting.pretrained")]
+    assert text == [("vit_config/pretrained.py", "parity.porting.models.pretrained")]
 
 
 def test_every_package_has_a_floor():
@@ -92,25 +100,32 @@ def test_no_arrow_goes_up_inside_parity(package):
     assert not outside, "a package imports the public face above it"
 
 
-@pytest.mark.parametrize("floor", range(len(ROOMS)), ids=lambda floor: "+".join(ROOMS[floor]))
-def test_no_arrow_goes_up_inside_the_verifier(floor):
-    below = {f"parity.verifier.{room}" for each in ROOMS[:floor] for room in each}
-    for room in ROOMS[floor]:
-        allowed = below | {f"parity.verifier.{room}"}
-        path = ROOT / "parity" / "verifier" / room
+@pytest.mark.parametrize(("package", "floor"), STORIES)
+def test_no_arrow_goes_up_inside_a_package(package, floor):
+    floors = INNER[package]
+    below = {f"{package}.{room}" for each in floors[:floor] for room in each}
+    depth = package.count(".") + 2
+    for room in floors[floor]:
+        allowed = below | {f"{package}.{room}"}
+        path = ROOT / package.replace(".", "/") / room
         files = sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
         upward = [
             f"{file.relative_to(ROOT)}:{line} imports {name}"
             for file in files
             for line, name in _imports(file)
-            if name.startswith("parity.verifier.") and ".".join(name.split(".")[:3]) not in allowed
+            if name.startswith(f"{package}.") and ".".join(name.split(".")[:depth]) not in allowed
         ]
+        assert files
         assert not upward
 
 
-def test_every_room_of_the_verifier_has_a_floor():
-    rooms = {path.parent.name for path in (ROOT / "parity" / "verifier").glob("*/__init__.py")}
-    assert rooms | {"choices"} == {room for floor in ROOMS for room in floor}
+@pytest.mark.parametrize("package", INNER)
+def test_every_room_has_a_floor(package):
+    folder = ROOT / package.replace(".", "/")
+    rooms = {path.parent.name for path in folder.glob("*/__init__.py")}
+    listed = {room for floor in INNER[package] for room in floor}
+    loose = {each for each in listed if (folder / f"{each}.py").is_file()}
+    assert rooms | loose == listed
 
 
 def _loaded(code):

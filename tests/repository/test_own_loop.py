@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import parity
 from parity.measure.tolerance import LIMITS, RATIO, epsilon
-from parity.porting.verification.peers import import_timm
+from parity.porting.reading.libraries.peers import import_timm
 from tests.support.convert_cases import arrays_of
 from tests.support.tiny import TINY, error
 from vit_config import ConfigError, InputError, Preprocess, write_weights

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from flax import nnx
 
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
-from parity.porting.files import load
 from parity.porting.formats import Stored
+from parity.porting.models.files import load
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.writing.conversion import convert
 from tests.support.tiny import error
 
 FIXED = ("input_min", "input_max", "output_min", "std_bias", "std_scale")

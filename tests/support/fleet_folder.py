@@ -13,9 +13,9 @@ import torch
 from rich.console import Console
 from safetensors.numpy import load_file, save_file
 
-from parity.porting.conversion import convert
 from parity.porting.fleet import run_manifest
 from parity.porting.fleet.ledger import LEDGER
+from parity.porting.writing.conversion import convert
 from tests.support.tiny import TINY
 from vit_config import Preprocess, write_weights
 from vit_config.parameters import parameters

@@ -10,10 +10,10 @@ import jax
 import numpy as np
 import torch
 
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
-from parity.porting.files import load
-from parity.porting.verification.peers import import_timm
+from parity.porting.models.files import load
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.reading.libraries.peers import import_timm
+from parity.porting.writing.conversion import convert
 from tests.support.dialect_proof import images_for, redraw
 from tests.support.tiny import error
 

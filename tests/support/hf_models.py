@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from parity.porting.verification.peers import import_timm
+from parity.porting.reading.libraries.peers import import_timm
 from tests.support.dialect_proof import Logits, redraw
 
 import_timm()  # declares what transformers' torchvision lacks

@@ -17,16 +17,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evidence import dialect_table
-from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.dialects import dialects
 from parity.porting.dialects.buffers import make_buffers
 from parity.porting.dialects.dialect import NEUTRAL, Dialect
-from parity.porting.dialects.matching import bind
 from parity.porting.dialects.rewrites import canonical
 from parity.porting.dialects.transfer import write
 from parity.porting.formats.base import Container, Stored
-from parity.porting.metadata import Metadata
-from parity.porting.opened import Opened
+from parity.porting.formats.metadata import Metadata
+from parity.porting.opening.opened import Opened
+from parity.porting.reading.checkpoint import Checkpoint, read_checkpoint
+from parity.porting.recognition.matching import bind
 from vit_config import ConfigError, Rope, ViTConfig, WeightsError
 from vit_config.errors import UnstatedError
 from vit_config.parameters import parameters

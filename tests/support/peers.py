@@ -11,7 +11,7 @@ import torch
 
 import vit_torch
 from parity.measure.redraw import redraw
-from parity.porting.verification.peers import import_timm
+from parity.porting.reading.libraries.peers import import_timm
 from vit_config import ViTConfig, ViTOutput
 from vit_jax.functional import get_params, make_merge
 from vit_jax.weights import abstract_model as abstract_jax

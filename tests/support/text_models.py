@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from parity.porting.checkpoint import read_checkpoint
 from parity.porting.formats import Stored
+from parity.porting.reading.checkpoint import read_checkpoint
 from parity.porting.text.read import TextCheckpoint, read_text
 from tests.support.dialect_proof import redraw
 from tests.support.hf_models import transformers

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from parity.porting.conversion import header_of
-from parity.porting.conversion_plan import Target
 from parity.porting.dialects.sidecars import texts
 from parity.porting.formats import Container, Stored
-from parity.porting.opened import Opened
+from parity.porting.opening.opened import Opened
+from parity.porting.writing.conversion import header_of
+from parity.porting.writing.conversion_plan import Target
 
 VALUE = np.float32(0.5)
 """Of every tensor: neither of the values that a rewriting may leave out."""

@@ -13,7 +13,7 @@ import vit_torch
 import vit_torch.bounded
 import vit_torch.weights
 from parity.measure.redraw import redraw
-from parity.porting.files import load
+from parity.porting.models.files import load
 from tests.support.tiny import TINY, error, variant
 from vit_config import ConfigError, InputError, Preprocess, Recipe, write_weights
 from vit_config.images.patches import Patches, collate

@@ -5,7 +5,7 @@ from copy import deepcopy
 import optax
 import torch
 
-from parity.porting.verification.peers import import_timm
+from parity.porting.reading.libraries.peers import import_timm
 from tests.support.recipe_sides import (
     BASE,
     assert_equal,

@@ -10,7 +10,7 @@ import vit_jax.optim
 import vit_jax.step
 import vit_torch
 import vit_torch.step
-from parity.porting.verification.peers import import_timm
+from parity.porting.reading.libraries.peers import import_timm
 from tests.support.recipe_sides import (
     BASE,
     MATRICES,

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from parity.porting.verification.peers import import_timm
+from parity.porting.reading.libraries.peers import import_timm
 from tests.support.tiny import error
 from vit_jax.loss import contrastive, correct, cross_entropy
 from vit_torch.loss import contrastive as torch_contrastive

@@ -9,7 +9,7 @@ import torch
 
 import vit_jax
 import vit_torch
-from parity.porting.verification.peers import import_timm
+from parity.porting.reading.libraries.peers import import_timm
 from tests.support.recipe_sides import (
     BASE,
     MATRICES,

@@ -5,7 +5,7 @@ import inspect
 import optax
 import torch
 
-from parity.porting.verification.peers import import_timm
+from parity.porting.reading.libraries.peers import import_timm
 from tests.support.recipe_sides import small
 from vit_config import Recipe
 

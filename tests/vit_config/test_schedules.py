@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.optim import lr_scheduler
 
-from parity.porting.verification.peers import import_timm
+from parity.porting.reading.libraries.peers import import_timm
 from vit_config import Recipe
 from vit_config.schedule import learning_rate
 

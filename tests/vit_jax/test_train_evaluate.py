@@ -9,8 +9,8 @@ import pytest
 import vit_jax.evaluate
 import vit_torch.evaluate
 from parity.measure.redraw import redraw
-from parity.porting import trained
-from parity.porting.trained import WITHOUT_JAX, score_in_torch, write_trained
+from parity.porting.models import trained
+from parity.porting.models.trained import WITHOUT_JAX, score_in_torch, write_trained
 from vit_config import Preprocess, ViTConfig, WeightsError, write_weights
 from vit_jax.leaves import leaves
 from vit_jax.weights import abstract_model

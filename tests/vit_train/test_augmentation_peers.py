@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from parity.porting.verification.peers import import_timm
+from parity.porting.reading.libraries.peers import import_timm
 from vit_config import Augment, Preprocess
 from vit_config.images.preprocess import IMAGENET_MEAN, IMAGENET_STD
 from vit_train.augmentation.colors import color_jitter, three_augment

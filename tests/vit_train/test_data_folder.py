@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from parity.porting.verification.peers import import_timm
+from parity.porting.reading.libraries.peers import import_timm
 from tests.support.tiny_tfds import CLASS_NAMES, jpeg, png, tiny_image
 from vit_config import DataError, MissingFileError, Preprocess, Recipe, ViTConfig
 from vit_config.job import Job

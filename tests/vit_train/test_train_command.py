@@ -12,10 +12,10 @@ import pytest
 from PIL import Image
 
 import parity
-import parity.porting.trained
 import vit_torch.evaluate
 from parity.cli import run
 from parity.cli.support.after_training import _without_stop
+from parity.porting.models import trained
 from tests.support.programs import each_program_once  # noqa: F401 - for every test here
 from tests.support.stopping import stopping_after
 from tests.support.tiny_tfds import write_tiny_set
@@ -175,7 +175,7 @@ def test_a_rehearsal_that_cannot_be_is_one_line(capsys):
 def test_a_run_of_pytorch_ends_with_equal_twins(capsys, monkeypatch, stopped_in_torch):
     """Scored in this process; a process without JAX scores the run of JAX below."""
     run_dir, argv, _ = stopped_in_torch
-    monkeypatch.setattr(parity.porting.trained, "score_in_torch", vit_torch.evaluate.evaluate_file)
+    monkeypatch.setattr(trained, "score_in_torch", vit_torch.evaluate.evaluate_file)
     assert run("train", argv) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "continuing from step 5" in out
@@ -223,7 +223,7 @@ def test_training_ends_with_equal_twins(capsys, interrupted):
 def test_without_pytorch_jax_scores_and_says_where_to_go_on(capsys, monkeypatch, interrupted):
     run_dir, argv, *_ = interrupted
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.setattr(parity.porting.trained, "MAX_BYTES", 10 * 21 * 15 * 3)
+    monkeypatch.setattr(trained, "MAX_BYTES", 10 * 21 * 15 * 3)
     (run_dir / "curves.png").unlink(missing_ok=True)
     assert run("train", argv) == 0
     out = capsys.readouterr().out

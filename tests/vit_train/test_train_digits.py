@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from parity.porting.trained import IMAGES, WEIGHTS
+from parity.porting.models.trained import IMAGES, WEIGHTS
 from vit_jax.evaluate import evaluate_file
 
 ROOT = Path(__file__).parents[2]

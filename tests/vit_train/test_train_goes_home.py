@@ -9,7 +9,7 @@ import torch
 import parity
 from parity.cli import run
 from parity.cli.support import after_training
-from parity.porting.provenance import digest_of, from_header
+from parity.porting.opening.provenance import digest_of, from_header
 from tests.support import timm_models
 from tests.support.tiny import TINY, error
 from tests.support.tiny_tfds import write_tiny_set

@@ -13,7 +13,7 @@ import vit_jax.train.run
 import vit_torch
 import vit_torch.train.run
 from parity.cli.support.train_options import parse
-from parity.porting.start import read_start
+from parity.porting.models.start import read_start
 from parity.runs.compare import compare_runs
 from parity.runs.folder import read_manifest, read_run, write_run
 from tests.support.programs import each_program_once  # noqa: F401 - for every test here

@@ -11,8 +11,8 @@ import parity
 from parity.cli import run
 from parity.cli.support import after_training
 from parity.cli.support.train_options import parse
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.start import read_start, read_teacher
+from parity.porting.models.start import read_start, read_teacher
+from parity.porting.reading.checkpoint import read_checkpoint
 from parity.runs.folder import read_run
 from tests.support.programs import each_program_once  # noqa: F401 - for every test here
 from tests.support.share import rarely

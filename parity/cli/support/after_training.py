@@ -63,7 +63,7 @@ def export_run(request: Request, trained: RunResult, console: Console) -> tuple[
         The files of weights and of images.
     """
     from parity.cli.plot import draw_curves, show_curve
-    from parity.porting.trained import IMAGES, WEIGHTS, write_images, write_trained
+    from parity.porting.models.trained import IMAGES, WEIGHTS, write_images, write_trained
 
     cfg, run_dir = request.job.model, request.run_dir
     weights, images = run_dir / WEIGHTS, run_dir / IMAGES
@@ -96,7 +96,7 @@ def score_and_compare(
         0; 1 if the twins differ.
     """
     from parity.measure.tables import show_table
-    from parity.porting.trained import score_in_torch
+    from parity.porting.models.trained import score_in_torch
 
     assert trained.test is not None
     there: dict[Framework, bool] = {name: find_spec(name) is not None for name in NAMES}

@@ -19,7 +19,7 @@ from vit_config.files.atomic import atomic_file
 from vit_config.terminal import complain, say
 
 if TYPE_CHECKING:
-    from parity.porting.loaded import Prediction
+    from parity.porting.models.loaded import Prediction
 
 EVERY = 5.0
 """Seconds between two lines of progress."""

@@ -12,10 +12,10 @@ from rich.table import Table
 
 from parity.cli.support.layer_table import bytes_text, shape_text
 from parity.measure.tables import show_table
-from parity.porting.checkpoint import Checkpoint
-from parity.porting.dialects.known import ASSUMED
-from parity.porting.metadata import Metadata
-from parity.porting.provenance import Hop
+from parity.porting.formats.metadata import Metadata
+from parity.porting.opening.provenance import Hop
+from parity.porting.reading.checkpoint import Checkpoint
+from parity.porting.recognition.known import ASSUMED
 from parity.porting.text.read import has_text, read_text
 from vit_config import Preprocess, Schema, ViTConfig
 from vit_config.errors import USER_ERRORS

@@ -12,10 +12,10 @@ from parity.cli.support import checkpoint_facts as facts
 from parity.cli.support.layer_table import bytes_text, flops_text, per_image, shape_text
 from parity.cli.support.reading import ReadingFlags
 from parity.measure.tables import show_table
-from parity.porting.checkpoint import Checkpoint, read_checkpoint
-from parity.porting.health import anomalies
-from parity.porting.hub import is_path
-from parity.porting.metadata import Metadata
+from parity.porting.formats.metadata import Metadata
+from parity.porting.opening.hub import is_path
+from parity.porting.reading.checkpoint import Checkpoint, read_checkpoint
+from parity.porting.reading.health import anomalies
 from parity.twins.anatomy import ModulePart
 from vit_config import PRESETS, ConfigError, ViTConfig, preset, preset_preprocess, preset_tags
 from vit_config.waiting import Waiting
@@ -45,7 +45,7 @@ def read_subject(name: str, reading: ReadingFlags, *, values: bool) -> Inspected
     Raises:
         ConfigError: there is no such preset or tag, or something has to be stated.
         MissingFileError: there is no such file.
-        WeightsError: see `parity.porting.checkpoint.read_checkpoint`.
+        WeightsError: see `parity.porting.reading.checkpoint.read_checkpoint`.
     """
     if name in PRESETS or not is_path(name):
         if reading != ReadingFlags():

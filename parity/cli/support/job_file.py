@@ -74,7 +74,7 @@ def base_job(
         if preset or not init:
             job = replace(default_job(preset or "digits"), init=init, init_part=part)
             return replace(job, recipe=tuned) if tuned else job
-        from parity.porting.start import start_config
+        from parity.porting.models.start import start_config
 
         model = start_config(init, part=part)
         return Job(model, tuned or Recipe(), init=init, init_part=part)

@@ -115,7 +115,7 @@ def spare_start(run_dir: Path, job: Job) -> None:
     Raises:
         ConfigError: with the file or folder.
     """
-    from parity.porting.trained import WEIGHTS
+    from parity.porting.models.trained import WEIGHTS
 
     for path in filter(None, (job.init, job.teacher)):
         if resolved(path) in (resolved(run_dir), resolved(run_dir / WEIGHTS)):

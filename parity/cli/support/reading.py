@@ -47,7 +47,7 @@ class ReadingFlags:
     """Licence of the weights, if the file does not state it."""
 
     def options(self) -> dict[str, Any]:
-        """Return the arguments of `parity.porting.checkpoint.read_checkpoint`.
+        """Return the arguments of `parity.porting.reading.checkpoint.read_checkpoint`.
 
         Raises:
             ConfigError: a field or value that is not valid.

@@ -37,7 +37,7 @@ def weights_of(source: str, step: int | None = None) -> Iterator[str]:
             raise ConfigError(f"--step {step}: {source} is no folder of a training run; leave it out")
         yield source
         return
-    from parity.porting.trained import WEIGHTS
+    from parity.porting.models.trained import WEIGHTS
     from parity.runs.weights import write_run_weights
 
     exported = Path(source) / WEIGHTS

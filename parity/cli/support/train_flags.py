@@ -148,7 +148,7 @@ def read_lora(options: Options) -> Lora | None:
         ConfigError: a flag of adapters is given without a rank, or contradicts --init-adapter.
     """
     if options.init and options.init_adapter:
-        from parity.porting.start import start_lora
+        from parity.porting.models.start import start_lora
 
         lora = start_lora(options.init, options.model, options.init_adapter, part=options.init_part)
         flags = lora_flags(lora)

@@ -104,7 +104,7 @@ class Request(typing.NamedTuple):
         job = self.job
         if job.init is None:
             return None
-        from parity.porting.start import read_start
+        from parity.porting.models.start import read_start
 
         return read_start(
             job.init, job.model, part=job.init_part, new_head=job.new_head, adapter=job.init_adapter
@@ -114,7 +114,7 @@ class Request(typing.NamedTuple):
         """Read the model to learn from; None if there is none."""
         if self.job.teacher is None:
             return None
-        from parity.porting.start import read_teacher
+        from parity.porting.models.start import read_teacher
 
         return read_teacher(self.job.teacher)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 
 from parity.porting.dialects.dialect import Dialect
-from parity.porting.metadata import Metadata
+from parity.porting.formats.metadata import Metadata
 from vit_config import ConfigError, Preprocess, ViTConfig
 from vit_config.errors import USER_ERRORS
 

@@ -83,7 +83,7 @@ class FleetJob(Schema, frozen=True):
 
     @property
     def reading(self) -> dict[str, Any]:
-        """Arguments of `parity.porting.checkpoint.read_checkpoint`."""
+        """Arguments of `parity.porting.reading.checkpoint.read_checkpoint`."""
         return {
             "given": {name: value for name, value in self.set.items() if value is not None},
             "override": self.override,
@@ -96,7 +96,7 @@ class FleetJob(Schema, frozen=True):
 
     @property
     def changes(self) -> dict[str, Any]:
-        """Arguments of `parity.porting.conversion.convert` for the changes to make."""
+        """Arguments of `parity.porting.writing.conversion.convert` for the changes to make."""
         names = ("dtype", "image_size", "num_classes", "allow_nonfinite")
         return {name: getattr(self, name) for name in names}
 

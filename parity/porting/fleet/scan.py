@@ -6,14 +6,14 @@ import math
 from pathlib import Path
 from typing import NamedTuple
 
-from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.dialects import dialects
-from parity.porting.dialects.recognise import find
 from parity.porting.fleet.folders import CheckpointPath, FolderWalk, walk
 from parity.porting.fleet.lines import line_about, printable
 from parity.porting.fleet.manifest import CheckpointFacts, FleetJob, FleetManifest, folder_for
 from parity.porting.fleet.names import numbered, proposed
-from parity.porting.opened import Opened, open_checkpoint
+from parity.porting.opening.opened import Opened, open_checkpoint
+from parity.porting.reading.checkpoint import Checkpoint, read_checkpoint
+from parity.porting.recognition.recognise import find
 from vit_config import ConfigError, MissingFileError
 from vit_config.errors import USER_ERRORS, OtherModelError, UnstatedError
 from vit_config.waiting import Stage, nobody

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from parity.porting.checkpoint import Checkpoint, read_checkpoint
-from parity.porting.conversion import convert
 from parity.porting.fleet.ledger import LedgerEntry
 from parity.porting.fleet.lines import line_about
-from parity.porting.provenance import digest_of
+from parity.porting.opening.provenance import digest_of
+from parity.porting.reading.checkpoint import Checkpoint, read_checkpoint
+from parity.porting.writing.conversion import convert
 from vit_config.errors import UnstatedError
 
 

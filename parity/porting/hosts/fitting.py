@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parity.porting.checkpoint import Checkpoint
-from parity.porting.conversion_plan import plan
 from parity.porting.dialects.dialect import NEUTRAL, agree
-from parity.porting.dialects.known import word
 from parity.porting.formats.base import Stored
+from parity.porting.reading.checkpoint import Checkpoint
+from parity.porting.recognition.known import word
+from parity.porting.writing.conversion_plan import plan
 from vit_config import ConfigError, ViTConfig, WeightsError
 
 OF_IMAGES = ("init", "image_size")

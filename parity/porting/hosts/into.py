@@ -13,13 +13,13 @@ from typing import Unpack
 import numpy as np
 
 from parity.measure.shown import write_json
-from parity.porting.checkpoint import Checkpoint, read_checkpoint
-from parity.porting.conversion import check_license
-from parity.porting.dialects.known import word
 from parity.porting.hosts.fitting import Fitted, fit
 from parity.porting.hosts.rewriting import check_kind, copied, rewrite, touched
-from parity.porting.opened import Opened, open_checkpoint
-from parity.porting.provenance import digest_of, to_json
+from parity.porting.opening.opened import Opened, open_checkpoint
+from parity.porting.opening.provenance import digest_of, to_json
+from parity.porting.reading.checkpoint import Checkpoint, read_checkpoint
+from parity.porting.recognition.known import word
+from parity.porting.writing.conversion import check_license
 from vit_config import ConfigError, WeightsError
 from vit_config.errors import UnstatedError
 from vit_config.files.atomic import atomic_folder, check_spares, check_writable, put_in_place

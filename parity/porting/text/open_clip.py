@@ -16,7 +16,7 @@ from parity.porting.dialects.dialect import Fixed, by_code
 from parity.porting.dialects.records.clip import NORM_BEFORE
 from parity.porting.dialects.records.open_clip_config import FILE, PLAIN, model_of, ratio_of
 from parity.porting.dialects.table import Table, layer, respelled, row, under
-from parity.porting.live import act_of, first
+from parity.porting.reading.live import act_of, first
 from parity.porting.text.dialect import Contents, TextDialect
 from vit_config import ConfigError, TextConfig, ViTConfig
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from parity.porting.checkpoint import TEXT, Checkpoint, of_one_type
-from parity.porting.dialects.known import GIVEN, OVERRIDDEN, SHAPES, word
-from parity.porting.dialects.matching import fits_any, some
 from parity.porting.dialects.table import Bound, bind_theirs
 from parity.porting.dialects.transfer import letters, read
 from parity.porting.formats.base import Stored
-from parity.porting.origins import CONFIG_FILES, HEADER, MODULES
+from parity.porting.reading.checkpoint import TEXT, Checkpoint, of_one_type
+from parity.porting.reading.origins import CONFIG_FILES, HEADER, MODULES
+from parity.porting.recognition.known import GIVEN, OVERRIDDEN, SHAPES, word
+from parity.porting.recognition.matching import fits_any, some
 from parity.porting.text.dialect import TextDialect
 from parity.porting.text.dialects import DIALECTS
 from vit_config import ConfigError, InputError, TextConfig, WeightsError

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from parity.porting.checkpoint import Checkpoint
 from parity.porting.dialects.transfer import cast
+from parity.porting.dialects.transform import DTYPES
 from parity.porting.formats.base import Stored
+from parity.porting.reading.checkpoint import Checkpoint
 from parity.porting.text.read import read_text
 from parity.porting.text.tokens import Tokens, read_tokens
-from parity.porting.transform import DTYPES
 from vit_config import InputError, TextConfig
 from vit_config.errors import naming
 from vit_train.frameworks import Framework
@@ -116,7 +116,7 @@ def load_texts(
     """Read the text tower beside an image tower into one twin.
 
     Args:
-        kernel, dtype: see `parity.porting.files.load`.
+        kernel, dtype: see `parity.porting.models.files.load`.
 
     Raises:
         InputError, WeightsError, ConfigError: see `parity.porting.text.read.read_text`.

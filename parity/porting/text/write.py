@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.porting.anomalies import refuse_not_finite
-from parity.porting.checkpoint import Checkpoint
 from parity.porting.dialects.dialect import Dialect
 from parity.porting.dialects.table import Bound, bind_ours
 from parity.porting.dialects.transfer import cast, write
 from parity.porting.formats.base import Stored
-from parity.porting.opened import BRANCH, TEXT
+from parity.porting.opening.opened import BRANCH, TEXT
+from parity.porting.reading.anomalies import refuse_not_finite
+from parity.porting.reading.checkpoint import Checkpoint
 from parity.porting.text.dialect import Contents, TextDialect
 from parity.porting.text.dialects import DIALECTS
 from parity.porting.text.read import TextCheckpoint, read_text

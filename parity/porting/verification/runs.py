@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from parity.porting.checkpoint import Checkpoint
 from parity.porting.formats.base import Stored
-from parity.porting.verification.libraries import library_of
+from parity.porting.reading.checkpoint import Checkpoint
+from parity.porting.reading.libraries.installed import library_of
 from vit_config import ConfigError, ViTConfig
 from vit_config.parameters import parameters
 from vit_config.waiting import Stage, nobody

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from parity.porting.checkpoint import Checkpoint
-from parity.porting.conversion import Converted, check_out, convert
+from parity.porting.reading.checkpoint import Checkpoint
 from parity.porting.verification.runs import LogitsCache, installed_twins
 from parity.porting.verification.verify import Verification, sample, verify, write_verification
+from parity.porting.writing.conversion import Converted, check_out, convert
 from vit_config.files.atomic import check_parent, put_in_place
 from vit_config.waiting import Stage, nobody
 
@@ -40,7 +40,7 @@ def convert_verified(
     no result, and `out` as it was.
 
     Args:
-        source: as `parity.porting.conversion.convert` takes it, like all other options.
+        source: as `parity.porting.writing.conversion.convert` takes it, like all other options.
         runs: see `verify`.
         on_stage: called before each run with its description, and how many seconds it and all others are
             expected to take.

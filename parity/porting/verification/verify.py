@@ -16,13 +16,13 @@ from parity.measure.redraw import random_batch
 from parity.measure.shown import write_json
 from parity.measure.tables import show_table
 from parity.measure.tolerance import FLOAT64
-from parity.porting.checkpoint import Checkpoint, read_checkpoint
-from parity.porting.conversion import Converted
-from parity.porting.provenance import versions
+from parity.porting.opening.provenance import versions
+from parity.porting.reading.checkpoint import Checkpoint, read_checkpoint
+from parity.porting.reading.libraries.installed import NoModelError, RefusedError, library_of
 from parity.porting.text.likeness import likeness
 from parity.porting.text.read import read_text
-from parity.porting.verification.libraries import NoModelError, RefusedError, library_of
 from parity.porting.verification.runs import NAMES, LogitsCache, all_seconds, installed_twins
+from parity.porting.writing.conversion import Converted
 from vit_config import ViTConfig
 
 BATCH = 2

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from parity.porting.checkpoint import Checkpoint
-from parity.porting.dialects.matching import match
-from parity.porting.dialects.recognise import Model
 from parity.porting.dialects.table import Bound
 from parity.porting.dialects.transfer import read
 from parity.porting.formats.base import Stored
+from parity.porting.reading.checkpoint import Checkpoint
+from parity.porting.recognition.matching import match
+from parity.porting.recognition.recognise import Model
 from parity.runs.foreign.optimizer import OptimizerState
 from parity.runs.state import ADAM, SGD, Arrays
 from vit_config.errors import CheckpointError, WeightsError

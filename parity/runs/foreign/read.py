@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.dialects.table import Bound
-from parity.porting.opened import Opened, open_checkpoint
+from parity.porting.opening.opened import Opened, open_checkpoint
+from parity.porting.reading.checkpoint import Checkpoint, read_checkpoint
 from parity.runs.foreign.clock import check_learning_rate, counted, step_of, steps_an_epoch
 from parity.runs.foreign.groups import Shapes, assign_any, decay_of
 from parity.runs.foreign.hyperparameters import say_decay, say_groups, say_undecayed

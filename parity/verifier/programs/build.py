@@ -91,8 +91,8 @@ def _weights(order: BuildOrder, name: str) -> tuple[ViTConfig, dict[str, Any]]:
             each: redraw(each, spec.kind, spec.shape, order.seed, branch_norms=norms)
             for each, spec in parameters(cfg).items()
         }
-    from parity.porting.checkpoint import read_checkpoint
-    from parity.porting.hub import is_path
+    from parity.porting.opening.hub import is_path
+    from parity.porting.reading.checkpoint import read_checkpoint
 
     if not is_path(name):
         preset(name)  # raises, with the nearest names

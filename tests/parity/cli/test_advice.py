@@ -12,7 +12,7 @@ from safetensors.numpy import save
 from parity.cli import main
 from parity.cli.dispatch import COMMANDS
 from parity.cli.support import advice
-from parity.porting.start import _said_in_training as in_training
+from parity.porting.models.start import _said_in_training as in_training
 from tests.support.tiny import TINY
 from vit_config import ConfigError
 from vit_config.parameters import parameters

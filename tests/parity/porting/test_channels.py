@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import parity
-from parity.porting.channels import RULES
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.writing.channels import RULES
+from parity.porting.writing.conversion import convert
 from tests.support.convert_cases import arrays_of, refused, run
 from tests.support.peers import import_timm
 from tests.support.tiny import TINY, error

@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import parity.porting.opened
+import parity.porting.opening.opened
 from evidence.checkpoint_mutations.samples import write_sample
 from parity.measure.redraw import redraw
-from parity.porting.checkpoint import Checkpoint, read_checkpoint
-from parity.porting.conversion import convert
-from parity.porting.conversion_plan import plan
 from parity.porting.dialects import called, dialects
 from parity.porting.dialects.dialect import NEUTRAL
 from parity.porting.dialects.rewrites import REWRITES, CannotRewriteError, ModelState, canonical
 from parity.porting.formats import Stored, open_container
+from parity.porting.reading.checkpoint import Checkpoint, read_checkpoint
+from parity.porting.writing.conversion import convert
+from parity.porting.writing.conversion_plan import plan
 from vit_config import ConfigError, Preprocess, ViTConfig, write_weights
 from vit_config.parameters import parameters
 
@@ -168,7 +168,7 @@ def loads(monkeypatch) -> Counter[str]:
         tensors = {name: counted(name, stored) for name, stored in container.tensors.items()}
         return replace(container, tensors=tensors)
 
-    monkeypatch.setattr(parity.porting.opened, "open_container", opened)
+    monkeypatch.setattr(parity.porting.opening.opened, "open_container", opened)
     return counts
 
 

@@ -6,7 +6,7 @@ import shutil
 import pytest
 import torch
 
-from parity.porting.checkpoint import read_checkpoint
+from parity.porting.reading.checkpoint import read_checkpoint
 from tests.support.convert_cases import arrays_of, refused, run
 from tests.support.hf_models import CLASSES, MLP, SQUARE, build, save
 from tests.support.tiny import TINY

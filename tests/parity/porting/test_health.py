@@ -6,7 +6,7 @@ import pytest
 
 from parity.cli import main
 from parity.porting.formats.base import Stored
-from parity.porting.health import anomalies
+from parity.porting.reading.health import anomalies
 from tests.support.peers import redrawn
 from tests.support.tiny import TINY
 from vit_config import write_weights

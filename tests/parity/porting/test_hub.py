@@ -15,9 +15,9 @@ from safetensors.numpy import save_file
 
 import parity
 from parity.cli import main
-from parity.porting import hub
 from parity.porting.formats.weights_folder import WEIGHTS
-from parity.porting.provenance import from_header
+from parity.porting.opening import hub
+from parity.porting.opening.provenance import from_header
 from tests.support.dialect_proof import redraw
 from tests.support.peers import import_timm, redrawn
 from tests.support.tiny import TINY, error

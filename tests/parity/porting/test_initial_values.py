@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion_plan import plan
-from parity.porting.reopened import compare
-from parity.porting.verification.libraries import misfits, shapes_of
-from parity.porting.verification.peers import import_timm
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.reading.libraries.installed import misfits, shapes_of
+from parity.porting.reading.libraries.peers import import_timm
+from parity.porting.writing.conversion_plan import plan
+from parity.porting.writing.reopened import compare
 from tests.support.convert_cases import arrays_of, refused
 from tests.support.tiny import TINY
 from tests.support.unread import as_written, unread

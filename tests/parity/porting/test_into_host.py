@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from parity.cli.convert import main
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
-from parity.porting.files import load
 from parity.porting.formats import open_container
 from parity.porting.hosts.into import put_into
+from parity.porting.models.files import load
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.writing.conversion import convert
 from tests.support.dialect_proof import images_for
 from tests.support.hf_models import transformers
 from tests.support.hosts import HOSTS, build
@@ -149,7 +149,7 @@ GIVEN = {"pool": "mean", "act": "gelu_tanh", "num_heads": 5, "norm_eps": 1e-6}
 
 def scanned(pali: Path) -> dict[str, Any]:
     """The tower as openpi's tree has it: Big Vision's names, all blocks in one array, boxed."""
-    from parity.porting.conversion_plan import plan
+    from parity.porting.writing.conversion_plan import plan
 
     tensors = plan(read_checkpoint(pali), "big-vision-scan").tensors
     tree = {f"PaliGemma/img/{name}/value": each.load() for name, each in tensors.items()}

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import parity
-from parity.porting.verification.peers import import_timm
+from parity.porting.reading.libraries.peers import import_timm
 from tests.support.dialect_proof import redraw
 from vit_config import InputError, WeightsError
 from vit_config.errors import UnstatedError

@@ -13,10 +13,10 @@ import vit_torch.train.run
 from parity.cli import convert as convert_command
 from parity.cli.support.job_file import base_job
 from parity.cli.support.train_options import parse
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
-from parity.porting.lora import read_lora, write_lora
-from parity.porting.start import read_start, start_lora
+from parity.porting.models.lora import read_lora, write_lora
+from parity.porting.models.start import read_start, start_lora
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.writing.conversion import convert
 from parity.runs.folder import read_run
 from tests.support.convert_cases import arrays_of
 from tests.support.tiny import TINY, error

@@ -8,10 +8,10 @@ import pytest
 
 from parity.cli import main
 from parity.measure.redraw import redraw
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
-from parity.porting.files import load
-from parity.porting.metadata import Metadata
+from parity.porting.formats.metadata import Metadata
+from parity.porting.models.files import load
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.writing.conversion import convert
 from tests.support.tiny import TINY
 from vit_config import ConfigError, Preprocess, ViTConfig, WeightsError, write_weights
 from vit_config.parameters import parameters

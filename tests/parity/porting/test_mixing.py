@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from parity.porting.verification.peers import import_timm
+from parity.porting.reading.libraries.peers import import_timm
 from vit_config import Mix
 from vit_train.augmentation.mixing import mixed
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
 from parity.porting.formats import open_container
+from parity.porting.reading.checkpoint import read_checkpoint
 from parity.porting.verification.verified import convert_verified
+from parity.porting.writing.conversion import convert
 from tests.support.convert_cases import arrays_of, refused
 from tests.support.tiny import TINY
 from vit_config import Preprocess, WeightsError, write_weights

@@ -12,11 +12,11 @@ import pytest
 from PIL import Image
 
 from parity.measure.redraw import redraw
-from parity.porting.conversion import convert
 from parity.porting.dialects import called
 from parity.porting.dialects.sidecars import unsaid
-from parity.porting.metadata import Metadata
-from parity.porting.verification.peers import import_timm
+from parity.porting.formats.metadata import Metadata
+from parity.porting.reading.libraries.peers import import_timm
+from parity.porting.writing.conversion import convert
 from tests.support.tiny import TINY
 from vit_config import Preprocess, write_weights
 from vit_config.images.pixels import prepare_batch

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from parity.measure.redraw import redraw
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
 from parity.porting.dialects import called
 from parity.porting.dialects.records.hf.config import HfSettings
 from parity.porting.dialects.records.timm.config import TimmSettings
 from parity.porting.fleet.scan import scan
-from parity.porting.metadata import Metadata
-from parity.porting.opened import open_checkpoint
+from parity.porting.formats.metadata import Metadata
+from parity.porting.opening.opened import open_checkpoint
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.writing.conversion import convert
 from tests.support.opens import opens
 from tests.support.tiny import TINY
 from vit_config import Preprocess, ViTConfig, WeightsError, write_weights

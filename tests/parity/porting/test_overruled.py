@@ -8,9 +8,9 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
-from parity.porting.verification.peers import import_timm
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.reading.libraries.peers import import_timm
+from parity.porting.writing.conversion import convert
 from tests.support.convert_cases import arrays_of, refused, run
 from tests.support.tiny import TINY
 from vit_config import ConfigError, WeightsError, write_weights

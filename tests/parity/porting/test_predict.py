@@ -17,7 +17,7 @@ from PIL import Image
 import parity
 from parity.cli import main
 from parity.cli.support.answers import Answers, names_of
-from parity.porting.loaded import BATCH, Prediction
+from parity.porting.models.loaded import BATCH, Prediction
 from tests.support.dialect_proof import redraw
 from tests.support.peers import import_timm, redrawn
 from tests.support.tiny import TINY, error

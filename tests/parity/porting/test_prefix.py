@@ -5,8 +5,8 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.writing.conversion import convert
 from tests.support.convert_cases import arrays_of, refused, run
 from tests.support.peers import import_timm
 from tests.support.tiny import TINY

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from parity.cli.support.train_options import parse
-from parity.porting.verification.peers import import_timm
+from parity.porting.reading.libraries.peers import import_timm
 from vit_config import ConfigError, preset
 from vit_config.base import Schema
 from vit_config.job import RECIPES

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from parity.porting import conversion, reopened
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
 from parity.porting.dialects import dialects
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.writing import conversion, reopened
+from parity.porting.writing.conversion import convert
 from tests.support.convert_cases import arrays_of, refused
 from tests.support.tiny import TINY
 from vit_config import WeightsError, write_weights
@@ -105,7 +105,7 @@ def test_what_only_the_header_says_is_not_enough_for_a_library(own, tmp_path, ca
 
 
 def test_tensors_are_written_by_names_that_are_read(own, tmp_path, capsys, monkeypatch):
-    from parity.porting import conversion_plan
+    from parity.porting.writing import conversion_plan
 
     right = conversion_plan.write
 

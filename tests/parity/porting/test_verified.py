@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from parity.cli import main
-from parity.porting.verification import libraries
-from parity.porting.verification.libraries import Library
+from parity.porting.reading.libraries import installed as libraries
+from parity.porting.reading.libraries.installed import Library
 from tests.parity.porting.test_convert_command import SQUARE as OWN
 from tests.parity.porting.test_convert_command import arrays_of
 from tests.support.hf_models import MLP, SQUARE, build, save

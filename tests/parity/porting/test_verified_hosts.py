@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from parity.porting.checkpoint import read_checkpoint
 from parity.porting.formats import Stored
+from parity.porting.reading.checkpoint import read_checkpoint
 from parity.porting.verification.verified import convert_verified
 from tests.support.hf_models import save, transformers
 from tests.support.hosts import DINOV2, HOSTS, build

@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from parity.porting.verification.peers import import_timm
+from parity.porting.reading.libraries.peers import import_timm
 from parity.runs.foreign import read_foreign, recognise
 from parity.runs.foreign.order import hf_orders
 from tests.support.opens import opens

@@ -13,7 +13,7 @@ from parity.porting.dialects.records.hf.clip import square
 from parity.porting.dialects.records.hf.keys import Key, among
 from parity.porting.dialects.table import layer, only_when, row
 from parity.porting.formats.equinox import DEFAULTS, METADATA, VERSION, WEIGHTS
-from parity.porting.metadata import Metadata
+from parity.porting.formats.metadata import Metadata
 from vit_config import ConfigError, ViTConfig
 from vit_config.rope import Rope
 

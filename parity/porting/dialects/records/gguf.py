@@ -11,7 +11,7 @@ from parity.porting.dialects.records.hf import clip, siglip
 from parity.porting.dialects.records.hf.keys import Key
 from parity.porting.dialects.table import Table, layer, respelled
 from parity.porting.formats.gguf import KIND
-from parity.porting.metadata import Metadata
+from parity.porting.formats.metadata import Metadata
 from vit_config import ConfigError, ViTConfig
 
 CODE = "llama.cpp: tools/mtmd/clip.cpp"

@@ -2,7 +2,7 @@
 
 Its ViT and CLIP have one epsilon in the blocks and another in the norms around them, and its later
 versions, which stack the blocks, one GELU in the blocks and another in the pooling head: both are
-refused by name (`parity.porting.dialects.strangers`).
+refused by name (`parity.porting.recognition.strangers`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any
 from parity.porting.dialects.dialect import ANY, Dialect, Fixed, by_code
 from parity.porting.dialects.records.hf.keys import CONFIG, Key, among
 from parity.porting.dialects.table import Table, row
-from parity.porting.metadata import Metadata
+from parity.porting.formats.metadata import Metadata
 from vit_config import ConfigError, ViTConfig
 
 CODE = "keras_hub/src/models/vit/vit_layers.py"

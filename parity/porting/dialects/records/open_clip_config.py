@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from parity.porting.metadata import Metadata
+from parity.porting.formats.metadata import Metadata
 from vit_config import ConfigError, Preprocess, ViTConfig, preset
 
 FILE = "open_clip_config.json"

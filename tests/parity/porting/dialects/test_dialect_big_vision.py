@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
 from parity.porting.dialects import dialects
-from parity.porting.dialects.recognise import marked
-from parity.porting.files import save
 from parity.porting.formats import open_container
-from parity.porting.verification.peers import import_timm
+from parity.porting.models.files import save
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.reading.libraries.peers import import_timm
+from parity.porting.recognition.recognise import marked
+from parity.porting.writing.conversion import convert
 from tests.support.dialect_proof import images_for, prove, redraw, twin_logits
 from tests.support.linen_vit import LinenViT, loaded
 from tests.support.tiny import TINY, error

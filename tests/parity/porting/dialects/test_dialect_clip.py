@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.writing.conversion import convert
 from tests.support.dialect_proof import images_for, prove, redraw, twin_logits
 from tests.support.hf_models import CLASSES, build, logits, outputs, reload, save, transformers
 from tests.support.tiny import error

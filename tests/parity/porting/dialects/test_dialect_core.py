@@ -8,8 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.porting.dialects.dialect import Dialect
-from parity.porting.dialects.matching import bind, match, some
-from parity.porting.dialects.recognise import Model
 from parity.porting.dialects.shapes import fields_of
 from parity.porting.dialects.table import (
     REST,
@@ -24,6 +22,8 @@ from parity.porting.dialects.table import (
 )
 from parity.porting.dialects.transfer import letters, read, sizes_of, write
 from parity.porting.formats.base import Stored
+from parity.porting.recognition.matching import bind, match, some
+from parity.porting.recognition.recognise import Model
 from tests.support.table_arrays import DTYPES, assert_same, back, draw, into, stored
 from tests.support.tiny import TINY, VARIANTS, variant
 from vit_config import ConfigError, WeightsError

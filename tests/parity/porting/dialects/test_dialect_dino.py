@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from evidence.timm_sweep.peer import create_float64, float64, import_timm
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.writing.conversion import convert
 from tests.support.dialect_proof import assert_same_tensors, prove, redraw, twin_logits
 from tests.support.dialect_torch import logits_of, save_torch, strictly
 from tests.support.native_dino import Classifier, Dino

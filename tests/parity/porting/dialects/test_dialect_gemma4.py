@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from evidence.timm_sweep import peer
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
-from parity.porting.files import load
+from parity.porting.models.files import load
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.writing.conversion import convert
 from tests.support.dialect_proof import assert_same_tensors
 from tests.support.hf_models import build, save
 from tests.support.tiny import error

@@ -2,9 +2,9 @@
 
 import pytest
 
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
 from parity.porting.formats import open_container
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.writing.conversion import convert
 from tests.support.convert_cases import refused
 from tests.support.gguf_towers import TOWERS, build, errors, path_of
 

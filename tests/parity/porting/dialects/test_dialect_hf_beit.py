@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.writing.conversion import convert
 from tests.support.dialect_proof import images_for, prove, twin_logits
 from tests.support.hf_models import (
     CLASSES,

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
-from parity.porting.files import save as save_own
+from parity.porting.models.files import save as save_own
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.writing.conversion import convert
 from tests.support.dialect_proof import images_for, prove, redraw, twin_logits
 from tests.support.hf_models import CLASSES, MLP, SIZES, SQUARE, build, logits, reload, save, save_memory
 from tests.support.share import rarely

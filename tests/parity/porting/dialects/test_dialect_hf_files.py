@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
 from parity.porting.dialects import dialects
-from parity.porting.dialects.recognise import find
 from parity.porting.dialects.records.hf import preprocessor
-from parity.porting.files import save as save_own
 from parity.porting.formats import open_container
-from parity.porting.opened import Opened
+from parity.porting.models.files import save as save_own
+from parity.porting.opening.opened import Opened
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.recognition.recognise import find
+from parity.porting.writing.conversion import convert
 from tests.support.hf_models import (
     CLASSES,
     MLP,

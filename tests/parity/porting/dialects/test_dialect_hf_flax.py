@@ -17,11 +17,11 @@ import torch
 from flax import traverse_util
 from safetensors.numpy import load_file
 
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
 from parity.porting.dialects import called, dialects
-from parity.porting.dialects.recognise import marked
 from parity.porting.formats import open_container
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.recognition.recognise import marked
+from parity.porting.writing.conversion import convert
 from tests.support.dialect_proof import images_for, twin_logits
 from tests.support.hf_models import CLASSES, MLP, SIZES, SQUARE, build, logits, outputs, reload
 from tests.support.tiny import TINY, error

@@ -6,8 +6,8 @@ import json
 import pytest
 import torch
 
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.writing.conversion import convert
 from tests.support.dialect_proof import images_for, prove, twin_logits
 from tests.support.hf_models import MLP, SQUARE, build, outputs, reload, save, transformers
 from tests.support.tiny import error

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
 from parity.porting.formats import open_container, write_hdf5
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.writing.conversion import convert
 from tests.support.convert_cases import arrays_of
 from tests.support.dialect_proof import assert_same_tensors
 from vit_config import ViTConfig, write_weights

@@ -10,13 +10,13 @@ from PIL import Image
 
 from evidence.timm_sweep import peer
 from parity.cli import main
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
 from parity.porting.dialects import called
 from parity.porting.dialects.table import bind_theirs
 from parity.porting.dialects.transfer import read
-from parity.porting.files import load
 from parity.porting.formats import Stored
+from parity.porting.models.files import load
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.writing.conversion import convert
 from tests.parity.porting.dialects.test_dialect_siglip import PATCHES
 from tests.support.dialect_proof import redraw
 from tests.support.hf_models import build, save, transformers

@@ -8,11 +8,11 @@ import torch
 
 from evidence.timm_sweep import peer
 from evidence.timm_sweep.architecture import redraw_model
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
 from parity.porting.dialects import called, dialects
-from parity.porting.dialects.recognise import find
-from parity.porting.opened import open_checkpoint
+from parity.porting.opening.opened import open_checkpoint
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.recognition.recognise import find
+from parity.porting.writing.conversion import convert
 from tests.support.dialect_proof import prove, redraw
 from vit_config import PRESETS, ConfigError, Preprocess, ViTConfig, WeightsError
 

@@ -8,11 +8,11 @@ import pytest
 from flax import nnx
 
 import vit_jax
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
 from parity.porting.dialects.records.nnx import DIALECTS
 from parity.porting.dialects.table import bind_ours
 from parity.porting.formats import open_container
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.writing.conversion import convert
 from tests.support.convert_cases import arrays_of
 from tests.support.flips import BASE, FLIPS
 from tests.support.tiny import TINY

@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from evidence.timm_sweep.peer import float64, import_timm
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.writing.conversion import convert
 from tests.support.dialect_proof import Logits, prove, redraw, twin_logits
 from tests.support.dialect_torch import logits_of, save_torch
 from tests.support.share import rarely

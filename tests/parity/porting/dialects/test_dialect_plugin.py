@@ -28,7 +28,7 @@ CONFIG = TINY.replace(
 THERE_AND_BACK = """
 import sys
 from parity.porting.formats import open_container
-from parity.porting.conversion import convert
+from parity.porting.writing.conversion import convert
 convert("own.safetensors", to="mylab", out="theirs.pt")
 convert("theirs.pt", to="parity", out="back.safetensors")
 print(*open_container("theirs.pt").tensors)

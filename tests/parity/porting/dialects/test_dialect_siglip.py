@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
 from parity.porting.dialects.records.hf.relatives import mistaken_places, places
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.writing.conversion import convert
 from tests.support.dialect_proof import Logits, images_for, prove, redraw, twin_logits
 from tests.support.hf_models import (
     CLASSES,

@@ -12,10 +12,10 @@ import pytest
 import torch
 from flax import traverse_util
 
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
-from parity.porting.files import load
-from parity.porting.verification.peers import import_timm
+from parity.porting.models.files import load
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.reading.libraries.peers import import_timm
+from parity.porting.writing.conversion import convert
 from tests.support.dialect_proof import assert_same_tensors, images_for, redraw
 from tests.support.linen_vit import LINEN, LinenViT
 from tests.support.tiny import TINY, error

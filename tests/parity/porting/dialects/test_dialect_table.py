@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from evidence import dialect_table
-from parity.porting.checkpoint import read_checkpoint
 from parity.porting.formats import Stored
-from parity.porting.verification.libraries import LIBRARIES, misfits
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.reading.libraries.installed import LIBRARIES, misfits
 
 
 @pytest.mark.slow

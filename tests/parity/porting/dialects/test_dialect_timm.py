@@ -9,12 +9,12 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
 from parity.porting.dialects import called
 from parity.porting.dialects.rewrites import ModelState, canonical, express
 from parity.porting.dialects.sidecars import Sidecars
 from parity.porting.formats import Stored
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.writing.conversion import convert
 from tests.support.dialect_proof import prove
 from tests.support.timm_models import bare, logits_of, reload, saved, small, timm, write_json
 from vit_config import Preprocess, ViTConfig

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from evidence.timm_sweep import peer
-from parity.porting.checkpoint import read_checkpoint
 from parity.porting.dialects import called
 from parity.porting.dialects.dialect import NEUTRAL
 from parity.porting.dialects.rewrites import canonical
-from parity.porting.metadata import Metadata
+from parity.porting.formats.metadata import Metadata
+from parity.porting.reading.checkpoint import read_checkpoint
 from tests.support.timm_models import MODULES, saved, small, timm, write_json
 from vit_config import PRESETS, ConfigError, WeightsError, preset, preset_preprocess, preset_tags
 from vit_config.rope import Rope

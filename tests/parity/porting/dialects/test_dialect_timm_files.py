@@ -8,12 +8,12 @@ import pytest
 import torch
 from safetensors.torch import save_file as save_torch
 
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
 from parity.porting.dialects import dialects
-from parity.porting.dialects.recognise import find
-from parity.porting.opened import open_checkpoint
+from parity.porting.opening.opened import open_checkpoint
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.recognition.recognise import find
 from parity.porting.verification.verified import convert_verified
+from parity.porting.writing.conversion import convert
 from tests.support.timm_models import bare, saved, small, timm, write_json
 from vit_config import PRESETS, ConfigError
 

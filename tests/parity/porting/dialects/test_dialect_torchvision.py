@@ -7,9 +7,9 @@ from importlib import import_module
 import pytest
 import torch
 
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
-from parity.porting.verification.peers import import_timm
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.reading.libraries.peers import import_timm
+from parity.porting.writing.conversion import convert
 from tests.support.dialect_proof import prove, redraw
 from tests.support.dialect_torch import logits_of, save_torch, strictly
 from vit_config import ConfigError, ViTConfig, WeightsError

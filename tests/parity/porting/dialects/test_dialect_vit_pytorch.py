@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
-from parity.porting.verification.peers import import_timm
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.reading.libraries.peers import import_timm
+from parity.porting.writing.conversion import convert
 from tests.support.dialect_proof import prove, redraw, twin_logits
 from tests.support.dialect_torch import logits_of, save_torch, strictly
 from tests.support.tiny import error

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.writing.conversion import convert
 from tests.support.convert_cases import arrays_of, refused, run
 from tests.support.hf_models import MLP, SIZES, SQUARE, build, save
 from tests.support.tiny import TINY

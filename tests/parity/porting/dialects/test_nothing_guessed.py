@@ -8,7 +8,7 @@ import pytest
 
 from parity.porting.dialects import dialects
 from parity.porting.dialects.dialect import NEUTRAL, SIZES, by_code
-from parity.porting.dialects.questions import SILENT
+from parity.porting.recognition.questions import SILENT
 from tests.support import look_alikes
 from vit_config import ViTConfig
 

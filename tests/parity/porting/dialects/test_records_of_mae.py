@@ -5,7 +5,7 @@ import argparse
 import pytest
 import torch
 
-from parity.porting.checkpoint import read_checkpoint
+from parity.porting.reading.checkpoint import read_checkpoint
 from vit_config import preset
 from vit_config.parameters import parameters
 

@@ -11,12 +11,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from parity.cli import main
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
-from parity.porting.dialects.questions import HOLDERS
 from parity.porting.formats.base import Container, Stored
-from parity.porting.opened import Opened
-from parity.porting.verification.peers import import_timm
+from parity.porting.opening.opened import Opened
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.reading.libraries.peers import import_timm
+from parity.porting.recognition.questions import HOLDERS
+from parity.porting.writing.conversion import convert
 from tests.support.convert_cases import arrays_of
 from tests.support.tiny import TINY
 from vit_config import ConfigError, WeightsError, preset

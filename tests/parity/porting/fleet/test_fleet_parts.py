@@ -5,13 +5,13 @@ import json
 
 import pytest
 
-from parity.porting.conversion import SUFFIXES
 from parity.porting.fleet.folders import walk
 from parity.porting.fleet.ledger import LEDGER, LedgerEntry, open_ledger
 from parity.porting.fleet.lines import line_of, printable
 from parity.porting.fleet.manifest import FleetJob, FleetManifest
 from parity.porting.fleet.names import numbered, output_names, proposed, suffix_of, sweep
 from parity.porting.formats.suffixes import NAMED, WEIGHTS
+from parity.porting.writing.conversion import SUFFIXES
 from vit_config import ConfigError, MissingFileError
 from vit_config.files.atomic import atomic_file, atomic_folder
 

@@ -10,9 +10,9 @@ import torch
 from rich.console import Console
 
 from parity.cli import main
-from parity.porting.conversion import convert
 from parity.porting.fleet import FleetManifest, run_manifest, scan
 from parity.porting.fleet.manifest import FleetJob
+from parity.porting.writing.conversion import convert
 from tests.support.convert_cases import arrays_of
 from tests.support.convert_cases import run as command
 from tests.support.fleet_folder import (

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from parity.cli import main
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
 from parity.porting.formats import open_container
 from parity.porting.formats.budget import budget_of
 from parity.porting.formats.equinox import leaves
 from parity.porting.formats.lz4 import read_archive
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.writing.conversion import convert
 from tests.support import container_files
 from tests.support.convert_cases import refused
 from tests.support.dialect_proof import twin_logits

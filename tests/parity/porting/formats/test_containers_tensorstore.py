@@ -12,10 +12,10 @@ import pytest
 from flax.serialization import msgpack_serialize
 from jax.experimental.array_serialization import serialization
 
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
 from parity.porting.formats import open_container
 from parity.porting.formats.flatten import nested
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.writing.conversion import convert
 from tests.support.container_files import loaded
 from tests.support.convert_cases import arrays_of, refused, run
 from tests.support.tiny import TINY

@@ -10,8 +10,8 @@ import torch
 from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint import metadata as parts
 
-from parity.porting.checkpoint import read_checkpoint
 from parity.porting.formats import open_container
+from parity.porting.reading.checkpoint import read_checkpoint
 from tests.support.convert_cases import arrays_of
 from tests.support.tiny import TINY
 from vit_config import WeightsError

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import vit_config.files.safetensors_header as header
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
-from parity.porting.conversion_plan import plan
 from parity.porting.formats import open_container, write_safetensors
 from parity.porting.formats.base import Stored
+from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.writing.conversion import convert
+from parity.porting.writing.conversion_plan import plan
 from tests.support.convert_cases import arrays_of
 from tests.support.tiny import TINY
 from vit_config import ViTConfig, WeightsError

@@ -10,8 +10,8 @@ from safetensors.torch import load_file
 
 import parity
 from parity.cli import main
-from parity.porting.checkpoint import read_checkpoint
 from parity.porting.dialects.table import bind_ours
+from parity.porting.reading.checkpoint import read_checkpoint
 from parity.porting.text import big_vision, write
 from parity.porting.text.read import read_text
 from tests.parity.porting.text.test_text_dialects import IDS, IMAGES, PIXELS, open_clip, peer, saved

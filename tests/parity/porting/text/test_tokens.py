@@ -154,6 +154,6 @@ def test_without_a_tokenizer_ids_are_taken(checkpoint, tmp_path):
 
 
 def test_the_library_of_tokens_is_imported_for_texts_alone():
-    code = "import parity.porting.files, sys; print('tokenizers' in sys.modules)"
+    code = "import parity.porting.models.files, sys; print('tokenizers' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -12,7 +12,7 @@ from typing import Any
 
 from parity.porting.dialects.records.hf import labels, preprocessor
 from parity.porting.dialects.records.hf.keys import ACTS, CONFIG, Entries, Key, head_dim, sizes
-from parity.porting.metadata import Metadata
+from parity.porting.formats.metadata import Metadata
 from vit_config import ConfigError, ViTConfig
 
 __all__ = ["ACTS", "NUMBERS", "HfSettings", "Key", "oblong", "sizes"]

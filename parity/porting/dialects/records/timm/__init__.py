@@ -88,7 +88,7 @@ TABLE = "embeds.pos_embed"
 SQUARE = "timm/layers/pos_embed.py: resample_abs_pos_embed: hw = int(math.sqrt(..))"
 PROJECTOR = "head.[0-9].*"
 """Several layers in place of the head: MoCo v3's projector, or a classifier, which is dropped only if
-the user allows it (`parity.porting.dialects.heads`)."""
+the user allows it (`parity.porting.recognition.heads`)."""
 NATIVE = ("!mask_token", "!register_tokens", "!storage_tokens", "!blocks.0.mlp.w1.weight")
 """Tensors that only the authors' own files have, of models that timm has too."""
 

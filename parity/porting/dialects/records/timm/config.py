@@ -7,7 +7,7 @@ from typing import Any
 
 from parity.porting.dialects.records.timm.arguments import fields_of_arguments
 from parity.porting.dialects.records.timm.nearest import Constructor, constructor, module_text, refusal
-from parity.porting.metadata import Metadata
+from parity.porting.formats.metadata import Metadata
 from vit_config import PRESETS, ConfigError, Preprocess, ViTConfig
 from vit_config.presets import from_timm
 

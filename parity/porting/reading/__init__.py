@@ -1,0 +1,1 @@
+"""A checkpoint read: schema, metadata and arrays, with a note on whatever was assumed or left out."""

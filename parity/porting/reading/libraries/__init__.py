@@ -1,0 +1,1 @@
+"""The libraries that dialects belong to: models of theirs in memory, built, run and read."""

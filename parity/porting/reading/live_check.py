@@ -1,0 +1,48 @@
+"""A model in memory and the one that was read from it are run, and must be one function.
+
+Modules state only what they keep as attributes. Whatever else a user changed, a run shows.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+
+from parity.measure.error import relative_error
+from parity.porting.reading.checkpoint import Checkpoint
+from parity.porting.reading.libraries.installed import library_of
+from vit_config import WeightsError
+
+
+def refuse_another_function(source: Any, checkpoint: Checkpoint) -> None:
+    """Compare a model with the PyTorch twin of its schema, in float64 on one random image.
+
+    Args:
+        source: a model of timm, torchvision or open_clip; it is copied, and stays as it is.
+        checkpoint: what was read of it.
+
+    Raises:
+        WeightsError: they compute different functions.
+    """
+    import torch
+
+    import vit_torch
+
+    cfg, library = checkpoint.config, library_of(checkpoint)
+    images = torch.from_numpy(
+        np.random.default_rng(0).standard_normal((1, cfg.in_channels, *cfg.image_size))
+    )
+    theirs = copy.deepcopy(getattr(source, "visual", source)).cpu().double().eval()
+    arrays = {name: stored.load().astype(np.float64) for name, stored in checkpoint.arrays.items()}
+    twin = vit_torch.from_arrays(cfg, arrays)
+    with torch.no_grad():
+        expected, actual = library.call(theirs, images, cfg).numpy(), twin.logits(images).numpy()
+    error, limit = relative_error(actual, expected), library.limit(checkpoint)
+    if not error <= limit:
+        raise WeightsError(
+            f"{checkpoint.name}: what its modules state is another function, off by {error:.1e}, limit"
+            f" {limit:.0e}; it has an option that they do not keep, or that no schema has; state the"
+            " field by parity.load(..., given={...})"
+        )

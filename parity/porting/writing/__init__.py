@@ -1,0 +1,1 @@
+"""A checkpoint written in another dialect, with other channels or positions, and opened again."""
