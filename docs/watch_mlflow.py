@@ -6,7 +6,7 @@ from pathlib import Path
 
 import mlflow
 
-from vit_train.log import read_log
+from vit_train.folder.log import read_log
 
 folder = Path(sys.argv[1])
 with mlflow.start_run(run_name=str(folder)):

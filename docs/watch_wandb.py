@@ -6,7 +6,7 @@ from pathlib import Path
 
 import wandb
 
-from vit_train.log import read_log
+from vit_train.folder.log import read_log
 
 folder = Path(sys.argv[1])
 with wandb.init(project="vit-parity", name=str(folder), config=read_log(folder)[0]) as run:

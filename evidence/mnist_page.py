@@ -29,10 +29,10 @@ from parity.porting.models.trained import IMAGES, WEIGHTS
 from tests.support.originals import ORIGINALS, accuracy, train
 from vit_config import Preprocess, read_weights, write_weights
 from vit_config.job import Job
-from vit_train.data import eval_batches, open_dataset, train_batches
-from vit_train.dataset import ImageDataset
-from vit_train.fit import make_preprocess
-from vit_train.log import read_log
+from vit_train.batches.data import eval_batches, open_dataset, train_batches
+from vit_train.batches.fit import make_preprocess
+from vit_train.data.dataset import ImageDataset
+from vit_train.folder.log import read_log
 
 BATCH = 32
 """Images in a step that is compared with the original's."""

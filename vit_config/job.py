@@ -29,7 +29,7 @@ class Job:
     model: ViTConfig
     recipe: Recipe
     data: str = "digits"
-    """Data set, such as ``digits`` or ``tfds:NAME``, as `vit_train.data.open_dataset` takes it."""
+    """Data set, such as ``digits`` or ``tfds:NAME``, as `vit_train.batches.data` takes it."""
     init: str | None = None
     """Checkpoint of any dialect to start from: a path, or a name on the Hub."""
     init_part: str | None = None
@@ -39,7 +39,7 @@ class Job:
     init_adapter: str | None = None
     """Folder of PEFT whose adapters, trained on that checkpoint, the run goes on with."""
     freeze: tuple[str, ...] = ()
-    """Parameters to leave untrained, by path, see `vit_train.start.frozen_names`."""
+    """Parameters to leave untrained, by path, see `vit_train.folder.start.frozen_names`."""
     lora: Lora | None = None
     """Adapters to train in place of the weights; None for none."""
     best: Literal["none", "loss", "accuracy"] = "none"

@@ -15,18 +15,18 @@ from rich.console import Console
 from vit_config import CheckpointError, Preprocess, TrainingError
 from vit_config.scoring import Score
 from vit_config.screen import screen
-from vit_train.about import RunAbout
-from vit_train.best import Best, best_so_far
-from vit_train.checkpoints import CheckpointStore, Stored
-from vit_train.dataset import ImageDataset
+from vit_train.data.dataset import ImageDataset
+from vit_train.display.profiling import FOLDER, Profile
+from vit_train.display.progress import TrainingBar
+from vit_train.folder.about import RunAbout
+from vit_train.folder.best import Best, best_so_far
+from vit_train.folder.checkpoints import CheckpointStore, Stored
+from vit_train.folder.log import UNLOGGED, NoLog, RunLog, read_log, taken_again, unlogged
+from vit_train.folder.manifest import as_begun, claim, locked, make_manifest
+from vit_train.folder.saving import Due
 from vit_train.frameworks import NAMES, Framework
 from vit_train.hosts import Hosts
-from vit_train.log import UNLOGGED, NoLog, RunLog, read_log, taken_again, unlogged
 from vit_train.loop import AfterEvaluation, Hooks, evaluate, run_steps
-from vit_train.manifest import as_begun, claim, locked, make_manifest
-from vit_train.profiling import FOLDER, Profile
-from vit_train.progress import TrainingBar
-from vit_train.saving import Due
 from vit_train.stopping import Stopping, stop_signals
 from vit_train.task import Task, make_task
 from vit_train.trainer import OnDevices, Params, Trainer

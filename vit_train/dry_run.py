@@ -15,10 +15,10 @@ from vit_config import Preprocess
 from vit_config.adapters import draw_adapters
 from vit_config.job import Job
 from vit_config.parameters import parameters
-from vit_train.dataset import ImageDataset
+from vit_train.data.dataset import ImageDataset
+from vit_train.data.records import Records
 from vit_train.distilling import TeacherWeights, check_taught
-from vit_train.records import Records
-from vit_train.start import Start
+from vit_train.folder.start import Start
 from vit_train.task import Task
 from vit_train.trainer import OnDevices, Params, Stored, Trainer
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from vit_config import Recipe, TrainingError
 from vit_config.scoring import Score
-from vit_train.profiling import Profile
+from vit_train.display.profiling import Profile
 from vit_train.trainer import OnDevices, Params, Stored, TrainingProgram
 
 IN_FLIGHT = 2

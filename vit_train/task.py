@@ -15,16 +15,16 @@ from vit_config.adapters import draw_adapters, untrained
 from vit_config.images.preprocess import WHITE
 from vit_config.job import Job
 from vit_config.parameters import parameters
-from vit_train.balance import weighed
-from vit_train.best import check_best
-from vit_train.data import eval_batches, open_dataset, steps_per_epoch, train_batches
-from vit_train.dataset import ImageDataset
+from vit_train.batches.balance import weighed
+from vit_train.batches.data import eval_batches, open_dataset, steps_per_epoch, train_batches
+from vit_train.batches.fit import check_labels, fitted, hold_out, make_preprocess
+from vit_train.data.dataset import ImageDataset
+from vit_train.data.records import TO_DO, OnDamage, Records
+from vit_train.display.profiling import Steps
 from vit_train.distilling import Teacher, TeacherWeights, check_taught, make_teach
-from vit_train.fit import check_labels, fitted, hold_out, make_preprocess
-from vit_train.profiling import Steps
-from vit_train.records import TO_DO, OnDamage, Records
-from vit_train.saving import NO_LIMIT, SaveEvery
-from vit_train.start import Start, frozen_names
+from vit_train.folder.best import check_best
+from vit_train.folder.saving import NO_LIMIT, SaveEvery
+from vit_train.folder.start import Start, frozen_names
 
 
 @dataclass(frozen=True)

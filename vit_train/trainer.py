@@ -11,11 +11,11 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from vit_config import Weights
-from vit_train.checkpoints import CheckpointStore, Stored
 from vit_train.distilling import Teacher
+from vit_train.folder.checkpoints import CheckpointStore, Stored
+from vit_train.folder.manifest import Manifest
 from vit_train.frameworks import Framework
 from vit_train.hosts import ALONE, Hosts
-from vit_train.manifest import Manifest
 
 Params = TypeVar("Params", contravariant=True)
 """Parameters by common name, on the devices."""

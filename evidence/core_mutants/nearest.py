@@ -78,7 +78,11 @@ GROUPS = {
         ),
     ),
     "batches": Group(
-        ("vit_train/data.py", "vit_train/augmentation/mixing.py", "vit_train/augmentation/affine.py"),
+        (
+            "vit_train/batches/data.py",
+            "vit_train/augmentation/mixing.py",
+            "vit_train/augmentation/affine.py",
+        ),
         (
             *(
                 f"vit_train/test_{each}.py"
@@ -88,7 +92,7 @@ GROUPS = {
         ),
     ),
     "layers": Group(
-        _twins("attention heads norm mlp patch pooling positions rel_pos rope block res_post sandwich")
+        _twins("attention heads norm mlp patch pooling positions rel_pos rope block")
         + _twins("parallel bounded branches kernels linear model"),
         LAYERS,
     ),

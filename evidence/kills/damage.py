@@ -34,8 +34,8 @@ from vit_config.job import Job
 from vit_jax.step import TrainState, init_state
 from vit_jax.train.checkpoint import Checkpoints, to_named
 from vit_train.conduct import CHECKPOINTS
-from vit_train.log import RunLog, taken_again
-from vit_train.manifest import claim, make_manifest
+from vit_train.folder.log import RunLog, taken_again
+from vit_train.folder.manifest import claim, make_manifest
 
 CFG = TINY.replace(depth=2)
 JOB = Job(CFG, Recipe(), "tfds:rectangles")

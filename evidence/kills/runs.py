@@ -28,7 +28,7 @@ from PIL import Image
 
 from evidence import ROOT, positional
 from parity.runs.folder import read_run
-from vit_train.log import UNLOGGED, read_log
+from vit_train.folder.log import UNLOGGED, read_log
 
 MODEL = """
 [model]

@@ -32,7 +32,7 @@ from parity.porting.reading.libraries.peers import import_timm
 from vit_config import Augment, Preprocess, Recipe
 from vit_config.images import jpeg
 from vit_config.images.preprocess import IMAGENET_MEAN, IMAGENET_STD
-from vit_train.data import open_dataset, train_batches
+from vit_train.batches.data import open_dataset, train_batches
 
 timm = import_timm()
 import torchvision  # noqa: E402

@@ -20,9 +20,9 @@ from evidence import positional
 from tests.support.originals import ORIGINALS
 from vit_config import read_weights
 from vit_config.job import Job
-from vit_train.data import open_dataset, train_batches
-from vit_train.dataset import ImageDataset
-from vit_train.fit import make_preprocess
+from vit_train.batches.data import open_dataset, train_batches
+from vit_train.batches.fit import make_preprocess
+from vit_train.data.dataset import ImageDataset
 
 CASE = page.CASES[2]
 NO_DECAY = {"weight_decay": 0.0, "decay": "matrices"}

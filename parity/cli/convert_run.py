@@ -21,7 +21,7 @@ from vit_config.terminal import say
 
 if TYPE_CHECKING:
     from parity.runs.run import Run
-    from vit_train.manifest import Manifest
+    from vit_train.folder.manifest import Manifest
     from vit_train.task import Task
 
 
@@ -164,7 +164,7 @@ def _refuse_part(source: Path) -> None:
 
 def _settle(arguments: ConvertRun, run: Run) -> tuple[Run, Manifest]:
     """Return another library's run on a data set here, and the manifest of the run it becomes."""
-    from vit_train.manifest import make_manifest
+    from vit_train.folder.manifest import make_manifest
 
     name = arguments.data or run.data
     if name is None:
@@ -189,8 +189,8 @@ def _settle(arguments: ConvertRun, run: Run) -> tuple[Run, Manifest]:
 def _task(arguments: ConvertRun, run: Run, name: str) -> Task:
     """Open the data set of a run. DataError: the model, which cannot be another one, is not for it."""
     from vit_config.job import Job
-    from vit_train.data import open_dataset
-    from vit_train.fit import fitted
+    from vit_train.batches.data import open_dataset
+    from vit_train.batches.fit import fitted
     from vit_train.task import make_task
 
     folder = _data_dir(arguments)

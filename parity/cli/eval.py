@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from parity.porting.models.loaded import Loaded
     from vit_config import Preprocess
-    from vit_train.dataset import ImageDataset
-    from vit_train.metrics import Evaluation, SeveralEvaluation
+    from vit_train.data.dataset import ImageDataset
+    from vit_train.display.metrics import Evaluation, SeveralEvaluation
 
 SHOWN = 20
 """Number of classes in the printed table, the worst recognised ones; the JSON file has all."""
@@ -66,9 +66,9 @@ def main(argv: list[str], prog: str = "parity eval") -> int:
 
     if arguments.batch_size < 1:
         raise ConfigError(f"--batch-size {arguments.batch_size}: give 1 or more")
-    from vit_train.data import open_dataset
-    from vit_train.fit import fitted
-    from vit_train.metrics import SeveralEvaluation
+    from vit_train.batches.data import open_dataset
+    from vit_train.batches.fit import fitted
+    from vit_train.display.metrics import SeveralEvaluation
 
     data = arguments.data or trained_on(arguments.source)
     if data is None:
@@ -98,7 +98,7 @@ def main(argv: list[str], prog: str = "parity eval") -> int:
         content = {"source": arguments.source, "data": data, "classes": names, **result.to_dict()}
         write_json(arguments.json, content)
     if arguments.plot and not isinstance(result, SeveralEvaluation):
-        from vit_train.plots import confusion, save_png
+        from vit_train.display.plots import confusion, save_png
 
         save_png(confusion(result.confusion, names), arguments.plot)
     return 0
@@ -119,8 +119,8 @@ def evaluate(loaded: Loaded, dataset: ImageDataset, batch_size: int) -> Evaluati
     import numpy as np
 
     from vit_config.waiting import Waiting
-    from vit_train.data import eval_batches
-    from vit_train.metrics import Evaluation, SeveralEvaluation
+    from vit_train.batches.data import eval_batches
+    from vit_train.display.metrics import Evaluation, SeveralEvaluation
 
     preprocess = stated_preprocess(loaded)
     if preprocess.several_labels != dataset.test.several:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from parity.porting.models.loaded import Loaded
     from vit_config import Preprocess
-    from vit_train.plots import Figure
+    from vit_train.display.plots import Figure
 
 NUM_IMAGES = 20
 """Most test images drawn: one of each class, where there are no more classes."""
@@ -88,8 +88,8 @@ def main(argv: list[str], prog: str = "parity plot") -> int:
 
 def show_curve(run_dir: Path, console: Console) -> None:
     """Draw the training loss at a terminal; a notebook, which keeps what is printed, is none."""
-    from vit_train.curve_text import loss_curve
-    from vit_train.log import read_log
+    from vit_train.display.curve_text import loss_curve
+    from vit_train.folder.log import read_log
 
     shown = console.is_terminal and "JPY_PARENT_PID" not in os.environ
     for line in loss_curve(read_log(run_dir)) if shown else ():
@@ -103,8 +103,8 @@ def draw_curves(run_dir: Path) -> Path:
         MissingFileError: no log.
         InputError: the log has no training step yet.
     """
-    from vit_train.log import read_log
-    from vit_train.plots import curves, save_png
+    from vit_train.display.plots import curves, save_png
+    from vit_train.folder.log import read_log
 
     events = read_log(run_dir)
     if not any(event["kind"] == "train" for event in events):
@@ -122,8 +122,8 @@ def draw_model(weights: Path, images: Path, framework: Framework) -> list[Path]:
     from vit_config.numerics.tables import fixed_position_table, sincos1d
     from vit_config.scoring import check_labelled_images, read_labelled_images
     from vit_config.waiting import Waiting
-    from vit_train import plots
-    from vit_train.metrics import Evaluation
+    from vit_train.display import plots
+    from vit_train.display.metrics import Evaluation
 
     written: dict[str, plots.Figure] = {}
     with _wide(framework), Waiting("reading the model") as waiting:
@@ -195,7 +195,7 @@ def draw_photos(weights: str, photos: list[str], framework: Framework) -> list[P
     from vit_config.files.atomic import check_spares
     from vit_config.images.pixels import prepare
     from vit_config.waiting import Waiting
-    from vit_train import plots
+    from vit_train.display import plots
 
     paths = [Path(f"attention_{Path(photo).stem}.png") for photo in photos]
     for path in paths:
@@ -227,7 +227,7 @@ def _wide(framework: Framework) -> AbstractContextManager[object]:
 
 def _attention(loaded: Loaded, pixels: np.ndarray, preprocess: Preprocess, titles: list[str]) -> Figure:
     """Draw where a model looks on prepared pixels (B, H, W, C) uint8."""
-    from vit_train import plots
+    from vit_train.display import plots
 
     cfg, run = loaded.config, _in_torch if loaded.framework == "torch" else _in_jax
     return plots.attention_maps(

@@ -21,7 +21,7 @@ from parity.runs.folder_manifest import read_job
 from vit_config import CheckpointError, MissingFileError
 from vit_config.job import flatten
 from vit_config.waiting import Stage, nobody
-from vit_train.manifest import OPEN, Manifest, names_alone_differ
+from vit_train.folder.manifest import OPEN, Manifest, names_alone_differ
 
 T = TypeVar("T")
 JSON_VERSION = 1

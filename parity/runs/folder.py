@@ -16,14 +16,14 @@ from parity.runs.state import TrainingState
 from vit_config import CheckpointError, ConfigError, MissingFileError
 from vit_config.files.atomic import atomic_folder, check_spares, write_atomically
 from vit_config.job import Job
-from vit_train.about import RunAbout
-from vit_train.best import best_so_far
 from vit_train.conduct import CHECKPOINTS
+from vit_train.folder.about import RunAbout
+from vit_train.folder.best import best_so_far
+from vit_train.folder.log import FILE as LOG
+from vit_train.folder.log import read_log
+from vit_train.folder.manifest import FILE as MANIFEST
+from vit_train.folder.manifest import Manifest, locked
 from vit_train.frameworks import NAMES, Framework
-from vit_train.log import FILE as LOG
-from vit_train.log import read_log
-from vit_train.manifest import FILE as MANIFEST
-from vit_train.manifest import Manifest, locked
 
 __all__ = [
     "CHECKPOINTS",

@@ -19,8 +19,8 @@ from vit_config import CheckpointError
 from vit_config.files.foreign import parse_json, read_text
 from vit_jax.step import TrainState, init_state
 from vit_jax.train.checkpoint import Checkpoints, from_named, to_named
-from vit_train.checkpoints import DamagedError
-from vit_train.manifest import Manifest
+from vit_train.folder.checkpoints import DamagedError
+from vit_train.folder.manifest import Manifest
 
 
 def read(

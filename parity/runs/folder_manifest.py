@@ -16,9 +16,17 @@ from vit_config.job import flatten
 from vit_config.lora import Lora
 from vit_config.parameters import parameters
 from vit_config.recipe import ONLY_JAX
+from vit_train.folder.manifest import (
+    COMPUTING,
+    ENVIRONMENT,
+    FILE,
+    FORMAT,
+    RUN_FORMAT,
+    VERSIONS,
+    Manifest,
+)
+from vit_train.folder.start import frozen_names
 from vit_train.frameworks import NAMES, Framework
-from vit_train.manifest import COMPUTING, ENVIRONMENT, FILE, FORMAT, RUN_FORMAT, VERSIONS, Manifest
-from vit_train.start import frozen_names
 
 _PARTS = ("model", "recipe")
 _DRAWN = ("dropout_", "stochastic_depth")

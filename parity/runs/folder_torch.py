@@ -24,8 +24,8 @@ from vit_torch.train.checkpoint import Checkpoints
 from vit_torch.train.program import make_program
 from vit_torch.train.state import TrainState, named_moments, store, unstore
 from vit_torch.weights import abstract_model, from_arrays
-from vit_train.checkpoints import DamagedError
-from vit_train.manifest import Manifest
+from vit_train.folder.checkpoints import DamagedError
+from vit_train.folder.manifest import Manifest
 
 _NOT_NUMBERS = (
     *("params", "param_names", "lr", "initial_lr"),  # the learning rate is set before every step

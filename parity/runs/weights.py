@@ -10,10 +10,10 @@ from parity.runs.folder import read_manifest, read_run
 from vit_config import CheckpointError, ConfigError, write_weights
 from vit_config.adapters import exported
 from vit_config.job import Job
-from vit_train.about import RunAbout
-from vit_train.best import best_so_far
-from vit_train.log import FILE as LOG
-from vit_train.log import read_log
+from vit_train.folder.about import RunAbout
+from vit_train.folder.best import best_so_far
+from vit_train.folder.log import FILE as LOG
+from vit_train.folder.log import read_log
 
 
 def write_run_lora(

@@ -10,7 +10,7 @@ import pytest
 from evidence.kills import damage as damage_runs
 from vit_config import CheckpointError
 from vit_train.conduct import CHECKPOINTS
-from vit_train.log import FILE, read_log, taken_again
+from vit_train.folder.log import FILE, read_log, taken_again
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,12 @@ PORTING = (
     ("hosts", "verification"), ("fleet", "models"),
 )  # fmt: skip
 """Those of `parity.porting` from the ground up; those of one floor do not import each other."""
-INNER = {"parity.verifier": ROOMS, "parity.porting": PORTING}
+TRAINING = (
+    ("data", "display", "distilling", "frameworks", "hosts", "stopping"), ("sources", "augmentation"),
+    ("batches", "folder"), ("task", "trainer"), ("loop", "dry_run"), ("conduct",),
+)  # fmt: skip
+"""Those of `vit_train` from the ground up; those of one floor do not import each other."""
+INNER = {"parity.verifier": ROOMS, "parity.porting": PORTING, "vit_train": TRAINING}
 STORIES = [(package, n) for package, floors in INNER.items() for n in range(len(floors))]
 
 
@@ -140,7 +145,7 @@ def _loaded(code):
     [
         ("import vit_config", {"jax", "flax", "torch", "vit_jax", "vit_torch", "parity", "tensorflow"}),
         (
-            "import vit_train.data, vit_train.conduct",
+            "import vit_train.batches.data, vit_train.conduct",
             {"jax", "flax", "torch", "vit_jax", "vit_torch", "parity", "tensorflow"},
         ),
         ("import vit_jax, vit_jax.train.run", {"torch", "vit_torch", "parity", "tensorflow"}),

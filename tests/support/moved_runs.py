@@ -19,7 +19,7 @@ from vit_config.job import Job
 from vit_config.parameters import parameters
 from vit_jax.train.run import train as train_in_jax
 from vit_torch.train.run import train as train_in_torch
-from vit_train.manifest import make_manifest
+from vit_train.folder.manifest import make_manifest
 
 CFG = ViTConfig(
     image_size=(21, 15),

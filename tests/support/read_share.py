@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 
 from vit_jax.train.checkpoint import Checkpoints
 from vit_jax.train.hosts import joined
-from vit_train.checkpoints import DamagedError
+from vit_train.folder.checkpoints import DamagedError
 
 SHAPE = (257 * 4, 263)
 """Of a float32 tensor, a megabyte that does not compress."""

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 from PIL import Image
 
-from vit_train.digits import LocalInfo
+from vit_train.data.digits import LocalInfo
 
 CLASS_NAMES = ("red", "green", "blue")
 SIZE = (21, 15)

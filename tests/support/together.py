@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from parity.measure.compiling import quickly
-from vit_train.log import read_log
+from vit_train.folder.log import read_log
 
 ROOT = Path(__file__).parents[2]
 

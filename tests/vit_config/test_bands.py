@@ -12,10 +12,10 @@ from vit_config import Augment, DataError, InputError, Preprocess, Recipe
 from vit_config.images.bands import read_bands
 from vit_config.images.pixels import DamagedImageError, decode, fit, prepare
 from vit_train.augmentation.views import Views
-from vit_train.dataset import ImageDataset
-from vit_train.fit import make_preprocess
-from vit_train.records import Records
-from vit_train.statistics import channel_statistics
+from vit_train.batches.fit import make_preprocess
+from vit_train.batches.statistics import channel_statistics
+from vit_train.data.dataset import ImageDataset
+from vit_train.data.records import Records
 
 pytestmark = pytest.mark.quick
 

@@ -7,8 +7,8 @@ from parity.cli.support.train_data import PUBLISHED, about_images
 from vit_config import Preprocess, Recipe, preset
 from vit_config.fine_tuning import TrainingSet, fine_tuning, summary, without
 from vit_config.job import Job
-from vit_train.digits import NUM_TRAIN
-from vit_train.start import Start
+from vit_train.data.digits import NUM_TRAIN
+from vit_train.folder.start import Start
 from vit_train.task import _unknown_pixels
 
 

@@ -14,7 +14,7 @@ from parity.cli.dispatch import ended, in_one_line
 from vit_config import processes
 from vit_config.files.atomic import write_atomically
 from vit_config.terminal import let_interrupts_through
-from vit_train.unwritten import unwritten
+from vit_train.folder.unwritten import unwritten
 
 
 def test_an_interrupt_within_the_garbage_collector_arrives_later_and_prints_nothing(monkeypatch, capfd):

@@ -30,8 +30,8 @@ from vit_jax.train.run import numerics, train
 from vit_jax.weights import from_arrays
 from vit_torch.step import make_eval_step as make_torch_eval_step
 from vit_torch.step import make_gradients as make_torch_gradients
-from vit_train.data import open_dataset, train_batches
-from vit_train.fit import make_preprocess
+from vit_train.batches.data import open_dataset, train_batches
+from vit_train.batches.fit import make_preprocess
 
 CFG = TINY.replace(depth=1, dropout_embed=0.3)
 RECIPE = BASE.replace(batch_size=8, checkpoint_every_epochs=2)

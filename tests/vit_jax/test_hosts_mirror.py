@@ -17,7 +17,7 @@ from tests.support.together import Together
 from tests.vit_jax.test_train_hosts import FLAGS, MESH, words
 from vit_jax.train.hosts import see_same
 from vit_jax.train.run import train
-from vit_train.mirror import working_folder
+from vit_train.folder.mirror import working_folder
 
 PROGRAM = Path(__file__).parents[1] / "support" / "train_in_bucket.py"
 STEPS = 24

@@ -18,7 +18,7 @@ from vit_jax.train import augment as on_devices
 from vit_train.augmentation import colors, erase, views
 from vit_train.augmentation.crop import torchvision_box
 from vit_train.augmentation.mixing import draw_mixing, mixed_images
-from vit_train.data import open_dataset, train_batches
+from vit_train.batches.data import open_dataset, train_batches
 
 SIDE, SIZE, COUNT = 48, (21, 15), 2000
 PREPROCESS = Preprocess(mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25))

@@ -18,7 +18,7 @@ from vit_config import CheckpointError, TrainingError
 from vit_jax.train.checkpoint import Checkpoints, from_named, to_named
 from vit_jax.train.description import Handler, seal
 from vit_jax.train.digests import describe, differing, digest, joined
-from vit_train.checkpoints import KEEP, DamagedError
+from vit_train.folder.checkpoints import KEEP, DamagedError
 
 
 class State(NamedTuple):

@@ -22,7 +22,7 @@ from vit_config import ConfigError
 from vit_jax.train.hosts import joined
 from vit_jax.train.run import make_trainer, train
 from vit_train.dry_run import rehearsal_task
-from vit_train.log import read_log
+from vit_train.folder.log import read_log
 
 FLAGS = {
     **SMALLEST,

@@ -28,8 +28,8 @@ from vit_torch.train.checkpoint import Checkpoints, read_checkpoint, to_named
 from vit_torch.train.program import make_program
 from vit_torch.train.run import train
 from vit_torch.train.state import store
-from vit_train.log import read_log
-from vit_train.manifest import claim, make_manifest
+from vit_train.folder.log import read_log
+from vit_train.folder.manifest import claim, make_manifest
 from vit_train.task import make_task
 
 CFG = ViTConfig(
@@ -288,7 +288,7 @@ def test_another_version_of_torch_is_said(data_dir, tmp_path, capsys, monkeypatc
     here = {"data_dir": data_dir, "run_dir": tmp_path / "run", "stop_after": 0}
     train(JOB, **here)
     assert "no longer bit for bit" not in capsys.readouterr().out
-    monkeypatch.setattr("vit_train.manifest.version", lambda name: "99.0")
+    monkeypatch.setattr("vit_train.folder.manifest.version", lambda name: "99.0")
     train(JOB, **here)
     said = " ".join(capsys.readouterr().out.split())
     assert f"continuing with torch 99.0, the run began with {version('torch')}" in said

@@ -13,7 +13,7 @@ from vit_config.job import Job
 from vit_torch.train.checkpoint import Checkpoints, read_checkpoint, save_checkpoint, to_named
 from vit_torch.train.program import make_program
 from vit_torch.train.state import store
-from vit_train.checkpoints import KEEP
+from vit_train.folder.checkpoints import KEEP
 
 CFG = TINY.replace(depth=1)
 RECIPE = Recipe(ema=0.9, weight_decay=0.1)

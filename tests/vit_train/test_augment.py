@@ -10,7 +10,7 @@ from PIL import Image
 
 from vit_config import Augment, Preprocess
 from vit_train.augmentation.affine import augment
-from vit_train.images import fit_image
+from vit_train.data.images import fit_image
 
 pytestmark = pytest.mark.quick
 

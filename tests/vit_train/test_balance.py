@@ -7,10 +7,10 @@ from tests.support.refusals import one_line
 from tests.support.tiny import TINY
 from vit_config import ConfigError, DataError, Preprocess, Recipe
 from vit_config.job import Job
-from vit_train.balance import BalancedOrder, weighed
-from vit_train.data import train_batches
-from vit_train.dataset import ImageDataset
-from vit_train.records import Records
+from vit_train.batches.balance import BalancedOrder, weighed
+from vit_train.batches.data import train_batches
+from vit_train.data.dataset import ImageDataset
+from vit_train.data.records import Records
 
 pytestmark = pytest.mark.quick
 

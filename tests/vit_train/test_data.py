@@ -13,15 +13,15 @@ import pytest
 from tests.support.tiny_tfds import write_tiny_set
 from vit_config import Augment, Preprocess, Recipe
 from vit_config.augmentation import Mix
-from vit_train import records
-from vit_train.data import (
+from vit_train.batches.data import (
     ImageDataset,
     eval_batches,
     open_dataset,
     steps_per_epoch,
     train_batches,
 )
-from vit_train.records import Records
+from vit_train.data import records
+from vit_train.data.records import Records
 
 pytestmark = pytest.mark.quick
 

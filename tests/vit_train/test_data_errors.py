@@ -13,8 +13,8 @@ import tensorflow_datasets as tfds
 from tests.support.small_sets import write_mnist5k
 from tests.support.tiny_tfds import png, tiny_image, write_tiny_set
 from vit_config import DataError, MissingFileError, Preprocess, Recipe
-from vit_train.data import eval_batches, open_dataset, train_batches
-from vit_train.records import Records
+from vit_train.batches.data import eval_batches, open_dataset, train_batches
+from vit_train.data.records import Records
 
 pytestmark = pytest.mark.quick
 

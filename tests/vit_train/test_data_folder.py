@@ -11,9 +11,9 @@ from tests.support.tiny_tfds import CLASS_NAMES, jpeg, png, tiny_image
 from vit_config import DataError, MissingFileError, Preprocess, Recipe, ViTConfig
 from vit_config.job import Job
 from vit_torch.train.run import train
-from vit_train.data import eval_batches, open_dataset, train_batches
-from vit_train.fit import fitted, hold_out
-from vit_train.log import read_log
+from vit_train.batches.data import eval_batches, open_dataset, train_batches
+from vit_train.batches.fit import fitted, hold_out
+from vit_train.folder.log import read_log
 from vit_train.task import make_task
 
 pytestmark = pytest.mark.quick

@@ -5,10 +5,10 @@ import pytest
 
 from vit_config import Preprocess, Recipe
 from vit_config.augmentation import Augment, Mix
-from vit_train.data import eval_batches, train_batches
-from vit_train.dataset import ImageDataset
+from vit_train.batches.data import eval_batches, train_batches
+from vit_train.data.dataset import ImageDataset
+from vit_train.data.records import Records
 from vit_train.dry_run import DrawnImages
-from vit_train.records import Records
 
 SHAPE, CLASSES, BATCH = (7, 5, 3), 5, 12
 HALF = Preprocess(mean=(0.5,) * 3, std=(0.5,) * 3)

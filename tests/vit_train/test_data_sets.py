@@ -15,10 +15,10 @@ from sklearn.datasets import load_digits
 from tests.support.small_sets import write_mnist5k
 from tests.support.tiny_tfds import CLASS_NAMES, jpeg, png, tiny_image, write_tiny_set
 from vit_config import Preprocess
-from vit_train import digits
-from vit_train.data import ImageDataset, eval_batches, open_dataset
-from vit_train.records import Records
-from vit_train.statistics import channel_statistics
+from vit_train.batches.data import ImageDataset, eval_batches, open_dataset
+from vit_train.batches.statistics import channel_statistics
+from vit_train.data import digits
+from vit_train.data.records import Records
 
 pytestmark = pytest.mark.quick
 

@@ -7,7 +7,7 @@ import torch
 from tests.support.tiny_tfds import write_tiny_set
 from vit_config import Augment, DataError, Mix, Preprocess, Recipe
 from vit_train.augmentation.views import Views
-from vit_train.data import open_dataset, train_batches
+from vit_train.batches.data import open_dataset, train_batches
 
 pytestmark = pytest.mark.quick
 

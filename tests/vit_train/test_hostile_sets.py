@@ -9,7 +9,7 @@ from tests.support import hostile_sets
 from tests.support.hostile_sets import REFUSED
 from tests.support.small_sets import in_folders, in_parquet, in_tar, picture
 from vit_config import DataError
-from vit_train.data import open_dataset
+from vit_train.batches.data import open_dataset
 from vit_train.sources import fingerprint
 
 MOST = 300

@@ -13,8 +13,8 @@ from parity.runs.folder import read_run
 from tests.support.tiny import SMALLEST
 from tests.support.tiny_tfds import write_tiny_set
 from vit_config import CheckpointError, ConfigError
-from vit_train.log import read_log
-from vit_train.mirror import Mirror, working_folder
+from vit_train.folder.log import read_log
+from vit_train.folder.mirror import Mirror, working_folder
 
 FLAGS = {
     **SMALLEST,

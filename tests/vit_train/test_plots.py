@@ -5,7 +5,7 @@ import pytest
 
 from parity.cli.plot import one_of_each
 from vit_config.numerics.tables import sincos2d
-from vit_train import plots
+from vit_train.display import plots
 
 pytestmark = pytest.mark.quick
 

@@ -4,9 +4,9 @@ import pytest
 
 from tests.vit_train.test_train_loop import program, run
 from vit_config import ConfigError
-from vit_train import saving
+from vit_train.folder import saving
+from vit_train.folder.saving import NO_LIMIT, Due, SaveEvery, read_save_every
 from vit_train.loop import IN_FLIGHT
-from vit_train.saving import NO_LIMIT, Due, SaveEvery, read_save_every
 
 
 @pytest.mark.parametrize(

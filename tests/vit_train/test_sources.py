@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.tiny_tfds import CLASS_NAMES, png, tiny_image
 from vit_config import DataError, MissingFileError, Preprocess, Recipe
-from vit_train.data import open_dataset, train_batches
-from vit_train.fit import hold_out
+from vit_train.batches.data import open_dataset, train_batches
+from vit_train.batches.fit import hold_out
 
 GREY = Preprocess(mean=(0.5,) * 3, std=(0.5,) * 3)
 COUNTS = {"train": 13, "validation": 5}

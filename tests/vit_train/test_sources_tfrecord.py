@@ -13,7 +13,7 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from tests.support.tiny_tfds import write_tiny_set
 from vit_config import DataError
-from vit_train.data import open_dataset
+from vit_train.batches.data import open_dataset
 from vit_train.sources.tfrecord import TFRecords
 
 

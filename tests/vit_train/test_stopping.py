@@ -15,8 +15,8 @@ from tests.support.tiny_tfds import write_tiny_set
 from vit_config import Recipe
 from vit_config.job import Job
 from vit_torch.train.run import train
-from vit_train.log import read_log
-from vit_train.saving import SaveEvery
+from vit_train.folder.log import read_log
+from vit_train.folder.saving import SaveEvery
 from vit_train.stopping import stop_signals
 
 RUN = """

@@ -11,8 +11,8 @@ from parity.cli import run
 from tests.support.refusals import one_line
 from tests.support.tiny_tfds import png, tiny_image
 from vit_config import DataError, MissingFileError, read_weights
-from vit_train.data import open_dataset
-from vit_train.fit import hold_out
+from vit_train.batches.data import open_dataset
+from vit_train.batches.fit import hold_out
 from vit_train.sources import table as of_tables
 
 pytestmark = pytest.mark.quick

@@ -16,9 +16,9 @@ from tests.support.tiny import TINY
 from tests.support.tiny_tfds import write_tiny_set
 from vit_config import CheckpointError, ConfigError, Recipe
 from vit_config.job import Job
-from vit_train.best import Best, best_so_far
-from vit_train.log import read_log
-from vit_train.profiling import Steps, read_steps
+from vit_train.display.profiling import Steps, read_steps
+from vit_train.folder.best import Best, best_so_far
+from vit_train.folder.log import read_log
 
 RECIPE = Recipe(
     epochs=12, batch_size=8, learning_rate=0.01, validation_fraction=0.3, eval_every_epochs=1, ema=0.5

@@ -11,7 +11,7 @@ from parity.cli.support.train_options import parse
 from vit_config import PRESETS, Augment, Recipe, preset
 from vit_config.fine_tuning import TrainingSet, fine_tuning
 from vit_config.job import default_job
-from vit_train.saving import SaveEvery
+from vit_train.folder.saving import SaveEvery
 
 
 def ask(*argv):

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import vit_train.display.progress
 import vit_train.loop
-import vit_train.progress
 from vit_config import Recipe, TrainingError
+from vit_train.display.profiling import Profile
+from vit_train.display.progress import TrainingBar
 from vit_train.loop import AfterEvaluation, Hooks, run_steps
-from vit_train.profiling import Profile
-from vit_train.progress import TrainingBar
 
 RECIPE = Recipe(epochs=2, batch_size=7, log_every_steps=2, checkpoint_every_epochs=2)
 
@@ -96,7 +96,7 @@ def test_the_speed_is_that_of_compiled_steps(monkeypatch, start):
 
 @pytest.mark.parametrize("long", [0.0, 60.0])
 def test_a_run_that_waits_for_data_is_told_once_what_to_do(long, monkeypatch):
-    monkeypatch.setattr(vit_train.progress, "LONG", long)
+    monkeypatch.setattr(vit_train.display.progress, "LONG", long)
     said = io.StringIO()
     with TrainingBar(
         Console(file=said, width=200), start_step=0, total_steps=6, steps_per_epoch=3
@@ -116,7 +116,7 @@ def test_a_run_that_waits_for_data_is_told_once_what_to_do(long, monkeypatch):
 @pytest.mark.parametrize("terminal", [False, True])
 def test_the_time_left_is_told_after_the_first_steps_and_leaves_compiling_out(terminal, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(vit_train.progress.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(vit_train.display.progress.time, "perf_counter", lambda: now[0])
     said = io.StringIO()
     console = Console(file=said, width=200, force_terminal=terminal)
     with TrainingBar(console, start_step=10, total_steps=20, steps_per_epoch=5) as bar:

@@ -28,7 +28,7 @@ from vit_jax.leaves import leaves
 from vit_jax.train.sharding import make_program
 from vit_jax.train.spread import make_mesh_program
 from vit_jax.weights import abstract_model
-from vit_train.log import read_log
+from vit_train.folder.log import read_log
 
 CFG = TINY.replace(depth=2, num_classes=3)
 LORA = Lora(rank=2, alpha=3.0, targets=("blocks.*.attn.qkv", "blocks.1.mlp"))

@@ -11,7 +11,7 @@ from parity.cli import run
 from tests.support.tiny_tfds import CLASS_NAMES, tiny_image, write_tiny_set
 from vit_config import Preprocess, ViTConfig, write_weights
 from vit_config.parameters import parameters
-from vit_train.metrics import Evaluation
+from vit_train.display.metrics import Evaluation
 
 CFG = ViTConfig(
     image_size=(21, 15),

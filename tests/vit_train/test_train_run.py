@@ -21,8 +21,8 @@ from vit_config.job import Job, default_job
 from vit_jax.train.checkpoint import Checkpoints
 from vit_jax.train.run import train
 from vit_jax.train.sharding import make_program
-from vit_train.log import RunLog, read_log
-from vit_train.manifest import Manifest, as_begun, claim, differences, locked, make_manifest
+from vit_train.folder.log import RunLog, read_log
+from vit_train.folder.manifest import Manifest, as_begun, claim, differences, locked, make_manifest
 
 CFG = ViTConfig(
     image_size=(21, 15),
@@ -254,7 +254,7 @@ def test_a_run_keeps_its_format_not_the_version_of_this_program(tmp_path, monkey
     manifest = make_manifest(JOB, "0")
     assert claim(tmp_path, manifest) == []
     with monkeypatch.context() as patch:
-        patch.setattr("vit_train.manifest.version", lambda name: "99.0")
+        patch.setattr("vit_train.folder.manifest.version", lambda name: "99.0")
         assert make_manifest(JOB, "0").run_id == manifest.run_id
     with pytest.raises(CheckpointError, match=r"holds another run: format = 1 there, 2 here"):
         claim(tmp_path, Manifest(manifest, format=2))
@@ -277,7 +277,7 @@ def test_a_run_from_before_the_crop_could_be_left_open_goes_on(tmp_path):
 HOLD = """
 import sys
 from pathlib import Path
-from vit_train.manifest import locked
+from vit_train.folder.manifest import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

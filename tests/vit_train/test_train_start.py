@@ -25,9 +25,9 @@ from vit_config.numerics.resize import resize_weights
 from vit_config.parameters import parameters
 from vit_jax.train.run import train as train_in_jax
 from vit_torch.train.run import train as train_in_torch
-from vit_train.images import fit_image
-from vit_train.log import read_log
-from vit_train.start import frozen_names
+from vit_train.data.images import fit_image
+from vit_train.folder.log import read_log
+from vit_train.folder.start import frozen_names
 from vit_train.task import make_task
 
 SOURCE = TINY.replace(depth=2)

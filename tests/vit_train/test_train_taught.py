@@ -14,7 +14,7 @@ from tests.support.tiny import TINY
 from tests.support.tiny_tfds import write_tiny_set
 from vit_config import Preprocess, write_weights
 from vit_config.parameters import parameters
-from vit_train.log import read_log
+from vit_train.folder.log import read_log
 
 TEACHER = TINY.replace(depth=1, num_classes=3)
 STUDENT = TEACHER.replace(distill_token=True)

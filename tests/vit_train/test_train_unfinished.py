@@ -16,9 +16,9 @@ from tests.support.programs import each_program_once  # noqa: F401 - for every t
 from tests.support.tiny_tfds import write_tiny_set
 from vit_config import CheckpointError
 from vit_config.job import Job
-from vit_train.about import FILE as ABOUT
-from vit_train.about import RunAbout
-from vit_train.log import read_log
+from vit_train.folder.about import FILE as ABOUT
+from vit_train.folder.about import RunAbout
+from vit_train.folder.log import read_log
 
 STOP = 7
 

@@ -13,8 +13,8 @@ from rich.console import Console
 from parity.cli.support.after_training import score_and_compare
 from parity.cli.support.train_options import parse
 from vit_config.scoring import Score
-from vit_train.curve_text import draw, loss_curve
-from vit_train.log import RunLog
+from vit_train.display.curve_text import draw, loss_curve
+from vit_train.folder.log import RunLog
 
 DOCS = Path(__file__).parents[2] / "docs"
 LOSSES = {5: 2.5, 10: 0.5, 15: 1.5}

@@ -14,9 +14,9 @@ import pytest
 from tests.support.telling import Telling
 from tests.support.tiny_tfds import CLASS_NAMES, png, tiny_image
 from vit_config import Augment, DataError, Preprocess, Recipe
-from vit_train.data import open_dataset, train_batches
-from vit_train.shared_file import SharedFile
-from vit_train.workers import read_by_workers
+from vit_train.batches.data import open_dataset, train_batches
+from vit_train.batches.shared_file import SharedFile
+from vit_train.batches.workers import read_by_workers
 
 ROOT = Path(__file__).parents[2]
 GREY = Preprocess(mean=(0.5,) * 3, std=(0.5,) * 3)
@@ -93,7 +93,7 @@ def test_workers_end_with_the_process_that_was_killed():
     code = """
 import time
 from tests.support.telling import Telling
-from vit_train.workers import read_by_workers
+from vit_train.batches.workers import read_by_workers
 
 found = read_by_workers(Telling(), num_workers=1)
 print(next(found)[0], flush=True)

@@ -2,7 +2,7 @@
 
 The changes are those of `vit_train.augmentation`, which draws on the host: equal in distribution, and
 for the same box and factors the same 8-bit pixels, but for rounding. An image's draws follow from the
-seed and its `vit_train.data.Draw` alone, so they depend on no device, host or interruption.
+seed and its `vit_train.batches.data.Draw` alone, so they depend on no device, host or interruption.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _uniform = partial(random.uniform, dtype=jnp.float32)
 def make_changes(
     recipe: Recipe, preprocess: Preprocess, size: tuple[int, int]
 ) -> Callable[[Batch], Batch]:
-    """Make the function from a `vit_train.data.SquareBatch` on the devices to a batch as
+    """Make the function from a `vit_train.batches.data.SquareBatch` on the devices to a batch as
     `vit_jax.step.make_train_step` takes it, split in the same way; other batches stay as they are.
 
     Args:

@@ -27,8 +27,8 @@ from vit_config.errors import first_line
 from vit_jax.train import description
 from vit_jax.train.digests import describe, differing, in_shares
 from vit_jax.train.hosts import said_by_any
-from vit_train.checkpoints import KEEP, CheckpointStore, DamagedError, check_tensors
-from vit_train.unwritten import unwritten
+from vit_train.folder.checkpoints import KEEP, CheckpointStore, DamagedError, check_tensors
+from vit_train.folder.unwritten import unwritten
 
 
 class Checkpoints(CheckpointStore[Any]):

@@ -25,8 +25,8 @@ from vit_config.files.json_digest import json_digest
 from vit_config.job import Job
 from vit_torch.train.state import StoredState, named_moments
 from vit_torch.weights import to_numpy
-from vit_train.checkpoints import KEEP, CheckpointStore, DamagedError, check_tensors
-from vit_train.unwritten import unwritten
+from vit_train.folder.checkpoints import KEEP, CheckpointStore, DamagedError, check_tensors
+from vit_train.folder.unwritten import unwritten
 
 FORMAT, VERSION = "vit-parity training state", 1
 

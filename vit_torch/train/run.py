@@ -22,7 +22,7 @@ from vit_torch.train.program import make_program, numerics
 from vit_torch.train.state import StoredState, TrainState
 from vit_torch.weights import from_numpy
 from vit_train.conduct import RunResult, conduct
-from vit_train.manifest import Manifest
+from vit_train.folder.manifest import Manifest
 from vit_train.task import Task, TaskOptions, make_task
 from vit_train.trainer import Trainer
 

@@ -15,7 +15,7 @@ from vit_train.augmentation.colors import color_jitter, three_augment
 from vit_train.augmentation.crop import Box, random_box, tensorflow_box, torchvision_box
 from vit_train.augmentation.rand_augment import Canvas, rand_augment
 from vit_train.augmentation.tensorflow import resize_bilinear, resize_shorter
-from vit_train.images import fit_image
+from vit_train.data.images import fit_image
 
 
 class Views:

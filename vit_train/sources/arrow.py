@@ -11,8 +11,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from vit_config.errors import DataError, MissingFileError, first_line
 from vit_config.files.foreign import parse_json
-from vit_train.dataset import ImageDataset, named_classes, train_and_test
-from vit_train.records import ImageShape, Records
+from vit_train.data.dataset import ImageDataset, named_classes, train_and_test
+from vit_train.data.records import ImageShape, Records
 from vit_train.sources.arrow_rows import ArrowRows, ParquetRows
 from vit_train.sources.fingerprint import fingerprint
 from vit_train.sources.place import Place, Remote, below, ending_in, open_ordinary, read_json

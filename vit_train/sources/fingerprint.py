@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from vit_config.terminal import complain
-from vit_train.records import DamagedRecordError, ImageShape, Records
+from vit_train.data.records import DamagedRecordError, ImageShape, Records
 from vit_train.sources.index_cache import Index, remembered
 from vit_train.sources.place import Place, changed_at, on_disk
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from vit_config.errors import DataError, MissingFileError
 from vit_config.images.pixels import LONGEST_FILE
-from vit_train.dataset import ImageDataset, named_classes
-from vit_train.records import Label, Records
+from vit_train.data.dataset import ImageDataset, named_classes
+from vit_train.data.records import Label, Records
 from vit_train.sources.fingerprint import fingerprint
 from vit_train.sources.pixels import SetOfFiles, set_of
 from vit_train.sources.place import Place, files_below, folders_in, read_all

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from vit_config.errors import DataError, MissingFileError, first_line
-from vit_train.dataset import ImageDataset
-from vit_train.records import Records
+from vit_train.data.dataset import ImageDataset
+from vit_train.data.records import Records
 from vit_train.sources.fingerprint import fingerprint
 
 FILE = Path("data", "data", "mnist_5k.csv.gz")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from vit_config.errors import DataError
-from vit_train.dataset import ImageDataset
+from vit_train.data.dataset import ImageDataset
 from vit_train.sources.place import place
 
 KINDS = '"digits", "mnist5k", "tfds:NAME", "folder:PATH", "table:FILE", "tar:PATH" or "hf:PATH"'

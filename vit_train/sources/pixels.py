@@ -8,7 +8,7 @@ from vit_config.errors import DataError
 from vit_config.images.bands import BandsError, is_stored, read_bands
 from vit_config.images.pixels import LONGEST_FILE
 from vit_config.images.preprocess import PixelType
-from vit_train.records import ImageShape
+from vit_train.data.records import ImageShape
 from vit_train.sources.place import Place, read_all
 
 STORED = (".npy", ".tif", ".tiff")

@@ -11,8 +11,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from vit_config.errors import DataError, MissingFileError, first_line
-from vit_train.dataset import ImageDataset, named_classes
-from vit_train.records import Label, Records
+from vit_train.data.dataset import ImageDataset, named_classes
+from vit_train.data.records import Label, Records
 from vit_train.sources.fingerprint import fingerprint
 from vit_train.sources.folder import HELD_OUT, ImageFiles
 from vit_train.sources.pixels import set_of

@@ -13,8 +13,8 @@ import numpy as np
 from vit_config.errors import DataError, MissingFileError
 from vit_config.files.foreign import parse_json, without_repeats
 from vit_config.images.pixels import LONGEST_FILE
-from vit_train.dataset import ImageDataset, check_classes, named_classes, train_and_test
-from vit_train.records import ImageShape, Records
+from vit_train.data.dataset import ImageDataset, check_classes, named_classes, train_and_test
+from vit_train.data.records import ImageShape, Records
 from vit_train.sources.fingerprint import fingerprint
 from vit_train.sources.folder import SUFFIXES
 from vit_train.sources.index_cache import Index, remembered

@@ -12,9 +12,9 @@ from tensorflow_datasets.core import naming, read_only_builder
 
 from vit_config.errors import DataError, MissingFileError, about, first_line
 from vit_config.files.foreign import check_ordinary
-from vit_train import digits
-from vit_train.dataset import ImageDataset, check_classes, named_classes, train_and_test
-from vit_train.records import ImageShape, Records
+from vit_train.data import digits
+from vit_train.data.dataset import ImageDataset, check_classes, named_classes, train_and_test
+from vit_train.data.records import ImageShape, Records
 from vit_train.sources.fingerprint import fingerprint
 from vit_train.sources.place import on_disk, read_json, read_text
 from vit_train.sources.tfrecord import TFRecords

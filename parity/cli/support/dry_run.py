@@ -13,9 +13,9 @@ from rich.console import Console
 from parity.cli.support.train_data import PUBLISHED
 from parity.cli.support.train_options import Request
 from vit_config import MissingFileError
-from vit_train.data import open_dataset, steps_per_epoch
+from vit_train.batches.data import open_dataset, steps_per_epoch
+from vit_train.batches.fit import fitted, hold_out
 from vit_train.dry_run import Rehearsal, rehearsal_task, rehearse
-from vit_train.fit import fitted, hold_out
 from vit_train.trainer import Trainer
 
 MIB, MILLION, GIGA = 2**20, 1e6, 1e9

@@ -24,8 +24,8 @@ def runs_here(words: Sequence[str]) -> list[str]:
 
 def _folder(url: str) -> str:
     """Return the local folder, with all complete files copied to it, unless the run goes on in it."""
-    from vit_train.manifest import FILE, locked
-    from vit_train.mirror import make_mirror
+    from vit_train.folder.manifest import FILE, locked
+    from vit_train.folder.mirror import make_mirror
 
     mirror = make_mirror(url)
     with ExitStack() as stack:

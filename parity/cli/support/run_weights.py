@@ -13,7 +13,7 @@ from vit_config.terminal import complain
 
 def is_run(source: str | Path) -> bool:
     """Return whether a path is the folder of a training run."""
-    from vit_train.manifest import FILE
+    from vit_train.folder.manifest import FILE
 
     return (Path(source) / FILE).is_file()
 

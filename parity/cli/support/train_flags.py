@@ -10,8 +10,8 @@ import tyro
 
 from vit_config import ConfigError, Recipe, ViTConfig
 from vit_config.lora import Lora
+from vit_train.folder.saving import USUAL
 from vit_train.frameworks import Framework
-from vit_train.saving import USUAL
 
 
 def _arg(metavar: str, default: str) -> Any:

@@ -24,14 +24,14 @@ from vit_config.fine_tuning import fine_tuning, summary
 from vit_config.job import Job
 from vit_config.processes import check_mapped
 from vit_config.recipe import ONLY_JAX
+from vit_train.folder.saving import SaveEvery, read_save_every
 from vit_train.frameworks import Framework
-from vit_train.saving import SaveEvery, read_save_every
 
 if TYPE_CHECKING:
+    from vit_train.data.records import OnDamage
     from vit_train.distilling import TeacherWeights
-    from vit_train.mirror import Mirror
-    from vit_train.records import OnDamage
-    from vit_train.start import Start
+    from vit_train.folder.mirror import Mirror
+    from vit_train.folder.start import Start
 
 
 class Request(typing.NamedTuple):
@@ -81,7 +81,7 @@ class Request(typing.NamedTuple):
     @property
     def options(self) -> dict[str, Any]:
         """Options of `make_task` beyond the job; reads the weights to start from."""
-        from vit_train.profiling import read_steps
+        from vit_train.display.profiling import read_steps
 
         return {
             "start": self.read_start(),
@@ -256,7 +256,7 @@ def _mirror(options: Options) -> Mirror | None:
         raise ConfigError("--run-dir '': give a folder, or leave it out for one under runs/")
     if options.run_dir is None or "://" not in options.run_dir:
         return None
-    from vit_train.mirror import make_mirror
+    from vit_train.folder.mirror import make_mirror
 
     return make_mirror(options.run_dir)
 

@@ -21,7 +21,7 @@ from vit_config.errors import USER_ERRORS, UnstatedError
 from vit_config.lora import Lora
 from vit_config.parameters import parameters
 from vit_train.distilling import TeacherWeights
-from vit_train.start import Start
+from vit_train.folder.start import Start
 
 HEAD = ("head.", "head_dist.")
 AFTER = ("norm.", "fc_norm.", "attn_pool.", "pre_logits.", *HEAD)

@@ -20,7 +20,7 @@ from vit_config.scoring import Score
 from vit_train.frameworks import Framework
 
 if TYPE_CHECKING:
-    from vit_train.records import Records
+    from vit_train.data.records import Records
 
 WEIGHTS, IMAGES = "weights.safetensors", "test_images.npz"
 """Names of the files written into a run's folder."""
@@ -71,7 +71,7 @@ def write_images(path: Path, records: Records, cfg: ViTConfig, preprocess: Prepr
     Returns:
         The images, (N, H, W, C) uint8.
     """
-    from vit_train.images import fit_image
+    from vit_train.data.images import fit_image
 
     size = cfg.image_size[0] * cfg.image_size[1] * cfg.in_channels
     count = min(len(records), max(MAX_BYTES // size, 1))

@@ -81,9 +81,9 @@ def make_plan(subject: str, job: Job, steps: int, *, data_dir: Path) -> StepPlan
         return StepPlan(
             subject, cfg, recipe, steps, per_epoch, words, lambda: _random(cfg, recipe, steps), dropped
         )
-    from vit_train.balance import weighed
-    from vit_train.data import open_dataset, steps_per_epoch, train_batches
-    from vit_train.fit import check_labels, fitted, hold_out, make_preprocess
+    from vit_train.batches.balance import weighed
+    from vit_train.batches.data import open_dataset, steps_per_epoch, train_batches
+    from vit_train.batches.fit import check_labels, fitted, hold_out, make_preprocess
 
     whole = fitted(cfg, open_dataset(job.data, data_dir))
     dataset, _ = hold_out(whole, recipe.validation_fraction)

@@ -13,7 +13,7 @@ from parity.runs.distance import distance, distances
 from parity.runs.folder import read_manifest, write_run
 from tests.support.moved_runs import CFG, JOB, RECIPE, listing, random_run, write_random
 from vit_config.job import Job
-from vit_train.manifest import make_manifest
+from vit_train.folder.manifest import make_manifest
 
 
 def write(

@@ -14,8 +14,8 @@ from tests.support.moved_runs import CFG, JOB, RECIPE, STEPS, digests, listing, 
 from tests.support.programs import each_program_once  # noqa: F401 - for every test here
 from tests.support.tiny_tfds import write_tiny_set
 from vit_config.job import Job, default_job
-from vit_train.log import read_log
-from vit_train.manifest import FILE
+from vit_train.folder.log import read_log
+from vit_train.folder.manifest import FILE
 from vit_train.task import make_task
 
 OTHER = {"jax": "torch", "torch": "jax"}

@@ -16,7 +16,7 @@ from vit_config.job import Job
 from vit_jax.step import init_state
 from vit_jax.train.checkpoint import Checkpoints, to_named
 from vit_torch.train.checkpoint import save_checkpoint
-from vit_train.manifest import FILE, Manifest, locked, make_manifest
+from vit_train.folder.manifest import FILE, Manifest, locked, make_manifest
 
 TO = {"jax": "torch", "torch": "jax"}
 SGD = RECIPE.replace(optimizer="sgd")

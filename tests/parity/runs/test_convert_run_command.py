@@ -20,7 +20,7 @@ from vit_config.schedule import learning_rate
 from vit_jax.train.run import train
 from vit_torch.train.run import train as train_in_torch
 from vit_train.conduct import make_task
-from vit_train.log import read_log
+from vit_train.folder.log import read_log
 
 DIGITS = CFG.replace(image_size=(8, 8), patch_size=(4, 2), in_channels=1, num_classes=10)
 SMALL = RECIPE.replace(batch_size=256, accumulate=1, ema=None)

@@ -130,7 +130,7 @@ WRITTEN = {
 @pytest.mark.parametrize("case", WRITTEN)
 def test_the_library_does_what_is_written(case: str, tmp_path: Path) -> None:
     """Its processor and the project's own make the same pixels, up to how they round."""
-    from vit_train.images import fit_image
+    from vit_train.data.images import fit_image
 
     preprocess = WRITTEN[case]
     size = preprocess.image_size or (30, 30)

@@ -21,13 +21,13 @@ from vit_config.recipe import Recipe
 from vit_train.augmentation.erase import erase
 from vit_train.augmentation.mixing import draw_mixing, mixed_images, mixed_labels, mixed_with
 from vit_train.augmentation.views import Views, lay_out
-from vit_train.balance import BalancedOrder
-from vit_train.dataset import ImageDataset
-from vit_train.images import fit_image
-from vit_train.read_ahead import read_ahead
-from vit_train.records import Records
+from vit_train.batches.balance import BalancedOrder
+from vit_train.batches.read_ahead import read_ahead
+from vit_train.batches.workers import read_by_workers
+from vit_train.data.dataset import ImageDataset
+from vit_train.data.images import fit_image
+from vit_train.data.records import Records
 from vit_train.sources.opening import open_dataset
-from vit_train.workers import read_by_workers
 
 __all__ = [
     "EvalBatch",

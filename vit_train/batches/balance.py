@@ -8,8 +8,8 @@ import numpy as np
 
 from vit_config import DataError
 from vit_config.job import Job
-from vit_train.dataset import ImageDataset
-from vit_train.records import Records
+from vit_train.data.dataset import ImageDataset
+from vit_train.data.records import Records
 
 SHOWN = 20
 """Number of classes that are named with their counts."""

@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from vit_config import CheckpointError
-from vit_train.manifest import FILE
-from vit_train.mirror import CHECKPOINTS
+from vit_train.folder.manifest import FILE
+from vit_train.folder.mirror import CHECKPOINTS
 
 UNFINISHED = ".orbax-checkpoint-tmp"
 """Part of the name of a folder that Orbax is writing a checkpoint into."""

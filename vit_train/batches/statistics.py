@@ -6,8 +6,8 @@ import numpy as np
 
 from vit_config.images.preprocess import WHITE
 from vit_config.waiting import Waiting
-from vit_train.dataset import ImageDataset
-from vit_train.records import Records
+from vit_train.data.dataset import ImageDataset
+from vit_train.data.records import Records
 from vit_train.sources.index_cache import remembered
 
 STATISTICS_IMAGES = 10_000

@@ -23,8 +23,8 @@ from typing import Any
 
 from vit_config import CheckpointError, ConfigError
 from vit_config.errors import first_line
-from vit_train.manifest import FILE as MANIFEST
-from vit_train.manifest import locked
+from vit_train.folder.manifest import FILE as MANIFEST
+from vit_train.folder.manifest import locked
 from vit_train.sources.place import Remote, place
 
 EVERY = 5.0

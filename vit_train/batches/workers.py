@@ -20,8 +20,8 @@ from typing import Any, Generic, TypeVar
 from vit_config.errors import DataError
 from vit_config.processes import signals_withheld
 from vit_config.terminal import keep_pil_silent
-from vit_train.read_ahead import Items
-from vit_train.shared_file import SharedFile
+from vit_train.batches.read_ahead import Items
+from vit_train.batches.shared_file import SharedFile
 
 T = TypeVar("T")
 

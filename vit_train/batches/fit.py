@@ -11,9 +11,9 @@ import numpy as np
 from vit_config import ConfigError, DataError, Preprocess, Recipe, ViTConfig
 from vit_config.images.pixels import FILE_CHANNELS
 from vit_config.images.preprocess import IMAGENET_MEAN, IMAGENET_STD
-from vit_train.dataset import ImageDataset
-from vit_train.records import Records
-from vit_train.statistics import statistics_of
+from vit_train.batches.statistics import statistics_of
+from vit_train.data.dataset import ImageDataset
+from vit_train.data.records import Records
 
 
 def fitted(cfg: ViTConfig, dataset: ImageDataset, *, trained: bool = False) -> ImageDataset:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vit_config.errors import DataError
-from vit_train.records import DamagedRecordError, ImageShape, Records, classes_of
+from vit_train.data.records import DamagedRecordError, ImageShape, Records, classes_of
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from vit_config.files.foreign import parse_json, read_text
 from vit_config.files.weights_file import write_atomically
 from vit_config.job import Job, flatten
 from vit_train.distilling import TeacherWeights
-from vit_train.start import Start
+from vit_train.folder.start import Start
 
 FILE = "run.json"
 FORMAT = "format"

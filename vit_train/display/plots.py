@@ -38,7 +38,7 @@ def curves(events: Sequence[dict[str, Any]]) -> Figure:
     """Plot loss, accuracy and learning rate of a run over its epochs.
 
     Args:
-        events: events from `vit_train.log.read_log`, at least one of kind ``train``.
+        events: events from `vit_train.folder.log.read_log`, at least one of kind ``train``.
     """
     figure = Figure(figsize=(12, 4), dpi=DPI, layout="constrained")
     loss, accuracy, rate = figure.subplots(1, 3, width_ratios=(3, 3, 2))

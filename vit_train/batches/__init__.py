@@ -1,0 +1,1 @@
+"""Batches out of data sets: cropped, augmented, mixed and read ahead, by threads and processes."""

@@ -1,0 +1,1 @@
+"""Images and labels: records, the sets that they make up, scanned digits."""

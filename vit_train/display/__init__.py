@@ -1,0 +1,1 @@
+"""A run as people see it: metrics, progress, curves, profiles."""
