@@ -72,6 +72,7 @@ class OwnHeader:
 class Live(NamedTuple):
     """A model in memory whose modules state its schema; its config only says what it was built from."""
 
+    model: Any
     facts: Mapping[str, Any]
     """Fields of the schema that the modules state."""
     check: Callable[[Any], None]

@@ -66,7 +66,7 @@ def open_live(source: Any) -> Opened:
     facts = {field: value for field, value in FACTS[library](source).items() if value is not None}
     from parity.porting.reading.live_check import refuse_another_function
 
-    live = Live(facts, partial(refuse_another_function, source)) if facts else None
+    live = Live(source, facts, partial(refuse_another_function, source)) if facts else None
     return _opened(name, source.state_dict(), live=live, sidecars=_sidecars(source))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index
@@ -38,10 +37,15 @@ def rounded_constants(fine: Program, coarse: Program) -> dict[int, np.ndarray]:
     counterparts: dict[int, np.ndarray] = {}
     for i in sorted(constants_of(fine)):
         op = fine.operations[i]
-        if op.mark is None or op.is_layout or op.dtype[:3] not in ("flo", "com") or index.find(op.mark):
+        if op.mark is None or op.is_layout or op.dtype[:3] not in ("flo", "com"):
             continue
-        own, size = fine.values([i])[i], _size(fine, op)
-        near = index.find(op.mark, close=MARGIN * max(rounding.values()))
+        own, size = fine.values([i])[i], _size(fine, i)
+        if not np.array_equal(size, np.abs(own)):  # the sine of pi may be any small number
+            near = [each for each in index.operations if each.size == op.size]
+        elif index.find(op.mark):
+            continue
+        else:
+            near = index.find(op.mark, close=MARGIN * max(rounding.values()))
         parts = [each for each in complex_ones if each.size == op.size and op.dtype[:3] == "flo"]
         for partner in (*near, *parts):
             value = coarse.values([partner.index])[partner.index]
@@ -53,14 +57,19 @@ def rounded_constants(fine: Program, coarse: Program) -> dict[int, np.ndarray]:
     return counterparts
 
 
-def _size(program: Program, op: Operation) -> np.ndarray:
+def _size(program: Program, index: int) -> np.ndarray:
     """Return what a rounding of a constant is relative to: its size, or, of cosines and sines, that of
-    the angle, which was rounded first."""
+    the angle, which was rounded first, wherever they were moved to."""
+    op = program.operations[index]
     if op.name in ("cos", "sin") and op.inputs:
         return 1 + np.abs(program.values([op.inputs[0]])[op.inputs[0]])
-    return np.abs(program.values([op.index])[op.index])
+    if op.inputs and (op.is_layout or op.name in _JOINED):
+        return program.apply(op, {i: _size(program, i) for i in op.inputs}, {})
+    return np.abs(program.values([index])[index])
 
 
+_JOINED = ("concat", "stack", "broadcast", "slice", "gather")
+"""Operations that move elements, besides layouts."""
 MARGIN = 4.0
 """Roundings by which two constants may differ: of the number, and of those it was computed from."""
 

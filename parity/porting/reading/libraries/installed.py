@@ -219,7 +219,7 @@ def _of(module: str, step: str) -> Callable[..., Any]:
     """Return a function that imports a module of this package when called, and calls its function."""
 
     def call(*arguments: Any) -> Any:
-        imported = importlib.import_module(f"parity.porting.verification.{module}")
+        imported = importlib.import_module(f"parity.porting.reading.libraries.{module}")
         return getattr(imported, step)(*arguments)
 
     return call
@@ -237,17 +237,17 @@ LIBRARIES: Mapping[str, Library] = {
     "timm": Library(
         "timm",
         "timm",
-        _of("library_timm", "build"),
-        call=_of("library_timm", "call"),
+        _of("of_timm", "build"),
+        call=_of("of_timm", "call"),
         single=lambda each: _turns(each) or each.config.attention == "differential",  # its lambda
     ),
     "hf": Library(
         "transformers",
         "transformers",
-        _of("library_transformers", "build"),
-        load=_of("library_transformers", "load"),
-        named=_of("library_transformers", "named"),
-        call=_of("library_transformers", "call"),
+        _of("of_transformers", "build"),
+        load=_of("of_transformers", "load"),
+        named=_of("of_transformers", "named"),
+        call=_of("of_transformers", "call"),
         single=lambda each: _turns(each) or each.dialect.name.startswith(_ROUNDING),
     ),
     "vit-pytorch": Library(

@@ -22,7 +22,7 @@ from parity.verifier.programs.aten.storage import (
     geometry_of,
 )
 from parity.verifier.programs.fingerprint import fingerprint
-from parity.verifier.programs.jaxprs.values import rounding_of
+from parity.verifier.programs.jaxprs.values import rounding_held, rounding_of
 from parity.verifier.programs.operation import Kind, Operation, Ref, Source
 from parity.verifier.programs.program import Program
 
@@ -113,7 +113,7 @@ class Tensors:
         known = self.known(tensor)
         index = known[1] if known is not None else self.twin(tensor)
         if index is None:
-            index = self.leaf(tensor, "constant", "constant", 0.0)
+            index = self.leaf(tensor, "constant", "constant", rounding_held(to_numpy(tensor)))
             known = self.nodes[id(tensor)]
         storage = self.storages.get(tensor.untyped_storage()._cdata)
         if storage is not None and (known is None or known[2] < storage.writes):

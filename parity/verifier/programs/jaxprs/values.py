@@ -56,6 +56,17 @@ def rounding_of(dtype: Any) -> float:
     return float(ml_dtypes.finfo(name).eps) / 2
 
 
+def rounding_held(array: Any) -> float:
+    """Return the rounding of the numbers of a constant, which may have been widened from float32."""
+    own = rounding_of(getattr(array, "dtype", "float64"))
+    if own or not isinstance(array, np.ndarray) or array.dtype != np.float64 or array.size < 2:
+        return own
+    with np.errstate(over="ignore"):
+        is_float32 = np.array_equal(array.astype(np.float32), array)
+        is_written = np.array_equal(array.astype(np.float16), array)  # 0.5 is the same in every type
+    return rounding_of("float32") if is_float32 and not is_written else 0.0
+
+
 def literal(value: Any) -> Any:
     """Return a number written in the program; for one in float32, the shortest decimal that rounds to
     it."""

@@ -30,7 +30,13 @@ from parity.verifier.programs.jaxprs.equations import (
 )
 from parity.verifier.programs.jaxprs.mesh import Devices
 from parity.verifier.programs.jaxprs.rules import RULES
-from parity.verifier.programs.jaxprs.values import leaf_value, literal, rounding_of, widened
+from parity.verifier.programs.jaxprs.values import (
+    leaf_value,
+    literal,
+    rounding_held,
+    rounding_of,
+    widened,
+)
 from parity.verifier.programs.names import JAX_NAMES, LAYOUT
 from parity.verifier.programs.operation import BUILT, Kind, Operation, Ref, Source
 from parity.verifier.programs.program import Program
@@ -45,7 +51,8 @@ def constant_of(recorder: Walk, value: Any) -> Any:
     if id(value) not in recorder.constants:
         array, label = leaf_value(value), recorder.held.get(id(value), "constant")
         kind: Kind = "constant" if label == "constant" else "parameter"
-        leaf = recorder.leaf(kind, label, array, rounding_of(getattr(value, "dtype", "float64")))
+        epsilon = rounding_of(getattr(value, "dtype", "float64")) or rounding_held(array)
+        leaf = recorder.leaf(kind, label, array, epsilon)
         recorder.constants[id(value)] = value, leaf
     return recorder.constants[id(value)][1]
 
