@@ -100,12 +100,11 @@ def mean_off(gap: Gap, index: Index) -> Explanation | None:
         x, centred = (gap.value_b, gap.value_a) if region is gap.a else (gap.value_a, gap.value_b)
         axes = {n.axes for n in norms(x.shape, counts_of(region)) if n.split < 0}
         axes = {each for each in axes if is_the(gap, x - x.mean(each, keepdims=True), centred)}
-        for side, value in ((gap.a, gap.value_a), (gap.b, gap.value_b)) if axes else ():
-            behind = _behind(side)
-            for each in found(behind, index) if _normalises(behind) else ():
-                plain = not each.norm.centred and each.norm.split < 0
-                if plain and each.norm.axes in axes and np.array_equal(each.x, value):
-                    return _explain_mean(of_b=region is gap.b)
+        behind = _behind(other)
+        for each in found(behind, index) if axes and _normalises(behind) else ():
+            plain = not each.norm.centred and each.norm.split < 0
+            if plain and each.norm.axes in axes and np.array_equal(each.x, x):
+                return _explain_mean(of_b=region is gap.b)
     return None
 
 
