@@ -1,19 +1,21 @@
-"""An ONNX graph as a `torch.nn.Module`: each node is one line of a Python function in the graph's name.
+"""An ONNX graph as a `torch.nn.Module`: each node is a call that seems to stand on a line of the file.
 
-The lines are compiled under the name of the ONNX file, so that what says where a value was computed says
-``vit.onnx:12``, and shows the node.
+Nothing of a file becomes source text: each node is called by the same code, under the name of the ONNX
+file and the number of the node, so that what says where a value was computed says ``vit.onnx:12``. The
+line that is shown there is only ever shown.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import keyword
 import linecache
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
-from types import MethodType
-from typing import Any
+from types import FunctionType, MethodType
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,14 +23,33 @@ import torch
 from parity.exporting.onnx_graph.operands import known
 from parity.exporting.onnx_graph.operators import OPERATORS, RESULTS, refused
 from vit_config import ConfigError, MissingFileError, WeightsError
+from vit_config.errors import one_line
 
 DOMAINS = ("", "ai.onnx")
 """Names of the standard's own operators."""
 OPSET = 13
 """Oldest version of the standard whose operators are evaluated; a graph of an older one is converted."""
 
-LITERALS = {name: getattr(np, name) for name in ("array", "inf", "nan", "float16", "float32", "int32")}
-"""Names in attributes as numpy and Python print them."""
+_CALL = (lambda run, operands, attributes: run(*operands, **attributes)).__code__
+"""The code by which each node is called."""
+
+
+class _Node(NamedTuple):
+    """A node that is evaluated."""
+
+    name: str
+    """Name of its operator."""
+    call: Callable[..., Any]
+    """Calls the operator on the node's line."""
+    run: Callable[..., Any]
+    """The operator."""
+    operands: tuple[str, ...]
+    """Names of values, empty where an operand is left out."""
+    attributes: dict[str, Any]
+    results: tuple[str, ...]
+    """Names of values, empty where nobody asks for one."""
+    is_several: bool
+    """Whether the operator returns its results as a tuple."""
 
 
 def graph_module(path: str | Path) -> OnnxGraph:
@@ -93,8 +114,17 @@ class OnnxGraph(torch.nn.Module):
         self._held: dict[str, np.ndarray] = {}
         for name, array in _constants(graph, path):
             self._hold(name, array)
-        lines = list(_lines(graph, [each.name for each in self.inputs], path))
-        self._compile(lines, str(path))
+        names = _Names()
+        self._nodes = list(_nodes(graph, path))
+        self._outputs = [each.name for each in graph.output]
+        parameters = [names.of(each.name) for each in self.inputs]
+        lines = [
+            f"def graph(self, {', '.join(parameters)}):",
+            *(f"    {names.line(node, self._paths.keys() | self._held)}" for node in self._nodes),
+            f"    return {{{', '.join(map(names.of, self._outputs))}}}",
+        ]
+        linecache.cache[str(path)] = (0, None, [f"{line}\n" for line in lines], str(path))
+        self.forward = MethodType(_taking(["self", *parameters]), self)  # type: ignore[method-assign]
         self.eval()
 
     def _hold(self, name: str, array: np.ndarray) -> None:
@@ -119,13 +149,22 @@ class OnnxGraph(torch.nn.Module):
             owner.register_buffer(last, tensor, persistent=False)
         self._paths[name] = ".".join([*parts, last])
 
-    def _compile(self, lines: list[str], file: str) -> None:
-        text = [f"{line}\n" for line in lines]
-        linecache.cache[file] = (sum(map(len, text)), None, text, file)
-        scope: dict[str, Any] = LITERALS | {name: known(run) for name, run in OPERATORS.items()}
-        scope["w"] = _Constants(self)
-        exec(compile("".join(text), file, "exec"), scope)
-        self.forward = MethodType(scope["graph"], self)  # type: ignore[method-assign]
+    def evaluate(self, inputs: Sequence[Any]) -> dict[str, Any]:
+        """Evaluate the nodes in the file's order.
+
+        Args:
+            inputs: values of the graph's inputs, in its order.
+        """
+        values = dict(zip((each.name for each in self.inputs), inputs, strict=True))
+
+        def value(name: str) -> Any:
+            return None if not name else values[name] if name in values else self.constant(name)
+
+        for node in self._nodes:
+            result = node.call(node.run, [*map(value, node.operands)], node.attributes)
+            results = result if node.is_several else (result,)
+            values.update(zip(node.results, results, strict=True))
+        return {name: value(name) for name in self._outputs}
 
     def constant(self, name: str) -> Any:
         """Return a constant: a tensor of this module's, or an array."""
@@ -134,14 +173,16 @@ class OnnxGraph(torch.nn.Module):
         return functools.reduce(getattr, self._paths[name].split("."), self)
 
 
-class _Constants:
-    """The constants of a graph by their names, as its lines read them."""
+def _taking(parameters: Sequence[str]) -> FunctionType:
+    """Return a method that evaluates a graph, and takes its inputs under these names after `self`."""
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    signature = inspect.Signature([inspect.Parameter(each, kind) for each in parameters])
 
-    def __init__(self, graph: OnnxGraph) -> None:
-        self._graph = graph
+    def graph(self: OnnxGraph, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        return self.evaluate([*signature.bind(self, *args, **kwargs).arguments.values()][1:])
 
-    def __getitem__(self, name: str) -> Any:
-        return self._graph.constant(name)
+    graph.__signature__ = signature  # type: ignore[attr-defined]
+    return graph
 
 
 def _initialised(graph: Any) -> set[str]:
@@ -173,13 +214,10 @@ def _constants(graph: Any, path: Path) -> Iterator[tuple[str, np.ndarray]]:
                 raise ConfigError(f"{path}: {node.output[0]} is a {kind}, which is not evaluated here")
 
 
-def _lines(graph: Any, inputs: list[str], path: Path) -> Iterator[str]:
-    """Yield the lines of the function ``graph(self, ...)``, a node each."""
-    names = _Names()
-    for name, _ in _constants(graph, path):
-        names.taken[name] = f"w[{name!r}]"
-    yield f"def graph(self, {', '.join(map(names.of, inputs))}):"
+def _nodes(graph: Any, path: Path) -> Iterator[_Node]:
+    """Yield the nodes of a graph, each with the code that calls it on its line."""
     used = {each.name for each in graph.output} | {each for node in graph.node for each in node.input}
+    number = 1  # the line that names the inputs
     for node in graph.node:
         if node.op_type == "Constant":
             continue
@@ -193,16 +231,17 @@ def _lines(graph: Any, inputs: list[str], path: Path) -> Iterator[str]:
         if why := refused(ours, node.input, attributes, results):
             kind = f"{node.domain}.{node.op_type}".strip(".")
             raise ConfigError(
-                f"{path}: node {node.name or node.output[0]} is a {kind}, {why} evaluated here"
-                " operation by operation; ONNX Runtime may run it"
+                one_line(
+                    f"{path}: node {node.name or node.output[0]} is a {kind}, {why} evaluated here"
+                    " operation by operation; ONNX Runtime may run it"
+                )
             )
-        given = [names.of(each) if each else "None" for each in node.input]
-        given += [f"{name}={value!r}" for name, value in attributes.items()]
-        targets = ", ".join(names.of(each) if each else "_" for each in results)
-        targets += "," if node.op_type == "Split" and len(results) == 1 else ""
-        yield f"    {targets} = {node.op_type}({', '.join(given)})"
-    returned = ", ".join(f"{each.name!r}: {names.of(each.name)}" for each in graph.output)
-    yield f"    return {{{returned}}}"
+        number += 1
+        code = _CALL.replace(co_filename=str(path), co_firstlineno=number, co_name="graph")
+        yield _Node(
+            ours, FunctionType(code, {}), known(OPERATORS[ours]), tuple(node.input), attributes,
+            tuple(results), len(results) > 1 or node.op_type == "Split",
+        )  # fmt: skip
 
 
 def _attribute(attribute: Any) -> Any:
@@ -220,19 +259,30 @@ def _attribute(attribute: Any) -> Any:
 
 
 class _Names:
-    """Python names of a graph's values."""
+    """Names of a graph's values as Python would write them, and its nodes as lines, to be shown."""
 
     def __init__(self) -> None:
-        self.taken: dict[str, str] = {}
-        self._used = {*OPERATORS, *LITERALS, "self", "w", "_", *keyword.kwlist}
+        self._taken: dict[str, str] = {}
+        self._used = {*OPERATORS, "self", "_", *keyword.kwlist}
 
     def of(self, name: str) -> str:
         """Return the name of a value, the same each time."""
-        if name not in self.taken:
+        if name not in self._taken:
             plain = re.sub(r"\W", "_", name)
             plain = f"v{plain}" if not plain or plain[0].isdigit() else plain
             while plain in self._used:
                 plain += "_"
             self._used.add(plain)
-            self.taken[name] = plain
-        return self.taken[name]
+            self._taken[name] = plain
+        return self._taken[name]
+
+    def line(self, node: _Node, constants: Container[str]) -> str:
+        """Return a node as a line: ``y = Softmax(x, axis=-1)``."""
+        given = [
+            "None" if not each else f"w[{each!r}]" if each in constants else self.of(each)
+            for each in node.operands
+        ]
+        given += [f"{name}={value!r}" for name, value in node.attributes.items()]
+        targets = ", ".join(self.of(each) if each else "_" for each in node.results)
+        targets += "," if node.is_several and len(node.results) == 1 else ""
+        return " ".join(f"{targets} = {node.name}({', '.join(given)})".split())

@@ -226,7 +226,11 @@ def _einsum(*parts: Any, equation: str) -> Any:
     return torch.einsum(equation, *map(tensor, parts))
 
 
-def _identity(x: Any, *rest: Any, **_: Any) -> Any:
+def _identity(x: Any) -> Any:
+    return x
+
+
+def _dropout(x: Any, ratio: Any = None, training_mode: Any = None, *, seed: int = 0) -> Any:
     return x
 
 
@@ -252,7 +256,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "ReduceMin": reduced(lambda x, dims, keep: x.amin(dims, keep)),
     "ReduceSumSquare": reduced(lambda x, dims, keep: x.square().sum(dims, keep)),
     "ReduceL2": reduced(lambda x, dims, keep: x.square().sum(dims, keep).sqrt()),
-    "Dropout": _identity, "Identity": _identity,
+    "Dropout": _dropout, "Identity": _identity,
     "Reshape": _reshape, "Transpose": _transpose, "Squeeze": _squeeze, "Unsqueeze": _unsqueeze,
     "Slice": _slice, "Split": _split, "Concat": _concat, "Expand": _expand, "Tile": _tile,
     "Gather": _gather,

@@ -1,5 +1,8 @@
 """ONNX graphs in PyTorch: each operator is the standard's, and a graph is a side of a comparison."""
 
+import copy
+import inspect
+import itertools
 import linecache
 
 import numpy as np
@@ -218,3 +221,36 @@ def test_what_cannot_be_a_side_gets_a_sentence(tmp_path):
     flat = written(tmp_path / "flat.onnx", [node], {"images": np.zeros((2, 3), np.float32)}, ["logits"])
     with pytest.raises(InputError, match="no batch of prepared images"):
         parity.diff(flat, flat)
+
+
+@pytest.mark.parametrize("kind", ["Identity", "Dropout", "Add"])
+def test_no_text_of_a_file_is_executed(tmp_path, capsys, kind):
+    code = f"a=0);open({str(tmp_path / 'ran')!r},'w').close();x=dict(a"
+    node = helper.make_node(kind, ["x"] * (2 if kind == "Add" else 1), ["y"])
+    node.attribute.append(helper.make_attribute(code, 1))
+    path = tmp_path / "code.onnx"
+    written(path, [node], {"x": np.zeros((2, 3), "f4")}, ["y"])
+    assert main(["diff", str(path), str(path)]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "which is not as it stands here" in err
+    assert not (tmp_path / "ran").exists()
+
+
+def test_names_of_values_are_shown_and_never_read(tmp_path):
+    """Names that are words of Python, hold line ends or quotes, or are written alike in Python."""
+    names = ["x\nimport os", "class", "a'b", "a b", "a_b", "0", "self"]
+    nodes = [helper.make_node("Neg", [a], [b]) for a, b in itertools.pairwise(names)]
+    path = tmp_path / "names.onnx"
+    written(path, nodes, {names[0]: np.zeros((2, 3), "f4")}, [names[-1]])
+    module = graph_module(path)
+    x = torch.arange(6.0).reshape(2, 3)
+    assert torch.equal(module(x)[names[-1]], x)
+    assert torch.equal(copy.deepcopy(module)(x)[names[-1]], x)
+    assert list(inspect.signature(module.forward).parameters) == ["x_import_os"]
+    lines = [linecache.getline(str(path), number).strip() for number in range(1, 9)]
+    assert lines[:3] == [
+        "def graph(self, x_import_os):",
+        "class_ = Neg(x_import_os)",
+        "a_b = Neg(class_)",
+    ]
