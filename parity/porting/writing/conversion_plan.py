@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from parity.porting.dialects import called
 from parity.porting.dialects.buffers import make_buffers
@@ -17,10 +20,10 @@ from parity.porting.formats.metadata import Metadata
 from parity.porting.reading.anomalies import refuse_not_finite
 from parity.porting.reading.checkpoint import Checkpoint
 from parity.porting.recognition.known import GIVEN
-from parity.porting.recognition.matching import bind, some
+from parity.porting.recognition.matching import bind, fits_any, some
 from parity.porting.text.write import TextTarget, plan_text
 from parity.porting.writing.channels import with_channels
-from vit_config import ConfigError
+from vit_config import ConfigError, ViTConfig
 from vit_config.errors import UnstatedError
 from vit_config.files.weights_file import DIALECT
 
@@ -107,7 +110,15 @@ def plan(
     dialect, state = _expressed(state, to, source.dialect, inside)
     tensors = write(bind(dialect, state.config, state.arrays), state.arrays, state.config)
     dtype_of_all = next(iter(state.arrays.values())).dtype
-    tensors = dialect.with_body(tensors | make_buffers(dialect, state.config, dtype_of_all))
+    buffers, taken = _buffers(dialect, state.config, dtype_of_all, source)
+    if not allow_nonfinite:
+        refuse_not_finite({name: buffers[name] for name in taken}, source.path)
+    source = replace(source, beside=source.beside | {*taken.values()})
+    zeros = [each for each in buffers if each not in taken and fits_any(each, dialect.ignored)]
+    if zeros:
+        said = f"{', '.join(zeros)}: zeros, as the source has none; the encoder does not use it"
+        state = replace(state, said=(*state.said, said))
+    tensors = dialect.with_body(tensors | buffers)
     unchanged = {dtype, image_size, num_classes, channels} == {None}
     if not text:
         place = _place(dialect, prefix, wrapper)
@@ -122,8 +133,28 @@ def plan(
     if prefix or wrapper:
         raise ConfigError("--prefix, --wrapper: are of one tower; leave --text out")
     place = _place(dialect, prefix, wrapper)
-    source = replace(source, beside=beside.read)
+    source = replace(source, beside=source.beside | beside.read)
     return Target(source, dialect, state, metadata, beside.tensors, unchanged, *place, beside)
+
+
+def _buffers(
+    dialect: Dialect, cfg: ViTConfig, dtype: np.dtype, source: Checkpoint
+) -> tuple[dict[str, Stored], dict[str, str]]:
+    """Return what a target has besides its parameters, with the source's values where no schema
+    determines them: a mask token, from which training goes on.
+
+    Returns:
+        The tensors; and the target's name -> the source's of those that the source has.
+    """
+    buffers, taken = make_buffers(dialect, cfg, dtype), dict[str, str]()
+    for name, buffer in buffers.items():
+        for theirs in source.ignored if fits_any(name, dialect.ignored) else ():
+            stored = source.place.tensors[theirs]
+            is_same = theirs.rpartition(".")[2] == name.rpartition(".")[2]
+            if is_same and math.prod(stored.shape) == math.prod(buffer.shape):
+                taken[name] = theirs
+                buffers[name] = Stored.of(stored.load().reshape(buffer.shape).astype(dtype))
+    return buffers, taken
 
 
 @contextmanager

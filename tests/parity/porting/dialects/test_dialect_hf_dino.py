@@ -149,3 +149,27 @@ def _same(model: torch.nn.Module, own: Path, tolerance: float = 1e-12) -> None:
     images = images_for(read_checkpoint(own).config)
     for actual in twin_logits(own, images).values():
         assert error(actual, logits(model)(images)) <= tolerance
+
+
+@pytest.mark.parametrize(
+    ("name", "entries"), [("Dinov2", {}), ("DINOv3ViT", {"hidden_size": 40, "num_register_tokens": 2})]
+)
+def test_the_mask_token_is_carried_where_both_have_one(name, entries, tmp_path: Path) -> None:
+    """Training goes on from it, though the encoder does not use it."""
+    model: Any = build(f"{name}Model", f"{name}Config", **{**SQUARE, **entries})
+    redraw(model)
+    mask = model.embeddings.mask_token.detach().flatten()
+    saved, native = save(model, tmp_path / "saved"), tmp_path / "native.pth"
+    done = convert(saved, to="dinov2" if name == "Dinov2" else "dinov3", out=native)
+    assert not any("zeros" in note or "left out" in note for note in done.notes)
+    state = torch.load(native)
+    assert torch.equal(state.get("model", state)["mask_token"].flatten(), mask)
+    for source in (saved, native):
+        convert(source, to="hf", out=tmp_path / "back", force=True)
+        again = read_checkpoint(tmp_path / "back")
+        assert np.array_equal(again.place.tensors["embeddings.mask_token"].load().ravel(), mask)
+    convert(native, to="parity", out=tmp_path / "own.safetensors")
+    done = convert(tmp_path / "own.safetensors", to="hf", out=tmp_path / "without")
+    assert (
+        "embeddings.mask_token: zeros, as the source has none; the encoder does not use it" in done.notes
+    )
