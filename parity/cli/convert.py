@@ -11,9 +11,8 @@ import tyro
 
 from parity.cli.support.command_line import parse
 from parity.cli.support.kept import spare
-from parity.cli.support.reading import ReadingFlags, shown_as
+from parity.cli.support.reading import ReadingFlags, parse_size, shown_as
 from parity.cli.support.run_weights import weights_of
-from parity.cli.support.sizes import parse_size
 from vit_config import ConfigError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import tyro
 from parity.cli.support.command_line import parse
 from parity.cli.support.kept import spare
 from parity.cli.support.reading import ReadingFlags, shown_as
-from parity.cli.support.run_url import runs_here
+from parity.cli.support.run_weights import runs_here
 from vit_config import ConfigError
 from vit_config.errors import MissingFileError, UnstatedError
 from vit_config.files.atomic import check_spares

@@ -12,8 +12,7 @@ from parity.cli.eval import installed
 from parity.cli.predict import answer
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import parse_fields, shown_as
-from parity.cli.support.run_url import runs_here
-from parity.cli.support.run_weights import weights_of
+from parity.cli.support.run_weights import runs_here, weights_of
 from vit_train.frameworks import Framework
 
 

@@ -13,8 +13,7 @@ import tyro
 
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
-from parity.cli.support.run_url import runs_here
-from parity.cli.support.run_weights import is_run, weights_of
+from parity.cli.support.run_weights import is_run, runs_here, weights_of
 from vit_config import ConfigError, InputError, MissingFileError
 from vit_train.frameworks import Framework
 

@@ -11,8 +11,7 @@ import tyro
 from parity.cli.support.command_line import parse
 from parity.cli.support.kept import spare
 from parity.cli.support.reading import ReadingFlags, shown_as
-from parity.cli.support.run_url import runs_here
-from parity.cli.support.run_weights import weights_of
+from parity.cli.support.run_weights import runs_here, weights_of
 from vit_config.terminal import complain, say
 
 

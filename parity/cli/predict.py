@@ -14,8 +14,7 @@ import tyro
 from parity.cli.eval import installed, stated_preprocess
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import parse_fields, shown_as
-from parity.cli.support.run_url import runs_here
-from parity.cli.support.run_weights import weights_of
+from parity.cli.support.run_weights import runs_here, weights_of
 from vit_config.errors import ConfigError, InputError, MissingFileError, one_line
 from vit_config.terminal import complain
 from vit_train.frameworks import Framework
