@@ -188,7 +188,7 @@ def print_dialects() -> None:
         (each.name, each.family, each.title, each.container if each.writes else "read only")
         for each in dialects()
     )
-    _print(rows, ("dialect", "family", "of", "written as"), width=120, names=0)
+    _print_table(rows, ("dialect", "family", "of", "written as"), width=120, names=0)
 
 
 def print_faults() -> None:
@@ -198,7 +198,7 @@ def print_faults() -> None:
     from parity.faults.twin import FRAMEWORKS
 
     twins = [(name, FRAMEWORKS[each.twin], each.summary) for name, each in FAULTS.items()]
-    _print([*twins, *((name, "check-steps", each.summary) for name, each in STEP_FAULTS.items())])
+    _print_table([*twins, *((name, "check-steps", each.summary) for name, each in STEP_FAULTS.items())])
 
 
 def print_causes(name: str, prog: str) -> None:
@@ -216,9 +216,9 @@ def print_causes(name: str, prog: str) -> None:
     ours, steps = {cause.rule: cause for cause in CAUSES}, step_causes()
     rule = name.replace(" ", "-")
     if not rule:
-        _print([(rule, each.meaning) for rule, each in ours.items()], ("where two programs part", ""))
+        _print_table([(rule, each.meaning) for rule, each in ours.items()], ("where two programs part", ""))
         say("")
-        _print(steps.items(), ("where two recordings of training part", ""))
+        _print_table(steps.items(), ("where two recordings of training part", ""))
         return
     if rule not in ours | steps:
         near = get_close_matches(rule, [*ours, *steps], 1)
@@ -238,7 +238,7 @@ def step_causes() -> dict[str, str]:
     return dict(CAUSES.values())
 
 
-def _print(
+def _print_table(
     rows: Iterable[tuple[str, ...]],
     headings: tuple[str, ...] = (),
     *,
