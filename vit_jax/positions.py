@@ -15,7 +15,7 @@ Tables = dict[str, jax.Array]
 
 
 class Places(NamedTuple):
-    """The places of the patches of images of a grid each."""
+    """Row and column of every patch in a batch of images with different grids."""
 
     coordinates: jax.Array
     """(B, N, 2): row and column of each patch, 0 for padding."""

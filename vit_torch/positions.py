@@ -14,7 +14,7 @@ Tables = dict[str, torch.Tensor]
 
 
 class Places(NamedTuple):
-    """The places of the patches of images of a grid each."""
+    """Row and column of every patch in a batch of images with different grids."""
 
     coordinates: torch.Tensor
     """(B, N, 2): row and column of each patch, 0 for padding."""

@@ -216,7 +216,9 @@ def print_causes(name: str, prog: str) -> None:
     ours, steps = {cause.rule: cause for cause in CAUSES}, step_causes()
     rule = name.replace(" ", "-")
     if not rule:
-        _print_table([(rule, each.meaning) for rule, each in ours.items()], ("where two programs part", ""))
+        _print_table(
+            [(rule, each.meaning) for rule, each in ours.items()], ("where two programs part", "")
+        )
         say("")
         _print_table(steps.items(), ("where two recordings of training part", ""))
         return

@@ -89,7 +89,7 @@ def place_at(gap: Gap, letters: Letters, index: Index) -> Place:
         kind=kind,
         cause=cause,
     )  # fmt: skip
-    modules = tuple(gap.b.program.operations[each].module for each in gap.twins)
+    modules = tuple(gap.b.program.operations[each].module for each in gap.siblings)
     times = 1 + len(modules)
     terms = terms_of(gap, letters) if kind == "operations" else ()
     return Place(kind, a, b, error, limit, message or sentence, cause, modules, times, terms, gap)

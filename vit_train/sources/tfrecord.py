@@ -69,8 +69,8 @@ class TFRecords(Sequence[bytes]):
 
 
 def _checksum(data: bytes) -> int:
-    """Compute the CRC-32C of some bytes, masked as such files store it, so that bytes which hold
-    checksums are guarded as well.
+    """Compute the CRC-32C of some bytes with TFRECORD's mask, which keeps the checksum of data that
+    contain checksums from being weak.
     """
     import google_crc32c  # of the extra [train]
 

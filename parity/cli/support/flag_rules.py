@@ -22,7 +22,7 @@ registry = constructors.ConstructorRegistry()
 
 @registry.struct_rule
 def dataclass_rule(info: constructors.StructTypeInfo) -> constructors.StructConstructorSpec | None:
-    """Return a dataclass's flags with docstrings as running text: tyro keeps the lines of the source."""
+    """Return a dataclass's flags; the line breaks of their docstrings are taken out for the help."""
     if not (isinstance(info.type, type) and dataclasses.is_dataclass(info.type)):
         return None
     defaults = {field.name: _default_of(field, info) for field in dataclasses.fields(info.type)}

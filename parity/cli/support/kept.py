@@ -83,7 +83,7 @@ def is_named(path: Path) -> bool:
 
 
 def spare(out: Path, arguments: Any, source: str | Path) -> None:
-    """Refuse a path to write, also where it may be replaced, that would replace what a command reads.
+    """Refuse an output that is one of the inputs, even with `--force`.
 
     Args:
         out: the path to write.

@@ -152,7 +152,7 @@ def respelled(table: Table, spellings: Mapping[str, str]) -> Table:
 
 
 def under(prefix: str, table: Table) -> Table:
-    """Return the table with a prefix before each of their names."""
+    """Return the table with `prefix` put before each name of the library's."""
     return tuple(replace(e, theirs=tuple(f"{prefix}{name}" for name in e.theirs)) for e in table)
 
 

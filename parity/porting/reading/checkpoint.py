@@ -108,7 +108,7 @@ class Checkpoint:
 
     @property
     def found_at(self) -> tuple[str, ...]:
-        """Prefixes stripped from names and tensors left out around the model, a sentence each."""
+        """Notes, a sentence each: stripped prefixes of names, skipped tensors outside the model."""
         count = len(self.container.tensors) - len(self.place.tensors)
         count -= len(self.beside - self.place.tensors.keys())
         return (*self.stripped, *outside(count, self.place.branch))

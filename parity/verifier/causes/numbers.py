@@ -157,7 +157,7 @@ def _constant(region: Region, index: int) -> int | None:
 
 
 def exchanged(region: Region, pairs: list[tuple[Slot, Any]]) -> Any:
-    """Compute a region's value with other numbers at some places."""
+    """Run a region again with some of its constants replaced; return its value."""
     changed: dict[int, Operation] = {}
     for slot, value in pairs:
         op = changed.get(slot.operation.index, slot.operation)

@@ -19,7 +19,8 @@ LARGEST_COUNT = 4096
 
 
 def relations(a: RecordedSide, b: RecordedSide) -> Iterator[Pair]:
-    """Yield both sides under each relation between them; values cannot tell which side is right."""
+    """Yield each way in which one side's gradients may follow from the other's; neither side is known
+    to be right."""
     yield from _relations(a, b)
     yield from ((first, second) for second, first in _relations(b, a))
 

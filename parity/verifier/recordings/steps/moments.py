@@ -114,8 +114,9 @@ def betas(side: RecordedSide) -> list[tuple[float, float]]:
 
 
 def begun_elsewhere(side: RecordedSide) -> Iterator[Hypothesis]:
-    """Explain moments of the first recorded update that cannot have begun at zero, by a rule that leads
-    from them to those of the next update: they began with an unrecorded state, loaded or left over.
+    """Explain first moments that cannot have begun at zero: the run continued an unrecorded state.
+
+    Some rule must lead from them to the moments of the next update.
     """
     after = side.following
     if after is None or any(_reproduces(side, each) for each in hypotheses(side)):
