@@ -143,7 +143,7 @@ def main(argv: list[str], prog: str = "parity diff") -> int:
 
 def _compare(arguments: Diff) -> Compared:
     from parity.verifier.compare import compare
-    from parity.verifier.programs.build import built
+    from parity.verifier.programs.build import build_from
     from parity.verifier.programs.remote import Away
     from vit_config.waiting import Waiting
 
@@ -153,7 +153,7 @@ def _compare(arguments: Diff) -> Compared:
     pythons = arguments.python_a, arguments.python_b
     with Waiting("building both sides") as waiting:
         sides = [
-            built(order) if python is None else Away(order, python)
+            build_from(order) if python is None else Away(order, python)
             for order, python in zip(orders, pythons, strict=True)
         ]
         return compare(

@@ -55,10 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit status: what the command says - 0 for yes, 1 for no, such as different - 2 for bad
         input, 70 for an internal error, 130 if it was interrupted.
     """
-    return ended(_main(sys.argv[1:])) if argv is None else _main(list(argv))
+    return exit_status_of(_main(sys.argv[1:])) if argv is None else _main(list(argv))
 
 
-def ended(status: int) -> int:
+def exit_status_of(status: int) -> int:
     """Return the exit status of a process, or end it here if it was interrupted.
 
     JAX's compiler goes on in a thread of its own after Ctrl-C: the end of the interpreter would wait for

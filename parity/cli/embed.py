@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from parity.cli.eval import installed
+from parity.cli.eval import default_framework
 from parity.cli.predict import answer
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import parse_fields, shown_as
@@ -53,7 +53,7 @@ def main(argv: list[str], prog: str = "parity embed") -> int:
 
     given = parse_fields(arguments.fields)
     with weights_of(arguments.source, arguments.step) as weights:
-        loaded = load(weights, framework=arguments.framework or installed(), given=given)
+        loaded = load(weights, framework=arguments.framework or default_framework(), given=given)
     files = {"json": None, "csv": arguments.names, "features": arguments.out}
     return answer(
         loaded,

@@ -15,7 +15,7 @@ from parity.cli.support.base_recipe import PUBLISHED
 from parity.cli.support.train_options import Request, parse
 from vit_config import MissingFileError
 from vit_train.batches.data import open_dataset, steps_per_epoch
-from vit_train.batches.fit import fitted, hold_out
+from vit_train.batches.fit import fit_dataset, hold_out
 from vit_train.dry_run import Rehearsal, rehearsal_task, rehearse
 from vit_train.trainer import Trainer
 
@@ -112,7 +112,7 @@ def _examples(request: Request) -> tuple[int | None, str]:
         if name not in PUBLISHED:
             return None, str(error)
         return PUBLISHED[name] - round(PUBLISHED[name] * fraction), ", as published: the set is not here"
-    dataset, _ = hold_out(fitted(request.job.model, dataset), fraction)
+    dataset, _ = hold_out(fit_dataset(request.job.model, dataset), fraction)
     return len(dataset.train), ""
 
 

@@ -21,7 +21,7 @@ from parity.verifier.search.region import Gap, Kind, Region
 from parity.verifier.search.rounding import is_rounded_number, limit_of
 
 
-def known(
+def place_of_cause(
     kind: Kind, gap: Gap, explanation: Explanation, letters: Letters, others: Sequence[int] = ()
 ) -> Place:
     """Make the place of a fault whose cause is known; `others` are further values of B that have it."""

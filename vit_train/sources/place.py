@@ -178,7 +178,7 @@ def ending_in(folder: Place, suffix: str) -> list[Any]:
     return sorted(files)
 
 
-def below(root: Place, *names: str) -> Place:
+def resolve_below(root: Place, *names: str) -> Place:
     """Resolve the path of a file that a data set names; refuse one outside the data set's folder.
 
     Raises:

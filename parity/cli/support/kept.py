@@ -82,7 +82,7 @@ def is_named(path: Path) -> bool:
     return any(fnmatchcase(path.name, each) for each in patterns)
 
 
-def spare(out: Path, arguments: Any, source: str | Path) -> None:
+def refuse_replacing_inputs(out: Path, arguments: Any, source: str | Path) -> None:
     """Refuse an output that is one of the inputs, even with `--force`.
 
     Args:

@@ -136,9 +136,12 @@ class Request(typing.NamedTuple):
                 yield True
                 return
             from vit_jax.compiling import compilation_cache
-            from vit_jax.train.hosts import joined, see_same
+            from vit_jax.train.hosts import join_processes, see_same
 
-            with compilation_cache(self.compiled), joined(self.coordinator, self.process) as leads:
+            with (
+                compilation_cache(self.compiled),
+                join_processes(self.coordinator, self.process) as leads,
+            ):
                 if mirror and leads:
                     last.enter_context(mirror.synchronised())
                 if mirror:

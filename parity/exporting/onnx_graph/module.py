@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from parity.exporting.onnx_graph.operands import known
-from parity.exporting.onnx_graph.operators import OPERATORS, RESULTS, refused
+from parity.exporting.onnx_graph.operands import fold_constants
+from parity.exporting.onnx_graph.operators import OPERATORS, RESULTS, find_unsupported
 from vit_config import ConfigError, MissingFileError, WeightsError
 
 DOMAINS = ("", "ai.onnx")
@@ -122,7 +122,7 @@ class OnnxGraph(torch.nn.Module):
     def _compile(self, lines: list[str], file: str) -> None:
         text = [f"{line}\n" for line in lines]
         linecache.cache[file] = (sum(map(len, text)), None, text, file)
-        scope: dict[str, Any] = LITERALS | {name: known(run) for name, run in OPERATORS.items()}
+        scope: dict[str, Any] = LITERALS | {name: fold_constants(run) for name, run in OPERATORS.items()}
         scope["w"] = _Constants(self)
         exec(compile("".join(text), file, "exec"), scope)
         self.forward = MethodType(scope["graph"], self)  # type: ignore[method-assign]
@@ -190,7 +190,7 @@ def _lines(graph: Any, inputs: list[str], path: Path) -> Iterator[str]:
         if node.op_type == "Split" and len(node.input) < 2:
             attributes.setdefault("num_outputs", len(results))
         ours = node.op_type if node.domain in DOMAINS else ""
-        if why := refused(ours, node.input, attributes, results):
+        if why := find_unsupported(ours, node.input, attributes, results):
             kind = f"{node.domain}.{node.op_type}".strip(".")
             raise ConfigError(
                 f"{path}: node {node.name or node.output[0]} is a {kind}, {why} evaluated here"

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 
-def known(run: Callable[..., Any]) -> Callable[..., Any]:
+def fold_constants(run: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap an operator: operands that are all constants are folded in numpy, unrecorded; with a tensor
     among them, it runs recorded."""
 

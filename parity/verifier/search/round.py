@@ -13,7 +13,7 @@ from parity.verifier.programs.program import Program, RunPlan
 from parity.verifier.search.constants import constants_of
 from parity.verifier.search.ends import ends_of, spread, window_of
 from parity.verifier.search.frontier import false_meetings
-from parity.verifier.search.meeting import Index, carried, is_weak, meet, neutral, noise, repeated
+from parity.verifier.search.meeting import Index, add_movers, is_weak, meet, neutral, noise, repeated
 from parity.verifier.search.pairing import Outputs, Pairs
 from parity.verifier.search.region import Gap, Region, before_of, first, recurrent
 from parity.verifier.search.trials import Repair, Siblings, Trial
@@ -58,7 +58,7 @@ class Round:
         self.roots = {y: x for x, y in unequal}
         self.unmet_a = a.upstream(self.roots_a, met_a - self.roots_a)
         self.neutral = neutral(a, b, met, self.unmet_a)
-        met_b -= carried(b, self.neutral | repeated(a, b, met))
+        met_b -= add_movers(b, self.neutral | repeated(a, b, met))
         self.unmet_b = b.upstream(self.roots, met_b - set(self.roots))
         self.live = b.upstream(self.roots)
         self.readers = b.consumers()

@@ -99,7 +99,7 @@ class Siblings:
                 groups[key].append(index)
 
     def of(self, index: int) -> tuple[int, ...]:
-        """Return the siblings of a value, later equal values that the same line makes; of the first alone."""
+        """Return a value's siblings: later, equal values that the same line makes."""
         if index not in self._known:
             self._known[index] = self._find(index)
         return self._known[index]

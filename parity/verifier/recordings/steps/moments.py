@@ -13,7 +13,7 @@ from parity.verifier.recordings.steps.fitting import (
     JoinedLeaves,
     chosen,
     digits,
-    shared,
+    fit_multiple,
     slope,
     snap,
     text,
@@ -245,7 +245,7 @@ def _first(given: MomentsUpdate, gradient: np.ndarray) -> Iterator[MomentRule]:
         if beta is None or not 0 <= beta < 1 or not chosen(beta):
             continue
         weight = 1 - beta if form == "average" else 1.0
-        decay = shared(flat, after - beta * before - weight * gradient, p, bound, given.eps)
+        decay = fit_multiple(flat, after - beta * before - weight * gradient, p, bound, given.eps)
         strength = snap(decay.factor / weight, decay.uncertainty / weight)
         if not chosen(strength):
             continue
@@ -292,7 +292,7 @@ def _sums(
         weight = slope(out(gradient), out(after), bound, given.eps)
         if not weight:
             return
-    decay = shared(flat, after - momentum * before - weight * gradient, p, bound, given.eps)
+    decay = fit_multiple(flat, after - momentum * before - weight * gradient, p, bound, given.eps)
     strength = snap(decay.factor / weight, decay.uncertainty / abs(weight))
     if not (chosen(momentum) and chosen(weight) and chosen(strength)):
         return
