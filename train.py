@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 
-from parity.cli.dispatch import ended, run
+from parity.cli.dispatch import exit_status_of, run
 
 PROG = "python train.py"
 OTHERS = ("plot", "eval", "predict", "preflight")
@@ -23,5 +23,5 @@ OTHERS = ("plot", "eval", "predict", "preflight")
 if __name__ == "__main__":
     command, *rest = sys.argv[1:] or [""]
     if command in OTHERS:
-        sys.exit(ended(run(command, rest, prog=f"{PROG} {command}")))
-    sys.exit(ended(run("train", sys.argv[1:], prog=PROG)))
+        sys.exit(exit_status_of(run(command, rest, prog=f"{PROG} {command}")))
+    sys.exit(exit_status_of(run("train", sys.argv[1:], prog=PROG)))

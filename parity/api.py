@@ -223,7 +223,7 @@ def diff(
         ConfigError, InputError, MissingFileError, WeightsError: a side cannot be built or compared.
     """
     from parity.verifier.compare import compare
-    from parity.verifier.programs.build import BuildOrder, built
+    from parity.verifier.programs.build import BuildOrder, build_from
     from parity.verifier.recordings.sides import recordings
 
     names = _name_of("a", a), _name_of("b", b)
@@ -238,7 +238,9 @@ def diff(
     if accept:
         raise ConfigError(f"accept goes with two recordings, and {names[0]} is none")
     sides = [
-        built(BuildOrder(name=str(each), twin=twin, seed=seed)) if isinstance(each, str | Path) else each
+        build_from(BuildOrder(name=str(each), twin=twin, seed=seed))
+        if isinstance(each, str | Path)
+        else each
         for each, twin in ((a, "torch"), (b, "jax"))
     ]
     return compare(*sides, names=names, gradients=gradients, backward=backward)

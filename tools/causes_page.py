@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from parity.cli.support.lists import step_causes
+from parity.cli.list import step_causes
 from parity.verifier.causes import CAUSES
 from parity.verifier.causes.examples import SHAPES, SIZE
 

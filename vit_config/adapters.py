@@ -25,7 +25,7 @@ HEADS = ("head.", "head_dist.")
 """Prefixes of layers trained without adapters: a new task has new heads."""
 
 
-def adapted(lora: Lora, cfg: ViTConfig) -> dict[str, tuple[int, ...]]:
+def adapted_layers(lora: Lora, cfg: ViTConfig) -> dict[str, tuple[int, ...]]:
     """Return the path of each layer that has adapters, with its weight's shape (out, in).
 
     Raises:
@@ -60,7 +60,7 @@ def draw_adapters(lora: Lora | None, cfg: ViTConfig, seed: int) -> dict[str, np.
         return {}
     drawn = {}
     stream = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, 0x10AA])))
-    for path, (rows, columns) in adapted(lora, cfg).items():
+    for path, (rows, columns) in adapted_layers(lora, cfg).items():
         bound = columns**-0.5
         drawn[path + A] = bound * (2.0 * stream.random((lora.rank, columns)) - 1.0)
         drawn[path + B] = np.zeros((rows, lora.rank))
@@ -72,14 +72,14 @@ def is_adapter(name: str) -> bool:
     return name.endswith((A, B))
 
 
-def untrained(lora: Lora | None, cfg: ViTConfig) -> frozenset[str]:
+def untrained_names(lora: Lora | None, cfg: ViTConfig) -> frozenset[str]:
     """Return the model's parameters that are not trained beside adapters: all but its heads."""
     if lora is None:
         return frozenset()
     return frozenset(name for name in parameters(cfg) if not name.startswith(HEADS))
 
 
-def merged(params: Mapping[str, Any], lora: Lora | None, *, transposed: bool) -> dict[str, Any]:
+def merge_adapters(params: Mapping[str, Any], lora: Lora | None, *, transposed: bool) -> dict[str, Any]:
     """Merge adapters into the model's own parameters, by the operators of the given arrays or tensors.
 
     Args:
@@ -99,12 +99,12 @@ def merged(params: Mapping[str, Any], lora: Lora | None, *, transposed: bool) ->
     return own
 
 
-def exported(
+def export_params(
     params: Mapping[str, np.ndarray], lora: Lora | None, *, transposed: bool
 ) -> dict[str, np.ndarray]:
     """Return a run's parameters without adapters, merged in float64 and rounded once."""
     if lora is None:
         return dict(params)
     exact = {name: value.astype(np.float64) for name, value in params.items()}
-    whole = merged(exact, lora, transposed=transposed)
+    whole = merge_adapters(exact, lora, transposed=transposed)
     return {name: value.astype(params[name].dtype) for name, value in whole.items()}

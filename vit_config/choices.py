@@ -1,4 +1,4 @@
-"""The choices of a schema's fields that other files name, too."""
+"""Literal types shared by the schema and other modules."""
 
 from typing import Literal
 

@@ -112,7 +112,7 @@ def one_line(message: str) -> str:
 
 @contextmanager
 def naming(path: str | Path) -> Iterator[None]:
-    """Put the path before the message of a user's error with the file there, see `about`."""
+    """Prefix the message of a user's error raised inside with the file's path, see `about`."""
     try:
         yield
     except USER_ERRORS as error:

@@ -40,10 +40,10 @@ def taken_blocks(depth: int, indices: int | Sequence[int] | None) -> frozenset[i
 
 
 def check_format(output_fmt: str, formats: tuple[str, str]) -> bool:
-    """Return whether features are wanted in the first of two formats, maps; the second is tokens.
+    """Return whether `output_fmt` is the first of two formats, feature maps; the second is tokens.
 
     Raises:
-        InputError: it is another format.
+        InputError: `output_fmt` is neither.
     """
     if output_fmt not in formats:
         raise InputError(f"output_fmt = {output_fmt!r}; expected {' or '.join(map(repr, formats))}")

@@ -204,7 +204,7 @@ class Recipe(Schema, frozen=True):
             "kind": self.loss,
             "smoothing": self.label_smoothing,
             "threshold": self.label_threshold,
-            # balanced weights are counted by `vit_train.batches.balance.weighed`, which puts them here
+            # `vit_train.batches.balance.resolve_class_weights` puts counted, balanced weights here
             "weights": () if self.class_weights == "balanced" else self.class_weights,
         }
 

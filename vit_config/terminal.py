@@ -57,8 +57,7 @@ def any_letters() -> Iterator[None]:
 
 
 def keep_pil_silent() -> None:
-    """Silence PIL's warnings of oddities in an image: a program that says itself what it refuses
-    does not need them."""
+    """Silence PIL's warnings of oddities in an image: the caller reports the images that it refuses."""
     warnings.filterwarnings("ignore", module=r"PIL(\.|$)")
 
 

@@ -15,7 +15,7 @@ Tables = dict[str, jax.Array]
 
 
 class Places(NamedTuple):
-    """The places of the patches of images of a grid each."""
+    """Row and column of every patch in a batch of images with different grids."""
 
     coordinates: jax.Array
     """(B, N, 2): row and column of each patch, 0 for padding."""
@@ -70,8 +70,8 @@ def resample_positions(table: jax.Array, cfg: ViTConfig, grid: tuple[int, int] |
 def resample_axis(
     table: jax.Array, cfg: ViTConfig, grid: tuple[int, int] | Places, axis: int
 ) -> jax.Array:
-    """Resample a table (old, D) of one axis to the sides of a grid (new, D), or to the places of patches
-    (B, N, D)."""
+    """Resample a table (old, D) of one axis to one side of a grid, (new, D), or to each patch's row or
+    column, (B, N, D)."""
     wide = jnp.promote_types(table.dtype, jnp.float32)
     if not isinstance(grid, Places) and cfg.pos_embed_resize == "leading_rows":
         return table.astype(wide)[: grid[axis]]

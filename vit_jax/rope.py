@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from vit_config import Rope, ViTConfig
-from vit_config.numerics.rope import coordinates, frequencies, in_order, placed, rotation_table
+from vit_config.numerics.rope import coordinates, coordinates_of, frequencies, in_order, rotation_table
 from vit_jax.positions import Places
 
 
@@ -62,7 +62,9 @@ def rotate(x: jax.Array, rotation: Rotation, *, pairs: str) -> jax.Array:
 def axes_of(rope: Rope, places: Places, dtype: jnp.dtype) -> tuple[jax.Array, jax.Array]:
     """Compute the coordinates of patches along both axes, (B, N) each, the first axis first."""
     coordinates = [
-        placed(rope, axis, places.coordinates[:, :, axis].astype(dtype), places.grids[:, axis, None])
+        coordinates_of(
+            rope, axis, places.coordinates[:, :, axis].astype(dtype), places.grids[:, axis, None]
+        )
         for axis in (0, 1)
     ]
     return in_order(rope, *coordinates)

@@ -76,8 +76,8 @@ class Shares:
         return gathered
 
     def mean(self, grads: Params) -> Params:
-        """Average gradients over all devices; those of split parameters are added over their axis
-        already."""
+        """Average gradients over all devices; those of split parameters arrive summed over the axis
+        that splits them."""
         others = tuple(axis for axis in self.batch_axes if axis != self.split_axis)
 
         def left(name: str) -> tuple[str, ...]:

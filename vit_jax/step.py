@@ -9,7 +9,7 @@ import optax
 from flax import nnx
 
 from vit_config import Recipe, ViTConfig, ViTOutput
-from vit_config.adapters import draw_adapters, merged
+from vit_config.adapters import draw_adapters, merge_adapters
 from vit_config.lora import Lora
 from vit_config.recipe import check_distillation, check_parts
 from vit_config.schedule import learning_rate
@@ -125,7 +125,7 @@ def make_gradients(
     dtype, mapped = jnp.dtype(recipe.dtype), axis_name if shares is None else shares.batch_axes
 
     def loss_fn(params: Params, batch: Batch, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        computed = merged(params, lora, transposed=True)
+        computed = merge_adapters(params, lora, transposed=True)
         if shares is None:  # else `shares.gather` casts: its derivative adds gradients in their own type
             computed = {name: value.astype(dtype) for name, value in computed.items()}
         images = batch["image"].astype(dtype)
@@ -212,7 +212,7 @@ def make_eval_step(
     dtype = jnp.dtype(recipe.dtype)
 
     def eval_step(params: Params, batch: Batch) -> Metrics:
-        whole = merged(params, lora, transposed=True)
+        whole = merge_adapters(params, lora, transposed=True)
         computed = {name: value.astype(dtype) for name, value in whole.items()}
         logits = apply(computed, batch["image"].astype(dtype), return_tokens=False).logits
         mask = batch["mask"]

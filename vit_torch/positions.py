@@ -14,7 +14,7 @@ Tables = dict[str, torch.Tensor]
 
 
 class Places(NamedTuple):
-    """The places of the patches of images of a grid each."""
+    """Row and column of every patch in a batch of images with different grids."""
 
     coordinates: torch.Tensor
     """(B, N, 2): row and column of each patch, 0 for padding."""
@@ -72,8 +72,8 @@ def resample_positions(
 def resample_axis(
     table: torch.Tensor, cfg: ViTConfig, grid: tuple[int, int] | Places, axis: int
 ) -> torch.Tensor:
-    """Resample a table (old, D) of one axis to the sides of a grid (new, D), or to the places of patches
-    (B, N, D)."""
+    """Resample a table (old, D) of one axis to one side of a grid, (new, D), or to each patch's row or
+    column, (B, N, D)."""
     wide = torch.promote_types(table.dtype, torch.float32)
     if not isinstance(grid, Places) and cfg.pos_embed_resize == "leading_rows":
         return table.to(wide)[: grid[axis]]

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from vit_config import Rope, ViTConfig
-from vit_config.numerics.rope import coordinates, frequencies, in_order, placed, rotation_table
+from vit_config.numerics.rope import coordinates, coordinates_of, frequencies, in_order, rotation_table
 from vit_torch.positions import Places
 
 
@@ -61,7 +61,7 @@ def rotate(x: torch.Tensor, rotation: Rotation, *, pairs: str) -> torch.Tensor:
 def axes_of(rope: Rope, places: Places, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute the coordinates of patches along both axes, (B, N) each, the first axis first."""
     coordinates = [
-        placed(rope, axis, places.coordinates[:, :, axis].to(dtype), places.grids[:, axis, None])
+        coordinates_of(rope, axis, places.coordinates[:, :, axis].to(dtype), places.grids[:, axis, None])
         for axis in (0, 1)
     ]
     return in_order(rope, *coordinates)

@@ -6,7 +6,7 @@ import torch
 from torch.func import functional_call
 
 from vit_config import ConfigError, Recipe, ViTOutput
-from vit_config.adapters import merged
+from vit_config.adapters import merge_adapters
 from vit_config.lora import Lora
 from vit_config.recipe import check_distillation, check_parts
 from vit_config.schedule import learning_rate, step_seed
@@ -80,7 +80,7 @@ def make_gradients(
     dtype = getattr(torch, recipe.dtype)
 
     def apply(images: torch.Tensor) -> ViTOutput:
-        whole = merged(dict(model.named_parameters()), lora, transposed=False)
+        whole = merge_adapters(dict(model.named_parameters()), lora, transposed=False)
         computed = {name: value.to(dtype) for name, value in whole.items()}
         return functional_call(model, computed, (images.to(dtype),), {"return_tokens": False})
 
@@ -144,7 +144,7 @@ def make_eval_step(model: ViT, recipe: Recipe, lora: Lora | None = None) -> Call
     @torch.no_grad()
     def eval_step(batch: Batch) -> Metrics:
         model.eval()
-        whole = merged(dict(model.named_parameters()), lora, transposed=False)
+        whole = merge_adapters(dict(model.named_parameters()), lora, transposed=False)
         computed = {name: value.to(dtype) for name, value in whole.items()}
         logits = functional_call(
             model, computed, (batch["image"].to(dtype),), {"return_tokens": False}

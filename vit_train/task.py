@@ -11,13 +11,13 @@ import numpy as np
 from rich.console import Console
 
 from vit_config import ConfigError, Preprocess, Weights
-from vit_config.adapters import draw_adapters, untrained
+from vit_config.adapters import draw_adapters, untrained_names
 from vit_config.images.preprocess import WHITE
 from vit_config.job import Job
 from vit_config.parameters import parameters
-from vit_train.batches.balance import weighed
+from vit_train.batches.balance import resolve_class_weights
 from vit_train.batches.data import eval_batches, open_dataset, steps_per_epoch, train_batches
-from vit_train.batches.fit import check_labels, fitted, hold_out, make_preprocess
+from vit_train.batches.fit import check_labels, fit_dataset, hold_out, make_preprocess
 from vit_train.data.dataset import ImageDataset
 from vit_train.data.records import TO_DO, OnDamage, Records
 from vit_train.display.profiling import Steps
@@ -66,7 +66,7 @@ class Task:
     def frozen(self) -> frozenset[str]:
         """Parameters that are not trained, by common name."""
         job = self.job
-        return frozen_names(self.parameter_names, job.freeze) | untrained(job.lora, job.model)
+        return frozen_names(self.parameter_names, job.freeze) | untrained_names(job.lora, job.model)
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
@@ -159,7 +159,7 @@ def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
     if options.get("workers", 0) < 0:
         raise ConfigError(f"workers = {options.get('workers')}: give a number of processes, 0 for none")
     check_taught(job.recipe, job.model, options.get("teacher"))
-    whole = fitted(job.model, open_dataset(job.data, data_dir))
+    whole = fit_dataset(job.model, open_dataset(job.data, data_dir))
     for split in (whole.train, whole.test, whole.validation):
         if split is not None:
             split.on_damage = options.get("on_damage", "refuse")
@@ -167,7 +167,7 @@ def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
     dataset, validation = hold_out(whole, job.recipe.validation_fraction)
     check_labels(job.recipe, dataset)
     job.check()
-    job, lines = weighed(job, dataset)
+    job, lines = resolve_class_weights(job, dataset)
     per_epoch = steps_per_epoch(len(dataset.train), job.recipe.batch_size)
     preprocess = make_preprocess(dataset, job.recipe, start.preprocess if start else None)
     task = Task(

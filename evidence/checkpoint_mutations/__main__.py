@@ -22,7 +22,7 @@ from pathlib import Path
 from evidence.checkpoint_mutations.changes import Mutation, change, change_config
 from evidence.checkpoint_mutations.samples import Sample, of_transformers, resaved, samples, write_sample
 from evidence.checkpoint_mutations.verdicts import Verdict, judge
-from parity.porting.dialects import called
+from parity.porting.dialects import find_dialects
 from parity.porting.formats.weights_folder import SIDECARS
 from vit_config.errors import first_line
 
@@ -35,7 +35,7 @@ def every_sample(folder: Path, only: str = "") -> Iterator[Sample]:
     yield from samples(folder, only)
     for name, suffix in OTHER_KINDS:
         if name.startswith(only):
-            yield write_sample(called(name)[0], folder, suffix=suffix)
+            yield write_sample(find_dialects(name)[0], folder, suffix=suffix)
     if not only:
         yield from of_transformers(folder)
 

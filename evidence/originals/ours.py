@@ -15,7 +15,7 @@ from evidence.originals.side import Arrays, Case
 from parity.runs.state_jax import JaxLayout
 from vit_config import Recipe
 from vit_torch.weights import from_arrays, to_arrays
-from vit_train.augmentation.mixing import mixed
+from vit_train.augmentation.mixing import mix_batch
 
 
 def mixed_batch(
@@ -24,7 +24,7 @@ def mixed_batch(
     """Mix a batch as a training run does."""
     if not case.recipe.mix.mixes:
         return images, labels
-    return mixed(images, labels, case.recipe.mix, case.config.num_classes, rng)
+    return mix_batch(images, labels, case.recipe.mix, case.config.num_classes, rng)
 
 
 class JaxSide:

@@ -123,7 +123,7 @@ def _check_several(arguments: Check, subjects: Sequence[str]) -> int:
 
 
 def _check_against(arguments: Check) -> int:
-    from parity.twins.against import broken, changed, read_sealed, run_again
+    from parity.twins.against import find_changes, find_failures, read_sealed, run_again
     from parity.twins.check_report import print_report
 
     assert arguments.against is not None
@@ -135,9 +135,9 @@ def _check_against(arguments: Check) -> int:
     saved = read_sealed(arguments.against)
     report = run_again(saved, arguments.against)
     print_report(report)
-    for note in changed(saved, report):
+    for note in find_changes(saved, report):
         say(f"note: {note}")
-    reasons = [*broken(saved, report)]
+    reasons = [*find_failures(saved, report)]
     for reason in reasons:
         say(f"NOT VERIFIED: {arguments.against}: {reason}")
     if not reasons:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from parity.cli.support.command_line import parse
-from parity.cli.support.kept import spare
-from parity.cli.support.reading import ReadingFlags, shown_as
+from parity.cli.support.kept import refuse_replacing_inputs
+from parity.cli.support.reading import ReadingFlags, parse_size, shown_as
 from parity.cli.support.run_weights import weights_of
-from parity.cli.support.sizes import parse_size
 from vit_config import ConfigError
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ def main(argv: list[str], prog: str = "parity convert") -> int:
             f"expected SRC and DST, got {len(arguments.paths)} paths; {prog} --help explains"
         )
     source, out = arguments.paths
-    spare(out, arguments, source)
+    refuse_replacing_inputs(out, arguments, source)
     if arguments.lora:
         return _write_lora(arguments, source, out, console)
     return _convert_one(arguments, source, out, console)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from parity.cli.support.command_line import parse
-from parity.cli.support.kept import spare
+from parity.cli.support.kept import refuse_replacing_inputs
 from parity.cli.support.reading import ReadingFlags, shown_as
-from parity.cli.support.run_url import runs_here
+from parity.cli.support.run_weights import runs_here
 from vit_config import ConfigError
 from vit_config.errors import MissingFileError, UnstatedError
 from vit_config.files.atomic import check_spares
@@ -75,7 +75,7 @@ def main(argv: list[str], prog: str = "parity convert-run") -> int:
     if arguments.to not in NAMES:
         raise ConfigError(_elsewhere(arguments))
     check_out(out, source, force=arguments.force)
-    spare(out, arguments, source)
+    refuse_replacing_inputs(out, arguments, source)
     if source.is_dir():
         check_spares(out, (), [source])
     with Waiting(f"reading {source}", 1, 2) as waiting:  # what is written is read again
@@ -190,11 +190,11 @@ def _task(arguments: ConvertRun, run: Run, name: str) -> Task:
     """Open the data set of a run. DataError: the model, which cannot be another one, is not for it."""
     from vit_config.job import Job
     from vit_train.batches.data import open_dataset
-    from vit_train.batches.fit import fitted
+    from vit_train.batches.fit import fit_dataset
     from vit_train.task import make_task
 
     folder = _data_dir(arguments)
-    fitted(run.config, open_dataset(name, folder), trained=True)
+    fit_dataset(run.config, open_dataset(name, folder), trained=True)
     return make_task(Job(run.config, run.recipe, name), folder)
 
 

@@ -13,7 +13,9 @@ from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
 from parity.cli.support.recordings import Recordings
 from parity.verifier.choices import LOW, TYPED, Low, Typed
-from vit_config import ConfigError
+from parity.verifier.report.comparison import Place
+from parity.verifier.repro import write_repro
+from vit_config import ConfigError, InputError
 from vit_config.terminal import complain, say
 
 if TYPE_CHECKING:
@@ -133,7 +135,7 @@ def main(argv: list[str], prog: str = "parity diff") -> int:
 
     arguments.write(report_of(compared, since))
     if arguments.repro is not None:
-        from parity.cli.support.reproducing import reproduce
+        from parity.cli.diff import reproduce
 
         reproduce(compared.places, arguments.repro, arguments.a, arguments.b)
     return status(compared.verdict)
@@ -141,7 +143,7 @@ def main(argv: list[str], prog: str = "parity diff") -> int:
 
 def _compare(arguments: Diff) -> Compared:
     from parity.verifier.compare import compare
-    from parity.verifier.programs.build import built
+    from parity.verifier.programs.build import build_from
     from parity.verifier.programs.remote import Away
     from vit_config.waiting import Waiting
 
@@ -151,7 +153,7 @@ def _compare(arguments: Diff) -> Compared:
     pythons = arguments.python_a, arguments.python_b
     with Waiting("building both sides") as waiting:
         sides = [
-            built(order) if python is None else Away(order, python)
+            build_from(order) if python is None else Away(order, python)
             for order, python in zip(orders, pythons, strict=True)
         ]
         return compare(
@@ -208,3 +210,17 @@ def _bisect(arguments: Any) -> int:
     if arguments.json is not None:
         write_json(arguments.json, result.to_dict())
     return 0 if not result.held and result.possible else 1
+
+
+def reproduce(places: Sequence[Place], path: Path, a: str, b: str) -> None:
+    """Write the program and say what it prints, or why there is none."""
+    if not places:
+        complain(f"note: nothing differs, so {path} was not written")
+        return
+    try:
+        printed = write_repro(places[0], path, a=a, b=b)
+    except InputError as error:  # what was found stands, and so does its exit status
+        complain(f"note: no program was written: {error}")
+        return
+    which = "place 1" if len(places) > 1 else "the place"
+    say("", f"{path}: {which} as a program; it prints: {printed}")

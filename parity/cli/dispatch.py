@@ -55,10 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit status: what the command says - 0 for yes, 1 for no, such as different - 2 for bad
         input, 70 for an internal error, 130 if it was interrupted.
     """
-    return ended(_main(sys.argv[1:])) if argv is None else _main(list(argv))
+    return exit_status_of(_main(sys.argv[1:])) if argv is None else _main(list(argv))
 
 
-def ended(status: int) -> int:
+def exit_status_of(status: int) -> int:
     """Return the exit status of a process, or end it here if it was interrupted.
 
     JAX's compiler goes on in a thread of its own after Ctrl-C: the end of the interpreter would wait for
@@ -112,13 +112,21 @@ def run(command: str, argv: Sequence[str], *, prog: str | None = None) -> int:
     return in_one_line(main, prog)
 
 
+def flags_of_convert() -> tuple[str, ...]:
+    """Return the flags of `parity convert`, which advice refers to."""
+    from parity.cli.convert import ConvertFiles
+    from parity.cli.support.command_line import flags_of
+
+    return tuple(flags_of(ConvertFiles))
+
+
 def in_one_line(main: Callable[[], int], prog: str) -> int:
     """Run a program that the user calls `prog`; a user's mistake becomes one line and status 2."""
     keep_pil_silent()
     usual = sys.unraisablehook
     let_interrupts_through()
     try:
-        with any_letters(), command_at_hand():
+        with any_letters(), command_at_hand(flags_of_convert):
             return _in_one_line(main, prog)
     finally:
         sys.unraisablehook = usual

@@ -8,12 +8,11 @@ from typing import Annotated
 
 import tyro
 
-from parity.cli.eval import installed
+from parity.cli.eval import default_framework
 from parity.cli.predict import answer
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import parse_fields, shown_as
-from parity.cli.support.run_url import runs_here
-from parity.cli.support.run_weights import weights_of
+from parity.cli.support.run_weights import runs_here, weights_of
 from vit_train.frameworks import Framework
 
 
@@ -54,7 +53,7 @@ def main(argv: list[str], prog: str = "parity embed") -> int:
 
     given = parse_fields(arguments.fields)
     with weights_of(arguments.source, arguments.step) as weights:
-        loaded = load(weights, framework=arguments.framework or installed(), given=given)
+        loaded = load(weights, framework=arguments.framework or default_framework(), given=given)
     files = {"json": None, "csv": arguments.names, "features": arguments.out}
     return answer(
         loaded,

@@ -13,8 +13,7 @@ import tyro
 
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
-from parity.cli.support.run_url import runs_here
-from parity.cli.support.run_weights import is_run, weights_of
+from parity.cli.support.run_weights import is_run, runs_here, weights_of
 from vit_config import ConfigError, InputError, MissingFileError
 from vit_train.frameworks import Framework
 
@@ -67,7 +66,7 @@ def main(argv: list[str], prog: str = "parity eval") -> int:
     if arguments.batch_size < 1:
         raise ConfigError(f"--batch-size {arguments.batch_size}: give 1 or more")
     from vit_train.batches.data import open_dataset
-    from vit_train.batches.fit import fitted
+    from vit_train.batches.fit import fit_dataset
     from vit_train.display.metrics import SeveralEvaluation
 
     data = arguments.data or trained_on(arguments.source)
@@ -78,9 +77,9 @@ def main(argv: list[str], prog: str = "parity eval") -> int:
             )
         raise ConfigError(f"{arguments.source} does not say what it was trained on; give --data")
     with weights_of(arguments.source, arguments.step) as weights:
-        loaded = load(weights, framework=arguments.framework or installed())
+        loaded = load(weights, framework=arguments.framework or default_framework())
     folder = arguments.data_dir or Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
-    dataset = fitted(loaded.config, open_dataset(data, folder.expanduser()), trained=True)
+    dataset = fit_dataset(loaded.config, open_dataset(data, folder.expanduser()), trained=True)
     _check_names(loaded, dataset)
     if arguments.plot and dataset.test.several:
         raise ConfigError(
@@ -104,7 +103,7 @@ def main(argv: list[str], prog: str = "parity eval") -> int:
     return 0
 
 
-def installed() -> Framework:
+def default_framework() -> Framework:
     """Return the framework to use if none is asked for."""
     return "jax" if find_spec("jax") else "torch"
 

@@ -9,10 +9,9 @@ from typing import Annotated, Literal
 import tyro
 
 from parity.cli.support.command_line import parse
-from parity.cli.support.kept import spare
+from parity.cli.support.kept import refuse_replacing_inputs
 from parity.cli.support.reading import ReadingFlags, shown_as
-from parity.cli.support.run_url import runs_here
-from parity.cli.support.run_weights import weights_of
+from parity.cli.support.run_weights import runs_here, weights_of
 from vit_config.terminal import complain, say
 
 
@@ -59,12 +58,12 @@ def main(argv: list[str], prog: str = "parity export") -> int:
     arguments = parse(Export, runs_here(argv), prog=prog)
 
     from parity.cli.predict import labels_of
-    from parity.exporting.export import DifferentError, beside, export
+    from parity.exporting.export import DifferentError, description_path, export
     from parity.verifier.exported import explain
     from vit_config.waiting import Waiting
 
-    for path in (arguments.out, beside(arguments.out)):
-        spare(path, arguments, arguments.source)
+    for path in (arguments.out, description_path(arguments.out)):
+        refuse_replacing_inputs(path, arguments, arguments.source)
     what, different, done = f"reading {arguments.source}", None, None
     with weights_of(arguments.source, arguments.step) as weights, Waiting(what) as waiting:
         try:

@@ -10,8 +10,7 @@ from typing import Annotated
 import tyro
 
 from parity.cli.support.command_line import parse
-from parity.cli.support.reading import ReadingFlags, shown_as
-from parity.cli.support.sizes import parse_size
+from parity.cli.support.reading import ReadingFlags, parse_size, shown_as
 from vit_config import ConfigError
 
 MAX_BATCH = 2**12
@@ -52,8 +51,8 @@ def main(argv: list[str], prog: str = "parity inspect") -> int:
     """Run the command, which the user calls `prog`."""
     arguments = parse(Inspect, argv, prog=prog)
 
+    from parity.cli.support.checkpoint_facts import layer_table, lines, totals
     from parity.cli.support.inspected import print_facts, read_subject, to_dict
-    from parity.cli.support.layer_table import layer_table, lines, totals
     from parity.measure.shown import write_json
     from parity.measure.tables import show_table
     from parity.twins.anatomy import anatomy

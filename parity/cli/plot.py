@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from parity.cli.eval import installed, stated_preprocess
+from parity.cli.eval import default_framework, stated_preprocess
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
-from parity.cli.support.run_url import runs_here
-from parity.cli.support.run_weights import weights_of
+from parity.cli.support.run_weights import runs_here, weights_of
 from vit_config import ConfigError, InputError, MissingFileError
 from vit_config.terminal import complain, say
 from vit_train.frameworks import Framework
@@ -63,7 +62,7 @@ def main(argv: list[str], prog: str = "parity plot") -> int:
     arguments = parse(Plot, runs_here(argv), prog=prog)
     if "--image" in argv and not arguments.image:
         raise ConfigError("--image names no file; give one or more behind it")
-    framework = arguments.framework or installed()
+    framework = arguments.framework or default_framework()
     if arguments.image:
         with weights_of(arguments.run) as weights:
             say(*draw_photos(weights, list(arguments.image), framework))

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from parity.cli.eval import installed, stated_preprocess
+from parity.cli.eval import default_framework, stated_preprocess
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import parse_fields, shown_as
-from parity.cli.support.run_url import runs_here
-from parity.cli.support.run_weights import weights_of
+from parity.cli.support.run_weights import runs_here, weights_of
 from vit_config.errors import ConfigError, InputError, MissingFileError, one_line
 from vit_config.terminal import complain
 from vit_train.frameworks import Framework
@@ -69,12 +68,12 @@ def main(argv: list[str], prog: str = "parity predict") -> int:
     arguments = parse(Predict, runs_here(argv), prog=prog)
 
     from parity.porting.models.files import load
-    from parity.porting.models.loaded import ranked
+    from parity.porting.models.loaded import rank_classes
 
     k, labels = arguments.k, labels_of(arguments.labels, arguments.template)
     given = parse_fields(arguments.fields)
     with weights_of(arguments.source, arguments.step) as weights:
-        loaded = load(weights, framework=arguments.framework or installed(), given=given)
+        loaded = load(weights, framework=arguments.framework or default_framework(), given=given)
     classes = loaded.most_probable
     if labels:
         loaded.check_k(k)
@@ -82,7 +81,7 @@ def main(argv: list[str], prog: str = "parity predict") -> int:
         embedded = loaded.texts.embed([arguments.template.replace("{}", each) for each in labels])
 
         def classes(logits: np.ndarray, k: int) -> list[list[Prediction]]:
-            return ranked(loaded.texts.compare(logits, embedded).probabilities, labels, k)
+            return rank_classes(loaded.texts.compare(logits, embedded).probabilities, labels, k)
 
     elif loaded.has_classes or arguments.features is None:
         loaded.check_predicts(k)

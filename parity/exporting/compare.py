@@ -70,7 +70,7 @@ def pictures(subject: Subject) -> list[np.ndarray]:
     return [random.integers(0, most + 1, (*each, channels), dtype=pixels.pixel_type) for each in sizes]
 
 
-def prepared(subject: Subject, batch: np.ndarray) -> np.ndarray:
+def prepare_pictures(subject: Subject, batch: np.ndarray) -> np.ndarray:
     """Return pictures resized and cropped by PIL, and normalised: (B, H, W, C) float32.
 
     Where the preprocessing is unknown, draw images of the model's own size from a normal distribution.

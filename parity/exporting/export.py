@@ -12,7 +12,15 @@ from typing import Any, Literal, Unpack
 
 import numpy as np
 
-from parity.exporting.compare import EXACT, RUN, TWINS, OutputComparison, compare, pictures, prepared
+from parity.exporting.compare import (
+    EXACT,
+    RUN,
+    TWINS,
+    OutputComparison,
+    compare,
+    pictures,
+    prepare_pictures,
+)
 from parity.exporting.formats import FORMATS, Format, quantised
 from parity.exporting.programs import example
 from parity.exporting.replay import replay
@@ -86,7 +94,7 @@ def export(
     form, out = FORMATS[to], Path(out)
     _check_out(out, force)
     subject = subject_of(source, input=input, dtype=dtype, labels=labels, template=template, **reading)
-    for path in (out, beside(out)):
+    for path in (out, description_path(out)):
         check_spares(path, subject.files)
     if subject.int8 and to != "onnx":
         raise ConfigError("dtype = int8 (--dtype int8) is ONNX Runtime's; give to = onnx (--to onnx)")
@@ -98,14 +106,14 @@ def export(
 
     def measured(path: Path, subject: Subject) -> None:
         nonlocal compared
-        compared = compared_with_twins(subject, form, path, plan.begin)
+        compared = compare_with_twins(subject, form, path, plan.begin)
         if not all(each.passed for each in compared):
             plan.begin("looking for where it differs")
             raise DifferentError(_refusal(out, compared), compared, explain(subject, form, path))
 
     with (
         TemporaryDirectory(prefix="parity-") as folder,
-        atomic_file(beside(out), force=force) as description,
+        atomic_file(description_path(out), force=force) as description,
     ):
 
         def check(path: Path) -> None:
@@ -122,10 +130,10 @@ def export(
             program = quantised(exact)
         with atomic_file(out, force=force, check=check) as file:
             file.write(program)
-    return Exported(out, beside(out), about, compared)
+    return Exported(out, description_path(out), about, compared)
 
 
-def beside(out: Path) -> Path:
+def description_path(out: Path) -> Path:
     """Return the path of the JSON file that describes a program."""
     return out.with_name(f"{out.name}.json")
 
@@ -138,12 +146,14 @@ def _check_out(out: Path, force: bool) -> None:
             place describes no program.
         MissingFileError: its folder does not exist.
     """
-    for path in (out, beside(out)):
+    for path in (out, description_path(out)):
         check_writable(path)
         if os.path.lexists(path) and not force:
             raise ConfigError(f"{path}: already exists; give another path, or --force to replace it")
-    if beside(out).is_file() and not _describes_a_program(beside(out)):
-        raise ConfigError(f"{beside(out)}: already exists and describes no program; give another OUT")
+    if description_path(out).is_file() and not _describes_a_program(description_path(out)):
+        raise ConfigError(
+            f"{description_path(out)}: already exists and describes no program; give another OUT"
+        )
 
 
 def _describes_a_program(path: Path) -> bool:
@@ -154,7 +164,7 @@ def _describes_a_program(path: Path) -> bool:
     return isinstance(about, dict) and "format" in about
 
 
-def compared_with_twins(
+def compare_with_twins(
     subject: Subject, form: Format, path: Path, begin: Callable[[str], object] = lambda what: None
 ) -> tuple[OutputComparison, ...]:
     """Run an exported program on pictures in its own process, and compare its outputs with the twins'.
@@ -166,7 +176,7 @@ def compared_with_twins(
         WeightsError: the program cannot be read or run.
     """
     batches = pictures(subject)
-    ready = [prepared(subject, each) for each in batches]
+    ready = [prepare_pictures(subject, each) for each in batches]
     given = batches if subject.inside is not None else [laid_out(each, form) for each in ready]
     begin(REPLAY)
     return compare(subject, ready, replay(form, path, given), begin)

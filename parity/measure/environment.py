@@ -8,7 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from parity.measure.device import Device, names
-from parity.measure.precision import Precision, jax_at, jax_precision, reduced, torch_at, torch_precision
+from parity.measure.precision import (
+    Precision,
+    find_reduced_flags,
+    jax_at,
+    jax_precision,
+    torch_at,
+    torch_precision,
+)
 from parity.measure.tolerance import DType
 
 
@@ -29,9 +36,11 @@ def environment(precision: Precision = "highest", device: Device = "cpu") -> dic
     }
 
 
-def uncertified(dtypes: Sequence[DType], precision: Precision) -> tuple[str, ...]:
+def find_uncertified_flags(dtypes: Sequence[DType], precision: Precision) -> tuple[str, ...]:
     """Return the flags that make float32 products less precise than float32, if float32 is compared."""
     if "float32" not in dtypes:
         return ()
     with torch_at(precision), jax_at(precision):
-        return tuple(flag for own in (jax_precision(), torch_precision()) for flag in reduced(own))
+        return tuple(
+            flag for own in (jax_precision(), torch_precision()) for flag in find_reduced_flags(own)
+        )

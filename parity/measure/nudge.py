@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 
 
-def nudged(array: np.ndarray, seed: int, name: str) -> np.ndarray:
+def nudge_numbers(array: np.ndarray, seed: int, name: str) -> np.ndarray:
     """Move each finite nonzero number of an array to one of its two neighbours, at random.
 
     Args:

@@ -42,9 +42,9 @@ def own_float64(
     Args:
         errors: both distances.
         bound: largest distance allowed, in grains.
-        grain: the epsilon of the type, or another distance below which none are told apart.
+        grain: the epsilon of the type, or another distance below which all distances count as equal.
         numbers: how many numbers make up the error; a few of them can be right by luck.
-        floor: lower bound of one twin's distance where the other's is held against it.
+        floor: a distance of the better twin below this one counts as this one.
     """
     luck = max(1.0, math.sqrt(FEW / max(numbers, 1)))
     by_twin = RATIO * max(min(errors), luck * grain, floor)
@@ -58,7 +58,7 @@ def envelope(moved: float, grain: float) -> Limit:
     return Limit(FACTOR * max(moved, grain), f"{FACTOR:g} x nudge")
 
 
-def assumed(grain: float, steps: int, carried: float) -> Limit:
+def assumed_limit(grain: float, steps: int, carried: float) -> Limit:
     """Return the limit for two programs' difference where nothing was nudged.
 
     Args:

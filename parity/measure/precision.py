@@ -69,7 +69,7 @@ def jax_at(precision: Precision) -> Iterator[None]:
         yield
 
 
-def reduced(flags: Mapping[str, str]) -> list[str]:
+def find_reduced_flags(flags: Mapping[str, str]) -> list[str]:
     """Return the flags by which float32 products are, or may be here, less precise than float32.
 
     Args:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from parity.runs.run import Run
 from vit_config import CheckpointError, Recipe, ViTConfig
-from vit_config.adapters import draw_adapters, untrained
+from vit_config.adapters import draw_adapters, untrained_names
 from vit_config.files.foreign import parse_json, read_text
 from vit_config.job import flatten
 from vit_config.lora import Lora
@@ -81,7 +81,7 @@ def read_job(folder: Path, manifest: Manifest) -> DescribedJob:
     stated = manifest.get("lora")
     lora = None if stated is None else Lora.from_json(json.dumps(stated), where=f"{where}lora")
     names = (*parameters(cfg), *draw_adapters(lora, cfg, 0))
-    frozen = frozen_names(names, manifest.get("freeze", ())) | untrained(lora, cfg)
+    frozen = frozen_names(names, manifest.get("freeze", ())) | untrained_names(lora, cfg)
     return DescribedJob(cfg, recipe, lora, frozen)
 
 

@@ -11,7 +11,7 @@ from vit_config.lora import Lora
 
 @dataclass(frozen=True)
 class Run:
-    """A run between two steps, of either framework or another library.
+    """The state of a training run between two steps, of any framework or trainer.
 
     The schedule's position and the next batch follow from the recipe and `state.step`, dropout masks
     from the recipe's seed and `state.step`.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from parity.porting.models.lora import write_lora
 from parity.runs.folder import read_manifest, read_run
 from vit_config import CheckpointError, ConfigError, write_weights
-from vit_config.adapters import exported
+from vit_config.adapters import export_params
 from vit_config.job import Job
 from vit_train.folder.about import RunAbout
 from vit_train.folder.best import best_so_far
@@ -77,6 +77,6 @@ def write_run_weights(folder: Path, out: Path, step: int | None = None) -> Sourc
             step, why = best.step, f"the best so far, validation {best.by} {best.value:.4f}"
     run = read_run(folder, step, cold=True)
     trained = run.state.params if run.state.ema is None else run.state.ema
-    params = exported(trained, run.lora, transposed=False)
+    params = export_params(trained, run.lora, transposed=False)
     write_weights(out, run.config, params, about.preprocess, about.provenance)
     return SourceCheckpoint(run.state.step, why, run.notes)

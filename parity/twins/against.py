@@ -100,7 +100,7 @@ def run_again(saved: dict[str, Any], path: Path) -> CheckReport:
     return check_weights(source, **arguments)
 
 
-def broken(saved: dict[str, Any], today: CheckReport) -> Iterator[str]:
+def find_failures(saved: dict[str, Any], today: CheckReport) -> Iterator[str]:
     """Yield the reasons why a saved check does not hold today, the gravest first; none if it does."""
     arguments = saved["arguments"]
     if mistake := arguments.get("fault") or arguments.get("wrong"):
@@ -128,7 +128,7 @@ def broken(saved: dict[str, Any], today: CheckReport) -> Iterator[str]:
             yield f"{where}: only {count} of {each['tensors']} tensors are compared today"
 
 
-def changed(saved: dict[str, Any], today: CheckReport) -> Iterator[str]:
+def find_changes(saved: dict[str, Any], today: CheckReport) -> Iterator[str]:
     """Yield what is different in versions and devices, which decides nothing."""
     for name in dict.fromkeys((*saved["environment"], *today.environment)):
         before, now = saved["environment"].get(name), today.environment.get(name)

@@ -13,7 +13,7 @@ import numpy as np
 
 from parity.measure.device import Device
 from parity.measure.digest import digest, digest_each
-from parity.measure.environment import environment, uncertified
+from parity.measure.environment import environment, find_uncertified_flags
 from parity.measure.judged import LevelResult
 from parity.measure.precision import Precision
 from parity.measure.recording import Recording
@@ -236,7 +236,7 @@ def _report(
         results=tuple(results),
         divergences=tuple(divergences),
         environment=environment(precision, device),
-        uncertified=uncertified(dtypes, precision),
+        uncertified=find_uncertified_flags(dtypes, precision),
         digests=digests,
         batch_digest=digest({**task.batch._asdict(), **fed}),
         **about,

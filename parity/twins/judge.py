@@ -54,7 +54,7 @@ class Runs:
 
     def distances(self, site: Site) -> tuple[float, float]:
         """Return each twin's distance to its own float64 run."""
-        jax, torch = (apart(run, exact, site) for run, exact in self.own)
+        jax, torch = (error_of(run, exact, site) for run, exact in self.own)
         return jax, torch
 
 
@@ -150,8 +150,8 @@ def _judge(runs: Runs, site: Site, measured: Distances, floor: float) -> Judged:
     if site.level == "parameters":
         return Judged.by(BITS, site, _bits(runs.jax.read(site), runs.torch.read(site)))
     if runs.dtype == "float64":
-        return Judged.by(ROUNDING, site, apart(runs.jax, runs.torch, site))
-    if (error := apart(runs.jax_float64, runs.torch_float64, site)) > FLOAT64:
+        return Judged.by(ROUNDING, site, error_of(runs.jax, runs.torch, site))
+    if (error := error_of(runs.jax_float64, runs.torch_float64, site)) > FLOAT64:
         return Judged.by(ROUNDING, site, error)
     errors = measured[site]
     return Judged.by(_limit(runs, site, errors, floor), site, *errors)
@@ -171,7 +171,7 @@ def _limit(runs: Runs, site: Site, errors: tuple[float, float], floor: float) ->
     )
 
 
-def apart(run: Recording, reference: Recording, site: Site) -> float:
+def error_of(run: Recording, reference: Recording, site: Site) -> float:
     """Return the error of one tensor of a recording.
 
     A gradient or a moment of gradients may be measured on the joint scale of two parameters, see

@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from parity.measure.device import Device
-from parity.measure.nudge import nudged
+from parity.measure.nudge import nudge_numbers
 from parity.measure.precision import Precision
 from parity.measure.recording import Recording
 from parity.measure.redraw import Batch, Weights
@@ -173,8 +173,8 @@ def nudged_runs(
 
 def nudged_numbers(weights: Weights, batch: Batch, stored: str, seed: int) -> tuple[Weights, Batch]:
     """Return weights and a batch of which each number is one unit in the last place away."""
-    images = nudged(batch.images.astype(_type(stored)), seed, "images").astype(np.float64)
-    return lambda name, kind, shape: nudged(weights(name, kind, shape), seed, name), Batch(
+    images = nudge_numbers(batch.images.astype(_type(stored)), seed, "images").astype(np.float64)
+    return lambda name, kind, shape: nudge_numbers(weights(name, kind, shape), seed, name), Batch(
         images, batch.labels
     )
 

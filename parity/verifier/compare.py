@@ -16,7 +16,7 @@ from parity.verifier.passing import Recordings
 from parity.verifier.programs.backward import NOTHING, Weights, cotangent
 from parity.verifier.programs.mistakes import message_of, warnings_of_what_works
 from parity.verifier.programs.program import Program
-from parity.verifier.programs.remote import Away, differentiated, recorded
+from parity.verifier.programs.remote import Away, record_side, record_side_gradients
 from parity.verifier.programs.shared import return_freed_memory, sharing
 from parity.verifier.programs.sides import GivenSide, taken_apart
 from parity.verifier.programs.stops import Where, stops
@@ -91,7 +91,7 @@ def _in_float64(
     given = [s if isinstance(s, Away) else taken_apart(s, name) for s, name in named]
 
     def run(side: int) -> Program:
-        return recorded(given[side], "AB"[side], gradients=gradients)
+        return record_side(given[side], "AB"[side], gradients=gradients)
 
     if gradients:
         of_a, of_b, recordings = _with_stops(run)
@@ -120,7 +120,7 @@ def _in_float64(
 
     def backward_of(side: int) -> Program:
         with warnings_of_what_works():
-            return differentiated(given[side], weights[side], "AB"[side])
+            return record_side_gradients(given[side], weights[side], "AB"[side])
 
     try:
         first, second, recordings = _with_stops(backward_of)

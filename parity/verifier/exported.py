@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.exporting.compare import pictures, prepared
+from parity.exporting.compare import pictures, prepare_pictures
 from parity.exporting.export import laid_out
 from parity.exporting.formats import Format
 from parity.exporting.programs import torch_program
@@ -42,7 +42,7 @@ def explain(subject: Subject, form: Format, path: Path) -> str:
         program = read_program(named)
         given = batch = pictures(subject)[0]
         if subject.inside is None:
-            given = laid_out(prepared(subject, batch), form)
+            given = laid_out(prepare_pictures(subject, batch), form)
         elif problem := _resize(record((program, batch), "B"), batch, subject, subject.inside):
             return problem
         sides = (torch_program(subject), given), (program, given)

@@ -19,8 +19,8 @@ from parity.verifier.causes.resampled import other_resampling
 from parity.verifier.causes.residual_order import branches_in_another_order
 from parity.verifier.causes.tables import tables_with_other_numbers
 from parity.verifier.causes.unused import unused_parameters
-from parity.verifier.passing import Found, Recordings, copied, place_of, with_gradients_that_pass
-from parity.verifier.place import known, place_at, unlike
+from parity.verifier.passing import Found, Recordings, copy_program, place_of, with_gradients_that_pass
+from parity.verifier.place import place_at, place_of_cause, unlike
 from parity.verifier.programs.program import Program
 from parity.verifier.programs.sides import record
 from parity.verifier.programs.threads import one_thread
@@ -81,7 +81,9 @@ def compare_programs(
         stopped: the lines where gradients stopped, if they pass there in what is given.
     """
     started = time.perf_counter() if started is None else started
-    given = (copied(a), copied(b)) if recordings is not None and any(recordings.stops) else None
+    given = (
+        (copy_program(a), copy_program(b)) if recordings is not None and any(recordings.stops) else None
+    )
     a, b, aligned = align(a, b)
     measure(a)
     measure(b)
@@ -118,17 +120,17 @@ def compare_programs(
     notes: list[Place] = []
     with one_thread(a, b):
         for gap, cause, message in collective_faults(search):
-            faults.append(known("operations", gap, (cause, message), letters))
+            faults.append(place_of_cause("operations", gap, (cause, message), letters))
         for gap, explanation in rows_or_layers_in_another_order(search):
-            faults.append(known("order", gap, explanation, letters))
+            faults.append(place_of_cause("order", gap, explanation, letters))
         for gap, explanation in (*unused_parameters(search), *branches_in_another_order(search)):
-            faults.append(known("operations", gap, explanation, letters))
+            faults.append(place_of_cause("operations", gap, explanation, letters))
         for gap, explanation in (*tables_with_other_numbers(search), *other_resampling(search)):
-            faults.append(known("operations", gap, explanation, letters))
+            faults.append(place_of_cause("operations", gap, explanation, letters))
         for gap, others, explanation in moved_norms(search):
-            faults.append(known("operations", gap, explanation, letters, others))
+            faults.append(place_of_cause("operations", gap, explanation, letters, others))
         for gap, message in lost_digits(search) if unstable else ():
-            faults.append(known("digits", gap, ("", message), letters))
+            faults.append(place_of_cause("digits", gap, ("", message), letters))
         for gap in search.places():
             place = place_at(gap, letters, search.index)
             if place.kind == "rounding":

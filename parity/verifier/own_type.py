@@ -10,7 +10,7 @@ from parity.verifier.locate import compare_programs
 from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
-from parity.verifier.programs.remote import Away, recorded
+from parity.verifier.programs.remote import Away, record_side
 from parity.verifier.programs.sides import GivenSide
 from parity.verifier.report.comparison import Comparison
 from parity.verifier.report.in_type import InType
@@ -23,7 +23,7 @@ pairs, in float32 and bfloat16: 5 at most."""
 def in_type(given: Sequence[GivenSide | Away], dtype: str) -> InType:
     """Run two programs in a type, and compare each with its own float64 run."""
     runs = [
-        (recorded(each, name), recorded(each, name, dtype=dtype))
+        (record_side(each, name), record_side(each, name, dtype=dtype))
         for each, name in zip(given, "AB", strict=True)
     ]
     errors = [_error(wide, narrow) for wide, narrow in runs]

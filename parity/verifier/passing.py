@@ -133,7 +133,7 @@ def _only_redirects(program: Program, where: Where, stop: Stop) -> bool:
 
 def _unequal(a: Program, b: Program, pair: _Pairing) -> _Errors:
     """Return the errors of the outputs that differ."""
-    a, b = copied(a), copied(b)  # to which pairing adds
+    a, b = copy_program(a), copy_program(b)  # to which pairing adds
     a, b, _ = align(a, b)
     measure(a)
     measure(b)
@@ -145,7 +145,7 @@ def _unequal(a: Program, b: Program, pair: _Pairing) -> _Errors:
     }
 
 
-def copied(program: Program) -> Program:
+def copy_program(program: Program) -> Program:
     """Return a program to which operations may be added."""
     return replace(
         program,

@@ -21,7 +21,7 @@ from parity.verifier.search.region import Gap, Kind, Region
 from parity.verifier.search.rounding import is_rounded_number, limit_of
 
 
-def known(
+def place_of_cause(
     kind: Kind, gap: Gap, explanation: Explanation, letters: Letters, others: Sequence[int] = ()
 ) -> Place:
     """Make the place of a fault whose cause is known; `others` are further values of B that have it."""
@@ -89,7 +89,7 @@ def place_at(gap: Gap, letters: Letters, index: Index) -> Place:
         kind=kind,
         cause=cause,
     )  # fmt: skip
-    modules = tuple(gap.b.program.operations[each].module for each in gap.twins)
+    modules = tuple(gap.b.program.operations[each].module for each in gap.siblings)
     times = 1 + len(modules)
     terms = terms_of(gap, letters) if kind == "operations" else ()
     return Place(kind, a, b, error, limit, message or sentence, cause, modules, times, terms, gap)

@@ -11,7 +11,7 @@ import pytest
 from evidence.checkpoint_mutations.__main__ import attack, contradict, every_sample
 from evidence.checkpoint_mutations.changes import rewrite
 from evidence.checkpoint_mutations.samples import Sample, of_transformers, resaved, write_sample
-from parity.porting.dialects import called
+from parity.porting.dialects import find_dialects
 from parity.porting.formats import open_container
 from parity.porting.reading.checkpoint import read_checkpoint
 from vit_config import ConfigError, WeightsError
@@ -41,7 +41,7 @@ def wrong(verdicts) -> list[str]:
 )
 def test_no_change_goes_unnoticed(name: str, tmp_path: Path) -> None:
     (inside := tmp_path / "attack").mkdir()
-    written = write_sample(called(name)[0], tmp_path)
+    written = write_sample(find_dialects(name)[0], tmp_path)
     both = [written, resaved(written, tmp_path)] if written.signed else [written]
     for sample in both:
         verdicts = list(attack(sample, 24, 0, inside))
@@ -66,7 +66,7 @@ def test_no_change_of_what_transformers_saved_goes_unnoticed(tmp_path: Path) -> 
 )
 def test_config_files_that_contradict_a_header_are_refused(name, suffix, tmp_path: Path) -> None:
     (inside := tmp_path / "attack").mkdir()
-    sample = write_sample(called(name)[0], tmp_path, suffix=suffix)
+    sample = write_sample(find_dialects(name)[0], tmp_path, suffix=suffix)
     verdicts = list(contradict(sample, 40, 0, inside))
     assert wrong(verdicts) == []
     assert sum(verdict.outcome == "refused" for _, verdict in verdicts) > 10
@@ -86,7 +86,7 @@ EDITS = {
 
 @pytest.mark.parametrize("entry", EDITS)
 def test_an_edited_config_is_named(entry: str, tmp_path: Path) -> None:
-    sample = write_sample(called("hf-vit")[0], tmp_path)
+    sample = write_sample(find_dialects("hf-vit")[0], tmp_path)
     config = json.loads((sample.folder / "config.json").read_text())
     (sample.folder / "config.json").write_text(json.dumps({**config, entry: EDITS[entry]}))
     with pytest.raises(WeightsError, match=r"hf-vit: \w+ = .* \((its header|shapes)\), but .* \(config"):
@@ -94,7 +94,7 @@ def test_an_edited_config_is_named(entry: str, tmp_path: Path) -> None:
 
 
 def test_edited_preprocessing_is_named(tmp_path: Path) -> None:
-    sample = write_sample(called("hf-vit")[0], tmp_path)
+    sample = write_sample(find_dialects("hf-vit")[0], tmp_path)
     path = sample.folder / "preprocessor_config.json"
     content = json.loads(path.read_text())
     path.write_text(json.dumps({**content, "image_mean": [0.1, 0.2, 0.3]}))
@@ -133,7 +133,7 @@ def edited(sample: Sample, file: str, **entries) -> Path:
     ],
 )
 def test_entries_of_another_kind_are_one_line(name, file, entries, tmp_path: Path) -> None:
-    folder = edited(resaved(write_sample(called(name)[0], tmp_path), tmp_path), file, **entries)
+    folder = edited(resaved(write_sample(find_dialects(name)[0], tmp_path), tmp_path), file, **entries)
     try:
         checkpoint = read_checkpoint(folder, dialect=name)
     except (ConfigError, WeightsError) as error:
@@ -145,7 +145,7 @@ def test_entries_of_another_kind_are_one_line(name, file, entries, tmp_path: Pat
 
 
 def test_types_that_a_fused_row_joins_are_told(tmp_path: Path) -> None:
-    sample = resaved(write_sample(called("google")[0], tmp_path), tmp_path)
+    sample = resaved(write_sample(find_dialects("google")[0], tmp_path), tmp_path)
     path = sample.folder / sample.weights
     tensors = {name: stored.load() for name, stored in open_container(path).tensors.items()}
     name = next(each for each in tensors if each.endswith("query/kernel"))
@@ -157,14 +157,14 @@ def test_types_that_a_fused_row_joins_are_told(tmp_path: Path) -> None:
 
 
 def test_another_projection_than_config_says_is_refused(tmp_path: Path) -> None:
-    sample = resaved(write_sample(called("hf-clip-vision")[0], tmp_path), tmp_path)
+    sample = resaved(write_sample(find_dialects("hf-clip-vision")[0], tmp_path), tmp_path)
     with pytest.raises(WeightsError, match=r"num_classes = 7 \(shapes\), but 8 \(config"):
         read_checkpoint(edited(sample, "config.json", projection_dim=8), **sample.reading)
 
 
 @pytest.mark.parametrize("byte", range(4))
 def test_a_comment_whose_mark_is_damaged_is_no_foreign_one(byte: int, tmp_path: Path) -> None:
-    sample = write_sample(called("google")[0], tmp_path)
+    sample = write_sample(find_dialects("google")[0], tmp_path)
     path = sample.folder / sample.weights
     content = bytearray(path.read_bytes())
     content[content.rindex(b"vit\0") + byte] ^= 1
@@ -174,7 +174,7 @@ def test_a_comment_whose_mark_is_damaged_is_no_foreign_one(byte: int, tmp_path: 
 
 
 def test_dinov3_without_its_periods_is_refused(tmp_path: Path) -> None:
-    sample = write_sample(called("dinov3-masked")[0], tmp_path)
+    sample = write_sample(find_dialects("dinov3-masked")[0], tmp_path)
     path = sample.folder / sample.weights
     tensors = {name: stored.load() for name, stored in open_container(path).tensors.items()}
     for lost in ("rope_embed.periods", "cls_token"):

@@ -11,7 +11,7 @@ from evidence.timm_sweep import peer
 from evidence.timm_sweep.__main__ import main
 from evidence.timm_sweep.architecture import check_architecture
 from evidence.timm_sweep.shrink import DEPTH, GRID, shrunk_arguments, shrunk_schema
-from parity.porting.dialects import called
+from parity.porting.dialects import find_dialects
 from parity.porting.dialects.table import bind_ours, bind_theirs
 from parity.porting.dialects.transfer import read, write
 from parity.porting.formats import Stored
@@ -188,7 +188,7 @@ def test_timms_own_rotary_table_is_ours_rounded():
     ],
 )
 def test_the_dialect_writes_what_it_read(name, spelling):
-    (dialect,) = called(spelling)
+    (dialect,) = find_dialects(spelling)
     cfg = PRESETS[name]
     model = peer.create_abstract(name, **shrunk_arguments(cfg, MODULES[name]))
     small = shrunk_schema(cfg, model)

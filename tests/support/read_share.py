@@ -16,7 +16,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from vit_jax.train.checkpoint import Checkpoints
-from vit_jax.train.hosts import joined
+from vit_jax.train.hosts import join_processes
 from vit_train.folder.checkpoints import DamagedError
 
 SHAPE = (257 * 4, 263)
@@ -30,7 +30,7 @@ def bytes_read():
 
 
 def main(folder, coordinator, process):
-    with joined(coordinator, process) as leads:
+    with join_processes(coordinator, process) as leads:
         # each process has a half, on both of its devices
         devices = np.array(jax.devices()).reshape(2, 2).T
         mesh = Mesh(devices, ("data", "fsdp"), axis_types=(AxisType.Auto,) * 2)

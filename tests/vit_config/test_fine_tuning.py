@@ -2,8 +2,8 @@
 
 import pytest
 
+from parity.cli.support.base_recipe import PUBLISHED, about_images
 from parity.cli.support.job_file import base_job, tunes
-from parity.cli.support.train_data import PUBLISHED, about_images
 from vit_config import Preprocess, Recipe, preset
 from vit_config.fine_tuning import TrainingSet, fine_tuning, summary, without
 from vit_config.job import Job

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from parity.cli import dispatch
-from parity.cli.dispatch import ended, in_one_line
+from parity.cli.dispatch import exit_status_of, in_one_line
 from vit_config import processes
 from vit_config.files.atomic import write_atomically
 from vit_config.terminal import let_interrupts_through
@@ -102,8 +102,8 @@ def test_an_interrupted_process_does_not_wait_for_a_compiler(monkeypatch, capsys
     assert dispatch.main() == 130
     assert dispatch.main(["list"]) == 130  # a call, not a process
     assert left == [130]
-    assert ended(2) == 2
+    assert exit_status_of(2) == 2
     monkeypatch.delitem(sys.modules, "jaxlib")
-    assert ended(130) == 130
+    assert exit_status_of(130) == 130
     assert left == [130]
     assert capsys.readouterr().err == "parity list: interrupted\n" * 2

@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 from vit_config import CheckpointError, TrainingError
 from vit_jax.train.checkpoint import Checkpoints, from_named, to_named
 from vit_jax.train.description import Handler, seal
-from vit_jax.train.digests import describe, differing, digest, joined
+from vit_jax.train.digests import describe, differing, digest, join_descriptions
 from vit_train.folder.checkpoints import KEEP, DamagedError
 
 
@@ -199,9 +199,9 @@ def test_what_processes_described_apart_is_one_description(tmp_path):
     halves = [[["w", [[[0, 2], [0, 3]], "a"]]], [["w", [[[2, 5], [0, 3]], "b"]]]]
     parts = [{name: [[5, 3], "float32", [digests]] for name, digests in half} for half in halves]
     whole = {"w": [[5, 3], "float32", [halves[0][0][1], halves[1][0][1]]]}
-    assert joined(parts) == joined(parts[::-1]) == whole
+    assert join_descriptions(parts) == join_descriptions(parts[::-1]) == whole
     with pytest.raises(ValueError, match="parts of w have no digest"):
-        joined(parts[:1])
+        join_descriptions(parts[:1])
     for number, part in enumerate(parts):
         head = {"step": 3, "run_id": "one", "processes": 2, "tensors": part}
         name = "metadata" if number == 0 else f"metadata.{number}"

@@ -19,7 +19,7 @@ from tests.support.tiny import SMALLEST
 from tests.support.tiny_tfds import write_tiny_set
 from tests.support.together import Together
 from vit_config import ConfigError
-from vit_jax.train.hosts import joined
+from vit_jax.train.hosts import join_processes
 from vit_jax.train.run import make_trainer, train
 from vit_train.dry_run import rehearsal_task
 from vit_train.folder.log import read_log
@@ -160,7 +160,7 @@ def test_each_process_reads_its_share_and_all_learn_of_damage(tmp_path):
     ],
 )
 def test_what_cannot_be_joined_is_one_line(coordinator, process, sentence):
-    with pytest.raises(ConfigError, match=sentence), joined(coordinator, process):
+    with pytest.raises(ConfigError, match=sentence), join_processes(coordinator, process):
         pass
 
 
@@ -174,7 +174,7 @@ def test_what_cannot_be_joined_is_one_line(coordinator, process, sentence):
 )
 def test_what_an_environment_says_amiss_is_one_line(monkeypatch, key, text, sentence):
     monkeypatch.setenv(key, text)
-    with pytest.raises(ConfigError, match=sentence), joined("auto", None):
+    with pytest.raises(ConfigError, match=sentence), join_processes("auto", None):
         pass
 
 
@@ -186,7 +186,7 @@ def test_a_cluster_that_does_not_answer_is_one_line(monkeypatch):
 
     monkeypatch.setattr(jax.distributed, "initialize", initialize)
     said = r"--coordinator auto: the processes cannot be joined \(metadata.*\); give --coordinator HOST"
-    with pytest.raises(ConfigError, match=said), joined("auto", None):
+    with pytest.raises(ConfigError, match=said), join_processes("auto", None):
         pass
 
 

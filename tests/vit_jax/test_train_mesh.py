@@ -21,7 +21,7 @@ from vit_jax.train.mesh import parse_mesh
 from vit_jax.train.sharding import make_program
 from vit_jax.train.spread import make_mesh_program
 from vit_jax.weights import abstract_model
-from vit_train.augmentation.mixing import mixed
+from vit_train.augmentation.mixing import mix_batch
 
 CFG = ViTConfig(
     image_size=(14, 15),
@@ -89,7 +89,7 @@ def batch_of(step):
     rng = np.random.default_rng(step)
     images = rng.standard_normal((RECIPE.batch_size, *CFG.image_size, CFG.in_channels))
     labels = rng.integers(0, CFG.num_classes, RECIPE.batch_size, np.int32)
-    images, shares = mixed(images, labels, RECIPE.mix, CFG.num_classes, rng)
+    images, shares = mix_batch(images, labels, RECIPE.mix, CFG.num_classes, rng)
     return {"image": images, "label": shares}
 
 

@@ -7,7 +7,7 @@ from tests.support.refusals import one_line
 from tests.support.tiny import TINY
 from vit_config import ConfigError, DataError, Preprocess, Recipe
 from vit_config.job import Job
-from vit_train.batches.balance import BalancedOrder, weighed
+from vit_train.batches.balance import BalancedOrder, resolve_class_weights
 from vit_train.batches.data import train_batches
 from vit_train.data.dataset import ImageDataset
 from vit_train.data.records import Records
@@ -99,16 +99,16 @@ def test_labels_that_files_do_not_list_are_read():
 
 
 def test_balanced_weights_become_numbers():
-    job, (line,) = weighed(Job(TINY, Recipe(class_weights="balanced")), dataset())
+    job, (line,) = resolve_class_weights(Job(TINY, Recipe(class_weights="balanced")), dataset())
     assert job.recipe.class_weights == pytest.approx([20 / (3 * count) for count in COUNTS])
     assert np.average(np.array(job.recipe.class_weights), weights=COUNTS) == pytest.approx(1)
     assert (
         line
         == "training images of each class: a 13 (weight 0.513), b 5 (weight 1.33), c 2 (weight 3.33)"
     )
-    assert weighed(job, dataset())[0] == job  # so that a run that goes on is the same run
-    assert weighed(Job(TINY, Recipe()), dataset()) == (Job(TINY, Recipe()), ())
-    _, lines = weighed(Job(TINY, BALANCED), dataset())
+    assert resolve_class_weights(job, dataset())[0] == job  # so that a run that goes on is the same run
+    assert resolve_class_weights(Job(TINY, Recipe()), dataset()) == (Job(TINY, Recipe()), ())
+    _, lines = resolve_class_weights(Job(TINY, BALANCED), dataset())
     assert lines[1] == (
         "an epoch has 6.667 images of each class; one of c comes 3.33 times, one of a 0.513 times"
     )
@@ -124,10 +124,10 @@ def test_weights_for_other_classes_and_a_class_without_images():
     one_line(caught.value, 'labels = "several"', 'head_activation = "softmax"')
     for recipe in (BALANCED, Recipe(class_weights="balanced")):
         with pytest.raises(DataError) as caught:
-            weighed(Job(TINY, recipe), dataset(Uneven([0, 0, 2])))
+            resolve_class_weights(Job(TINY, recipe), dataset(Uneven([0, 0, 2])))
         one_line(caught.value, "class b has no training images")
     with pytest.raises(DataError) as caught:
-        weighed(Job(TINY, BALANCED), dataset(Uneven([0, 1, 3])))
+        resolve_class_weights(Job(TINY, BALANCED), dataset(Uneven([0, 1, 3])))
     one_line(caught.value, "label 3 is not one of num_classes = 3")
 
 
@@ -141,7 +141,7 @@ def test_images_with_any_number_of_labels():
     expected = np.array([[1, 0, 1], [0, 0, 0], [0, 1, 0], [0, 0, 1]], np.float32)
     assert batch["label"].dtype == np.float32
     np.testing.assert_array_equal(batch["label"], expected[numbers])
-    counted, _ = weighed(Job(TINY, recipe.replace(class_weights="balanced")), actual)
+    counted, _ = resolve_class_weights(Job(TINY, recipe.replace(class_weights="balanced")), actual)
     assert counted.recipe.class_weights == pytest.approx([4 / 3, 4 / 3, 2 / 3])
     with pytest.raises(DataError) as caught:
         dataset(Uneven([(0, 3)]), several=True).train[0]

@@ -12,7 +12,7 @@ from vit_config import DataError, MissingFileError, Preprocess, Recipe, ViTConfi
 from vit_config.job import Job
 from vit_torch.train.run import train
 from vit_train.batches.data import eval_batches, open_dataset, train_batches
-from vit_train.batches.fit import fitted, hold_out
+from vit_train.batches.fit import fit_dataset, hold_out
 from vit_train.folder.log import read_log
 from vit_train.task import make_task
 
@@ -99,7 +99,7 @@ def test_files_are_read_in_the_channels_of_the_model(root):
                 image.convert("L").save(path)
     for channels, mode in ((1, "L"), (3, "RGB"), (4, "RGBA")):
         cfg = ViTConfig(image_size=SIZE, patch_size=(7, 5), in_channels=channels, num_classes=3)
-        dataset = fitted(cfg, opened(root))
+        dataset = fit_dataset(cfg, opened(root))
         for split in (dataset.train, dataset.test):
             for index in range(len(split)):
                 with Image.open(root / split.raw.files[index][0]) as image:
@@ -110,7 +110,7 @@ def test_files_are_read_in_the_channels_of_the_model(root):
             task = make_task(Job(cfg, recipe, f"folder:{root}"), root)
             assert next(task.batches(0))["image"].shape == (13, *SIZE, channels)
     with pytest.raises(DataError, match="has 3 channels, but the model has in_channels = 5"):
-        fitted(cfg.replace(in_channels=5), opened(root))
+        fit_dataset(cfg.replace(in_channels=5), opened(root))
 
 
 def test_what_a_mac_leaves_in_an_archive_is_no_image(root):

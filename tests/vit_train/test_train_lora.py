@@ -20,7 +20,7 @@ from tests.support.programs import each_program_once  # noqa: F401 - for every t
 from tests.support.tiny import TINY, error
 from tests.support.tiny_tfds import write_tiny_set
 from vit_config import ConfigError, Preprocess, Recipe, write_weights
-from vit_config.adapters import adapted, draw_adapters, exported, untrained
+from vit_config.adapters import adapted_layers, draw_adapters, export_params, untrained_names
 from vit_config.job import Job
 from vit_config.lora import Lora
 from vit_config.parameters import parameters
@@ -75,7 +75,7 @@ def test_both_twins_train_the_same_and_only_what_is_adapted(setting, whole):
     losses = [[event["loss"] for event in each if event["kind"] == "train"] for each in events]
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-11)
     ours, theirs = in_common(trained["jax"].params), trained["torch"].params
-    changed = {"head.weight", "head.bias"} | {f"{path}.weight" for path in adapted(LORA, CFG)}
+    changed = {"head.weight", "head.bias"} | {f"{path}.weight" for path in adapted_layers(LORA, CFG)}
     assert len(changed) == 2 + 4
     assert ours.keys() == theirs.keys() == parameters(CFG).keys()
     for name, before in setting[2].items():
@@ -96,10 +96,10 @@ def test_merged_weights_are_the_adapters_on_their_own_path(setting):
     rng = np.random.default_rng(1)
     drawn = draw_adapters(LORA, CFG, 0)
     drawn = {name: 0.3 * rng.standard_normal(value.shape) for name, value in drawn.items()}
-    whole = exported({**setting[2], **drawn}, LORA, transposed=False)
+    whole = export_params({**setting[2], **drawn}, LORA, transposed=False)
     images = rng.standard_normal((2, 3, *CFG.image_size))
     model = vit_torch.from_arrays(CFG, setting[2])
-    for path in adapted(LORA, CFG):
+    for path in adapted_layers(LORA, CFG):
         a, b = (torch.from_numpy(drawn[f"{path}.lora_{each}"]) for each in "ab")
         model.get_submodule(path).register_forward_hook(
             lambda _, given, out, a=a, b=b: out + LORA.alpha / LORA.rank * (given[0] @ a.T) @ b.T
@@ -119,7 +119,7 @@ def test_the_first_step_begins_with_the_weights_as_they_are(setting):
     drawn = draw_adapters(LORA, CFG, 7)
     assert not any(value.any() for name, value in drawn.items() if name.endswith("lora_b"))
     assert all(value.any() for name, value in drawn.items() if name.endswith("lora_a"))
-    same = exported({**setting[2], **drawn}, LORA, transposed=False)
+    same = export_params({**setting[2], **drawn}, LORA, transposed=False)
     for name, value in setting[2].items():
         np.testing.assert_array_equal(same[name], value)
 
@@ -139,7 +139,7 @@ def test_half_in_each_framework_is_all_in_one(setting, whole, tmp_path):
         train(first, setting, half, stop_after=2)
         run = read_run(half)
         assert run.lora == LORA
-        assert len(run.state.params) == len(parameters(CFG)) + 2 * len(adapted(LORA, CFG))
+        assert len(run.state.params) == len(parameters(CFG)) + 2 * len(adapted_layers(LORA, CFG))
         write_run(run, moved, then, read_manifest(half), log=half)
         train(then, setting, moved)
         comparison = compare_runs(whole[0] / first, moved)
@@ -147,7 +147,7 @@ def test_half_in_each_framework_is_all_in_one(setting, whole, tmp_path):
         assert comparison.parts["exp_avg"].distance > 0
         start, end = run.state.params, read_run(moved).state.params
         frozen = {name for name, value in start.items() if np.array_equal(end[name], value)}
-        assert frozen == untrained(LORA, CFG)
+        assert frozen == untrained_names(LORA, CFG)
 
 
 @pytest.mark.parametrize("tensor", [pytest.param(1, marks=pytest.mark.exhaustive), 2])
@@ -164,7 +164,7 @@ def test_over_a_mesh_a_step_is_the_same(setting, tensor):
         (make_mesh_program, {"mesh": f"data=-1,fsdp=2,tensor={tensor}"}),
     ):
         with jax.enable_x64(True):
-            program = make(cfg, RECIPE, 4, frozen=untrained(LORA, cfg), lora=LORA, **how)
+            program = make(cfg, RECIPE, 4, frozen=untrained_names(LORA, cfg), lora=LORA, **how)
             state = program.fetch(program.initialise())
             rng = np.random.default_rng(1)  # not as they begin: then B is zero, and A learns nothing
             drawn = {n: 0.1 * rng.standard_normal(x.shape) for n, x in sorted(state.params.items())}
@@ -182,7 +182,7 @@ def test_over_a_mesh_a_step_is_the_same(setting, tensor):
 def test_what_cannot_be_adapted_is_refused():
     for target in ("blocks.*.norm1", "patch_embed.proj", "head", "block.0"):
         with pytest.raises(ConfigError, match=r"no linear layer has such a path; there are blocks"):
-            adapted(Lora(targets=(target,)), CFG)
+            adapted_layers(Lora(targets=(target,)), CFG)
 
 
 def test_the_flags(whole):

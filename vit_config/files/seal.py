@@ -110,7 +110,7 @@ def tensors_of(header: FileHeader, path: Path) -> dict[str, Stored]:
         def load() -> np.ndarray:
             array = read_entry(path, name, entry)
             if not seal.fits(name, array):
-                raise damaged(path, name)
+                raise damage_error(path, name)
             return array
 
         return Stored(entry.shape, entry.dtype, load)
@@ -118,7 +118,7 @@ def tensors_of(header: FileHeader, path: Path) -> dict[str, Stored]:
     return {name: one(name) for name in header.entries}
 
 
-def damaged(path: Path, *names: str) -> WeightsError:
+def damage_error(path: Path, *names: str) -> WeightsError:
     """Make the error of tensors that do not match their digests."""
     return WeightsError(
         f"{path}: damaged, the bytes of {', '.join(names)} do not match their digest;"

@@ -21,7 +21,7 @@ from vit_config.files.atomic import atomic_file, check_writable, write_atomicall
 from vit_config.files.matching import Described, match_arrays
 from vit_config.files.safetensors_header import FileHeader, read_entry, read_file_header
 from vit_config.files.safetensors_stream import write_stream
-from vit_config.files.seal import Seal, check_seal, damaged
+from vit_config.files.seal import Seal, check_seal, damage_error
 from vit_config.files.stored import Stored
 from vit_config.images.preprocess import Preprocess
 from vit_config.schema import ViTConfig
@@ -115,7 +115,7 @@ def read_weights(path: str | Path) -> Weights:
     entries = {name: each for name, each in header.entries.items() if not name.startswith(TEXT_TOWER)}
     arrays = {name: read_entry(path, name, entry) for name, entry in entries.items()}
     if wrong := [name for name, array in arrays.items() if not seal.fits(name, array)]:
-        raise damaged(path, *wrong)
+        raise damage_error(path, *wrong)
     return Weights(*_meaning(path, header.metadata), arrays)
 
 

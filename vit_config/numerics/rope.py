@@ -17,12 +17,12 @@ def coordinates(rope: Rope, grid: tuple[int, int]) -> np.ndarray:
         (N, 2) float64, patches row by row.
     """
     sides = [np.arange(side, dtype=np.float64) for side in grid]
-    sides = [placed(rope, axis, x, len(x)) for axis, x in enumerate(sides)]
+    sides = [coordinates_of(rope, axis, x, len(x)) for axis, x in enumerate(sides)]
     rows, columns = np.meshgrid(*sides, indexing="ij")
     return np.stack([axis.reshape(-1) for axis in in_order(rope, rows, columns)], axis=-1)
 
 
-def placed(rope: Rope, axis: int, places: Any, length: Any) -> Any:
+def coordinates_of(rope: Rope, axis: int, places: Any, length: Any) -> Any:
     """Compute the coordinate of each place along an axis of `length` patches, 0 for rows, 1 for columns.
 
     Both are arrays of numpy, JAX or PyTorch that broadcast together; nothing but operators is used.

@@ -18,7 +18,7 @@ from orbax.checkpoint.future import CommitFutureAwaitingContractedSignals, Futur
 
 from vit_config.files.foreign import parse_json
 from vit_config.files.json_digest import json_digest
-from vit_jax.train.digests import joined
+from vit_jax.train.digests import join_descriptions
 
 FILE = "metadata"
 
@@ -50,7 +50,7 @@ class Handler(ocp.JsonCheckpointHandler):
         others = [_read(directory / f"{FILE}.{i}") for i in range(1, first.get("processes", 1))]
         if any((other["step"], other["run_id"]) != (first["step"], first["run_id"]) for other in others):
             raise ValueError("its descriptions are of several checkpoints")
-        return {**first, "tensors": joined(part["tensors"] for part in (first, *others))}
+        return {**first, "tensors": join_descriptions(part["tensors"] for part in (first, *others))}
 
 
 @ocp.args.register_with_handler(Handler, for_save=True)

@@ -37,7 +37,7 @@ def describe(named: Mapping[str, Any]) -> Callable[[], dict[str, list[Any]]]:
     return lambda: {name: [*head, digests[name].result()] for name, head in heads.items()}
 
 
-def joined(tensors: Iterable[Mapping[str, list[Any]]]) -> dict[str, list[Any]]:
+def join_descriptions(tensors: Iterable[Mapping[str, list[Any]]]) -> dict[str, list[Any]]:
     """Join the descriptions that several processes make of the same tensors into one.
 
     Raises:

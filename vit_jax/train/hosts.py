@@ -37,7 +37,7 @@ MOST_SAID = 1000
 
 
 @contextmanager
-def joined(coordinator: str | None, process: str | None) -> Iterator[bool]:
+def join_processes(coordinator: str | None, process: str | None) -> Iterator[bool]:
     """Join the processes of a run, for the duration; call this before anything computes.
 
     Args:

@@ -14,7 +14,7 @@ import numpy as np
 from rich.console import Console
 
 from vit_config import ConfigError, Recipe
-from vit_config.adapters import exported
+from vit_config.adapters import export_params
 from vit_config.job import Job
 from vit_config.screen import screen
 from vit_jax.functional import Params
@@ -113,7 +113,7 @@ def make_trainer(
             folder, run_id=manifest.run_id, keep=keep
         ),
         trace=jax.profiler.trace,
-        export=partial(exported, lora=job.lora, transposed=True),
+        export=partial(export_params, lora=job.lora, transposed=True),
         make_teacher=make_teacher,
         how={**how, **loop._asdict(), "devices": kinds},
         notes=notes,

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from vit_config.adapters import exported
+from vit_config.adapters import export_params
 from vit_config.job import Job
 from vit_config.screen import screen
 from vit_torch.optim import Ema
@@ -86,7 +86,7 @@ def make_trainer(
         with_arrays=with_arrays,
         open_checkpoints=open_checkpoints,
         trace=trace,
-        export=partial(exported, lora=job.lora, transposed=False),
+        export=partial(export_params, lora=job.lora, transposed=False),
         make_teacher=make_teacher,
         how={"devices": [str(program.device)], "threads": torch.get_num_threads()},
     )

@@ -25,10 +25,10 @@ def augment(image: np.ndarray, augment: Augment, rng: np.random.Generator) -> np
     Returns:
         (H, W, C) uint8; `image` itself if nothing changes.
     """
-    return moved(image, draw_moves((image.shape[0], image.shape[1]), augment, rng))
+    return apply_moves(image, draw_moves((image.shape[0], image.shape[1]), augment, rng))
 
 
-def moved(image: np.ndarray, moves: Sequence[Move]) -> np.ndarray:
+def apply_moves(image: np.ndarray, moves: Sequence[Move]) -> np.ndarray:
     """Apply moves one after the other, handing the image to PIL and back once."""
     if not moves:
         return image

@@ -15,7 +15,8 @@ def color_jitter(image: Image.Image, strength: float, rng: np.random.Generator) 
 
     Args:
         image: RGB.
-        rng: draws the order of four changes, of which one is hue, then a factor each.
+        rng: draws an order of four changes, as torchvision does (hue, the fourth, is not applied),
+            then a factor for each of the three.
     """
     order = rng.permutation(4)
     factors = [rng.uniform(max(0.0, 1.0 - strength), 1.0 + strength) for _ in JITTERED]

@@ -36,7 +36,7 @@ class Mixing(NamedTuple):
         return self._replace(share=share, rest=rest)._asdict()
 
 
-def mixed(
+def mix_batch(
     images: np.ndarray, labels: np.ndarray, mix: Mix, num_classes: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, Shares]:
     """Mix a batch.

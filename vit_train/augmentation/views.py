@@ -10,7 +10,7 @@ from vit_config.errors import DataError
 from vit_config.images.pixels import through_pil
 from vit_config.images.preprocess import Preprocess
 from vit_train.augmentation import rand_augment_tensorflow
-from vit_train.augmentation.affine import Move, draw_moves, moved
+from vit_train.augmentation.affine import Move, apply_moves, draw_moves
 from vit_train.augmentation.colors import color_jitter, three_augment
 from vit_train.augmentation.crop import Box, random_box, tensorflow_box, torchvision_box
 from vit_train.augmentation.rand_augment import Canvas, rand_augment
@@ -73,7 +73,7 @@ class Views:
         changes = self._changes
         image, moves = self._cropped(image, rng)
         size = self._size if moves else (image.shape[0], image.shape[1])
-        image = moved(image, [*moves, *draw_moves(size, changes, rng)])
+        image = apply_moves(image, [*moves, *draw_moves(size, changes, rng)])
         if changes.policy == "big_vision":
             layers, magnitude = changes.policy_layers, changes.policy_magnitude
             image = rand_augment_tensorflow.rand_augment(

@@ -23,7 +23,7 @@ def class_counts(records: Records) -> np.ndarray:
     return np.bincount(np.array(known, int), minlength=records.num_classes)
 
 
-def weighed(job: Job, dataset: ImageDataset) -> tuple[Job, tuple[str, ...]]:
+def resolve_class_weights(job: Job, dataset: ImageDataset) -> tuple[Job, tuple[str, ...]]:
     """Put numbers in the place of balanced class weights, so that they are part of the run's identity.
 
     Returns:

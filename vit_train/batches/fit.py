@@ -16,7 +16,7 @@ from vit_train.data.dataset import ImageDataset
 from vit_train.data.records import Records
 
 
-def fitted(cfg: ViTConfig, dataset: ImageDataset, *, trained: bool = False) -> ImageDataset:
+def fit_dataset(cfg: ViTConfig, dataset: ImageDataset, *, trained: bool = False) -> ImageDataset:
     """Fit a data set to a model: files are read in as many channels as the model has.
 
     Args:

@@ -8,7 +8,7 @@ from vit_config.images.preprocess import WHITE
 from vit_config.waiting import Waiting
 from vit_train.data.dataset import ImageDataset
 from vit_train.data.records import Records
-from vit_train.sources.index_cache import remembered
+from vit_train.sources.index_cache import recall_index
 
 STATISTICS_IMAGES = 10_000
 
@@ -21,7 +21,7 @@ def statistics_of(dataset: ImageDataset) -> tuple[tuple[float, ...], tuple[float
         return channel_statistics(train)
     held_out = getattr(train.raw, "indices", ())
     about = f"statistics 1 {dataset.fingerprint} {train.image_shape} {len(train)} {held_out}"
-    index = remembered(
+    index = recall_index(
         about,
         (),
         lambda: {"values": np.array(channel_statistics(train))},

@@ -116,7 +116,7 @@ class SeveralEvaluation:
 
     @property
     def accuracy(self) -> float:
-        """Share of images whose classes are all right."""
+        """Share of images for which every class is predicted correctly."""
         return float((self.predicted == self.labels).all(axis=1).mean())
 
     @property

@@ -15,7 +15,7 @@ from vit_train.data.dataset import ImageDataset, named_classes, train_and_test
 from vit_train.data.records import ImageShape, Records
 from vit_train.sources.arrow_rows import ArrowRows, ParquetRows
 from vit_train.sources.fingerprint import fingerprint
-from vit_train.sources.place import Place, Remote, below, ending_in, open_ordinary, read_json
+from vit_train.sources.place import Place, Remote, ending_in, open_ordinary, read_json, resolve_below
 
 SHAPE: ImageShape = (None, None, 3)
 
@@ -90,7 +90,7 @@ def _saved(spec: str, path: Place) -> tuple[dict[str, Any], dict[str, Any]]:
     features, rows = {}, {}
     file = path / "dataset_dict.json"
     for split in _entry(file, read_json(file), "splits", list[str]):
-        folder = below(path, split)
+        folder = resolve_below(path, split)
         state = read_json(file := folder / "state.json")
         if isinstance(state, dict) and (state.get("_indices_data_files") or state.get("_indices_files")):
             raise DataError(
@@ -101,7 +101,7 @@ def _saved(spec: str, path: Place) -> tuple[dict[str, Any], dict[str, Any]]:
         names = [_entry(f"{file}, _data_files", each, "filename", str) for each in listed]
         file = folder / "dataset_info.json"
         features = _same(features, _entry(file, read_json(file), "features", dict[str, Any]), file)
-        rows[split] = (ArrowRows, [below(path, split, name) for name in names])
+        rows[split] = (ArrowRows, [resolve_below(path, split, name) for name in names])
     return features, rows
 
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from vit_config.errors import DataError
 from vit_config.files.held import most_of
 from vit_config.images.pixels import LONGEST_FILE
-from vit_train.sources.place import Place, below, check_here, on_disk, open_ordinary, read_all
+from vit_train.sources.place import Place, check_here, on_disk, open_ordinary, read_all, resolve_below
 
 KEPT_BYTES = 2**30
 """Bytes of Parquet row groups that are kept in memory."""
@@ -81,7 +81,7 @@ class TableRows(Sequence[Any], ABC):
             if content is None or not content.is_valid:
                 if not name:
                     raise OSError("neither the bytes nor the path of its image are stored")
-                file = below(self.root, name.removeprefix(f"{self.root}/"))
+                file = resolve_below(self.root, name.removeprefix(f"{self.root}/"))
                 check_here(self.root, file)
                 return read_all(file, LONGEST_FILE)
             image = content

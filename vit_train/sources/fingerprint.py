@@ -12,7 +12,7 @@ import numpy as np
 
 from vit_config.terminal import complain
 from vit_train.data.records import DamagedRecordError, ImageShape, Records
-from vit_train.sources.index_cache import Index, remembered
+from vit_train.sources.index_cache import Index, recall_index
 from vit_train.sources.place import Place, changed_at, on_disk
 
 THREADS = 32
@@ -42,7 +42,7 @@ def fingerprint(
         DataError: a label is not a whole number.
     """
     about = json.dumps([full_name, class_names, shape, [len(records) for records in splits]])
-    values = remembered(
+    values = recall_index(
         f"records 1 {about}",
         files,
         lambda: _digest_of(splits, files),

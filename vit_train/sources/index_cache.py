@@ -24,7 +24,7 @@ Index = Mapping[str, np.ndarray]
 """Arrays by name; numbers only."""
 
 
-def remembered(
+def recall_index(
     kind: str,
     files: Sequence[Place],
     find: Callable[[], Index],

@@ -178,8 +178,8 @@ def ending_in(folder: Place, suffix: str) -> list[Any]:
     return sorted(files)
 
 
-def below(root: Place, *names: str) -> Place:
-    """Return the place of a file that a set names, which must lie below the set's own folder.
+def resolve_below(root: Place, *names: str) -> Place:
+    """Resolve the path of a file that a data set names; refuse one outside the data set's folder.
 
     Raises:
         OSError: the file would lie elsewhere.

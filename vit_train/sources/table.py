@@ -16,7 +16,7 @@ from vit_train.data.records import Label, Records
 from vit_train.sources.fingerprint import fingerprint
 from vit_train.sources.folder import HELD_OUT, ImageFiles
 from vit_train.sources.pixels import set_of
-from vit_train.sources.place import Place, below, open_ordinary, read_all
+from vit_train.sources.place import Place, open_ordinary, read_all, resolve_below
 
 SPLITS = {"train": "train", "test": "test"} | dict.fromkeys(("val", "valid", "validation"), "validation")
 """Names of splits, as they are written and as they are called here."""
@@ -59,7 +59,7 @@ def open_table(spec: str, path: Place) -> ImageDataset:
         classes = tuple(sorted(number[each] for each in label)) if several else number[label]
         parts.setdefault(split, []).append((name, classes))
     train, test, validation = _splits(spec, parts)
-    files = [below(root, file) for part in (train, test, validation) for file, _ in part]
+    files = [resolve_below(root, file) for part in (train, test, validation) for file, _ in part]
     if absent := [file for file in files if not file.is_file()]:
         raise MissingFileError(
             f"{spec}: {absent[0]} and {len(absent) - 1} others of {len(files)} files are not there;"
@@ -165,7 +165,7 @@ def _read(spec: str, path: Place) -> tuple[list[Row], bool]:
         if split not in ("", *SPLITS):
             raise DataError(f"{where}: split {split!r} is unknown; expected one of {', '.join(SPLITS)}")
         try:
-            below(path.parent, name)
+            resolve_below(path.parent, name)
         except OSError as error:
             raise DataError(f"{where}: {error}; give paths relative to the table's folder") from None
         name = str(PurePosixPath(name))  # ./a.png is a.png

@@ -17,7 +17,7 @@ from vit_train.data.dataset import ImageDataset, check_classes, named_classes, t
 from vit_train.data.records import ImageShape, Records
 from vit_train.sources.fingerprint import fingerprint
 from vit_train.sources.folder import SUFFIXES
-from vit_train.sources.index_cache import Index, remembered
+from vit_train.sources.index_cache import Index, recall_index
 from vit_train.sources.place import Place, ending_in, open_ordinary, read_part, read_text
 
 CLASSES = "classes.txt"
@@ -131,7 +131,7 @@ def _split(path: PurePath) -> str | None:
 
 
 def _read(spec: str, shards: list[Place]) -> TarImages:
-    index = remembered("tar 2", shards, lambda: _index(spec, shards))
+    index = recall_index("tar 2", shards, lambda: _index(spec, shards))
     keys = index["keys"].tobytes().decode(errors="surrogateescape")
     return TarImages(shards, index["samples"], keys.split("\0"))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from vit_config.images.pixels import LONGEST_FILE
-from vit_train.sources.index_cache import Index, remembered
+from vit_train.sources.index_cache import Index, recall_index
 from vit_train.sources.place import open_ordinary
 
 HEAD, TAIL = 12, 4
@@ -32,7 +32,7 @@ class TFRecords(Sequence[bytes]):
     def __init__(self, paths: Sequence[Path]) -> None:
         _checksum(b"")
         self.paths = list(paths)
-        index = remembered("tfrecord 1", self.paths, lambda: _index(self.paths))
+        index = recall_index("tfrecord 1", self.paths, lambda: _index(self.paths))
         self.counts: list[int] = index["counts"].tolist()
         """Number of records in each file."""
         self._ends = np.cumsum(self.counts)
@@ -69,8 +69,8 @@ class TFRecords(Sequence[bytes]):
 
 
 def _checksum(data: bytes) -> int:
-    """Compute the CRC-32C of some bytes, masked as such files store it, so that bytes which hold
-    checksums are guarded as well.
+    """Compute the CRC-32C of some bytes with TFRECORD's mask, which keeps the checksum of data that
+    contain checksums from being weak.
     """
     import google_crc32c  # of the extra [train]
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from parity.cli.support import checkpoint_facts as facts
-from parity.cli.support.layer_table import bytes_text, flops_text, per_image, shape_text
+from parity.cli.support.checkpoint_facts import bytes_text, flops_text, per_image, shape_text
 from parity.cli.support.reading import ReadingFlags
 from parity.measure.tables import show_table
 from parity.porting.formats.metadata import Metadata

@@ -82,8 +82,8 @@ def is_named(path: Path) -> bool:
     return any(fnmatchcase(path.name, each) for each in patterns)
 
 
-def spare(out: Path, arguments: Any, source: str | Path) -> None:
-    """Refuse a path to write, also where it may be replaced, that would replace what a command reads.
+def refuse_replacing_inputs(out: Path, arguments: Any, source: str | Path) -> None:
+    """Refuse an output that is one of the inputs, even with `--force`.
 
     Args:
         out: the path to write.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from vit_config import ConfigError
+from vit_config import CheckpointError, ConfigError, MissingFileError
 from vit_config.terminal import complain
 
 
@@ -51,3 +52,34 @@ def weights_of(source: str, step: int | None = None) -> Iterator[str]:
             complain(note)
         complain(f"{source}: the checkpoint of step {taken.step} ({taken.why})")
         yield str(path)
+
+
+_URL = re.compile(r"[a-z0-9]+://")
+
+
+def runs_here(words: Sequence[str]) -> list[str]:
+    """Return a command line with the local folder in place of each run's URL.
+
+    Raises:
+        ConfigError: a package that the URL's scheme needs is not installed.
+        CheckpointError: the storage cannot be read.
+        MissingFileError: there is no run.
+    """
+    return [_folder(word) if _URL.match(word) else word for word in words]
+
+
+def _folder(url: str) -> str:
+    """Return the local folder, with all complete files copied to it, unless the run goes on in it."""
+    from vit_train.folder.manifest import FILE, locked
+    from vit_train.folder.mirror import make_mirror
+
+    mirror = make_mirror(url)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(mirror.lock))
+        except CheckpointError:
+            return str(mirror.folder)
+        mirror.fetch()
+    if not (mirror.folder / FILE).is_file():
+        raise MissingFileError(f"{url}: no {FILE} there; give the folder of a training run")
+    return str(mirror.folder)

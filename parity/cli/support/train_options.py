@@ -9,15 +9,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from parity.cli.support import schema_flags
 from parity.cli.support.advice import offer
-from parity.cli.support.base_recipe import given_flags, giving_way
+from parity.cli.support.base_recipe import about_images, data_folder, given_flags, giving_way
 from parity.cli.support.command_line import flags_of
 from parity.cli.support.command_line import parse as read
-from parity.cli.support.job_file import base_job, tunes
+from parity.cli.support.flag_rules import schema_registry
+from parity.cli.support.job_file import base_job, first_name, run_name, tunes
 from parity.cli.support.kept import spare_start
-from parity.cli.support.run_names import first_name, run_name
-from parity.cli.support.train_data import about_images, data_folder
 from parity.cli.support.train_flags import BaseFlags, Options, lora_flags, read_lora
 from vit_config import ConfigError, Recipe
 from vit_config.fine_tuning import fine_tuning, summary
@@ -138,9 +136,12 @@ class Request(typing.NamedTuple):
                 yield True
                 return
             from vit_jax.compiling import compilation_cache
-            from vit_jax.train.hosts import joined, see_same
+            from vit_jax.train.hosts import join_processes, see_same
 
-            with compilation_cache(self.compiled), joined(self.coordinator, self.process) as leads:
+            with (
+                compilation_cache(self.compiled),
+                join_processes(self.coordinator, self.process) as leads,
+            ):
                 if mirror and leads:
                     last.enter_context(mirror.synchronised())
                 if mirror:
@@ -159,9 +160,7 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
     offer(flags_of(Options), argv)  # what is read first has few of them
     rest = [word for word in argv if word not in ("-h", "--help")]
     check_mapped()
-    source, _ = read(
-        BaseFlags, rest, prog=prog, registry=schema_flags.registry, return_unknown_args=True
-    )
+    source, _ = read(BaseFlags, rest, prog=prog, registry=schema_registry, return_unknown_args=True)
     given, notes = given_flags(rest), list[str]()
     images = about_images(rest) if tunes(source.preset, source.config, source.init) else None
     tuned = fine_tuning(images, given.get("batch_size")) if images else None
@@ -183,7 +182,7 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         model=base.model,
         recipe=usual,
     )
-    options = read(Options, argv, prog=prog, registry=schema_flags.registry, default=defaults)
+    options = read(Options, argv, prog=prog, registry=schema_registry, default=defaults)
     recipe = options.recipe
     if options.dtype is not None:
         spelled_out = any(word.partition("=")[0] == "--recipe.dtype" for word in argv)

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from parity.exporting.onnx_graph.operands import known
-from parity.exporting.onnx_graph.operators import OPERATORS, RESULTS, refused
+from parity.exporting.onnx_graph.operands import fold_constants
+from parity.exporting.onnx_graph.operators import OPERATORS, RESULTS, find_unsupported
 from vit_config import ConfigError, MissingFileError, WeightsError
 from vit_config.errors import one_line
 
@@ -228,7 +228,7 @@ def _nodes(graph: Any, path: Path) -> Iterator[_Node]:
         if node.op_type == "Split" and len(node.input) < 2:
             attributes.setdefault("num_outputs", len(results))
         ours = node.op_type if node.domain in DOMAINS else ""
-        if why := refused(ours, node.input, attributes, results):
+        if why := find_unsupported(ours, node.input, attributes, results):
             kind = f"{node.domain}.{node.op_type}".strip(".")
             raise ConfigError(
                 one_line(
@@ -239,7 +239,7 @@ def _nodes(graph: Any, path: Path) -> Iterator[_Node]:
         number += 1
         code = _CALL.replace(co_filename=str(path), co_firstlineno=number, co_name="graph")
         yield _Node(
-            ours, FunctionType(code, {}), known(OPERATORS[ours]), tuple(node.input), attributes,
+            ours, FunctionType(code, {}), fold_constants(OPERATORS[ours]), tuple(node.input), attributes,
             tuple(results), len(results) > 1 or node.op_type == "Split",
         )  # fmt: skip
 

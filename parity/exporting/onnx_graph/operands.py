@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 
-def known(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an operator that maps arrays to arrays where no operand is a tensor, unseen by what records
-    a program; else its arrays become tensors where it computes with them."""
+def fold_constants(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap an operator: operands that are all constants are folded in numpy, unrecorded; with a tensor
+    among them, it runs recorded."""
 
     @functools.wraps(run)
     def evaluated(*operands: Any, **attributes: Any) -> Any:

@@ -1,7 +1,7 @@
 """ONNX operators as functions of PyTorch tensors, by the names and the attributes of the standard.
 
 What comes out of shapes is computed from numpy arrays to numpy arrays: see
-`parity.exporting.onnx_graph.operands.known`.
+`parity.exporting.onnx_graph.operands.fold_constants`.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _gather_elements(x: Any, indices: Any, *, axis: int = 0) -> Any:
 
 
 def _gather_nd(x: Any, indices: Any, *, batch_dims: int = 0) -> Any:
-    assert not batch_dims  # see `refused`
+    assert not batch_dims  # see `find_unsupported`
     return tensor(x)[tensor(indices).to(torch.int64).unbind(-1)]
 
 
@@ -273,7 +273,7 @@ RESULTS = {"Split": None, "DynamicQuantizeLinear": 3}
 """How many results an operator has, where it is not one; None: as many as the node names."""
 
 
-def refused(
+def find_unsupported(
     name: str, operands: Sequence[Any], attributes: Mapping[str, Any], results: Sequence[str]
 ) -> str:
     """Say what of a node is not evaluated here; empty if all of it is.

@@ -144,7 +144,7 @@ class Recorder:
         return sample(value, self._writer.keep)
 
     def store(self, array: np.ndarray | Sample) -> FileTensor | Pooled:
-        """Keep an array, copied if need be; its site is given to `seen` later."""
+        """Keep an array, copied if need be; `seen` names its site later."""
         return self._writer.store(array)
 
     def next_order(self) -> int:

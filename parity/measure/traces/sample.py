@@ -28,10 +28,10 @@ def sample(x: Any, keep: int | None) -> Sample:
     if keep is None or math.prod(shape) <= keep:
         return Sample(x, shape)
     steps = spacing(shape, keep)
-    return Sample(thinned(x, steps), shape, steps)
+    return Sample(thin_array(x, steps), shape, steps)
 
 
-def thinned(x: Any, steps: tuple[int, ...]) -> Any:
+def thin_array(x: Any, steps: tuple[int, ...]) -> Any:
     """Return every n-th element along each axis, from the first on."""
     if hasattr(x, "as_strided"):  # PyTorch's indexing is an operation for each axis
         return x.as_strided(

@@ -106,8 +106,8 @@ BACKWARD_RULE = "custom_lin"
 
 
 def transpositions() -> Iterator[dict[Any, Any]]:
-    """The tables of functions that transpose a primitive: JAX's public one, and the private one, which
-    in 0.12.0.1 has those that add gradients up in place."""
+    """Yield JAX's tables of functions that transpose a primitive: the public one, and a private one,
+    whose functions (of 0.12.0.1) add gradients up in place."""
     from jax._src.interpreters import ad
 
     yield ad.primitive_transposes

@@ -48,7 +48,7 @@ def dialects() -> tuple[Dialect, ...]:
     return tuple(every)
 
 
-def called(name: str) -> tuple[Dialect, ...]:
+def find_dialects(name: str) -> tuple[Dialect, ...]:
     """Return the dialect of this name, or the dialects of this family.
 
     Raises:

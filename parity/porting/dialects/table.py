@@ -96,7 +96,7 @@ def layer(ours: str, theirs: str | tuple[str, ...]) -> Table:
     )
 
 
-def apart(attention: str, theirs: str, names: tuple[str, str, str]) -> Table:
+def split_attention(attention: str, theirs: str, names: tuple[str, str, str]) -> Table:
     """Return the rows of queries, keys and values in separate layers; keys may have no bias.
 
     Args:
@@ -140,7 +140,7 @@ def only_when(field: str, value: Any, table: Table) -> Table:
     return tuple(replace(each, when=(field, value)) for each in table)
 
 
-def respelled(table: Table, spellings: Mapping[str, str]) -> Table:
+def respell_names(table: Table, spellings: Mapping[str, str]) -> Table:
     """Return the table with substrings of their names replaced."""
 
     def respell(name: str) -> str:
@@ -151,8 +151,8 @@ def respelled(table: Table, spellings: Mapping[str, str]) -> Table:
     return tuple(replace(each, theirs=tuple(respell(name) for name in each.theirs)) for each in table)
 
 
-def under(prefix: str, table: Table) -> Table:
-    """Return the table with a prefix before each of their names."""
+def add_prefix(prefix: str, table: Table) -> Table:
+    """Return the table with `prefix` put before each name of the library's."""
     return tuple(replace(e, theirs=tuple(f"{prefix}{name}" for name in e.theirs)) for e in table)
 
 

@@ -72,7 +72,7 @@ def sizes_of(cfg: ViTConfig) -> dict[str, int]:
     return {**heads, "y": rows, "x": columns}
 
 
-def changed(stored: Stored, change: Callable[[np.ndarray], np.ndarray], shape: Shape) -> Stored:
+def change_when_read(stored: Stored, change: Callable[[np.ndarray], np.ndarray], shape: Shape) -> Stored:
     """Return a tensor that is changed when it is read."""
     return replace(stored, shape=shape, load=lambda: change(stored.load()))
 

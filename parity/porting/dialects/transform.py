@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from parity.porting.dialects.rewrites import ModelState
-from parity.porting.dialects.transfer import changed
+from parity.porting.dialects.transfer import change_when_read
 from parity.porting.formats.base import Stored
 from vit_config import ConfigError
 from vit_config.numerics.resize import resize_weights
@@ -22,7 +22,7 @@ DTYPES = {
 }
 
 
-def resized(state: ModelState, image_size: tuple[int, int]) -> ModelState:
+def resize_model(state: ModelState, image_size: tuple[int, int]) -> ModelState:
     """Return the model for another image size, its positions resampled by the schema's rule.
 
     Raises:
@@ -37,7 +37,7 @@ def resized(state: ModelState, image_size: tuple[int, int]) -> ModelState:
     def fit(name: str, stored: Stored) -> Stored:
         if stored.shape == shapes[name] and (cfg.grid == new.grid or not _depends_on_grid(name)):
             return stored
-        return changed(
+        return change_when_read(
             stored,
             lambda array: resize_weights(cfg, {name: array}, image_size=image_size)[1][name],
             shapes[name],

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
-from parity.porting.dialects import called
+from parity.porting.dialects import find_dialects
 from parity.porting.fleet.manifest import FleetJob
 from parity.porting.formats.suffixes import INDEX, NAMED
 from vit_config import ConfigError
@@ -23,12 +23,12 @@ def suffix_of(target: str) -> str:
     Raises:
         ConfigError: there is no such dialect or family.
     """
-    dialects = called(target)
+    dialects = find_dialects(target)
     folders = any(dialect.settings is not None for dialect in dialects)
     return "" if folders else PurePosixPath(dialects[0].weights_name).suffix
 
 
-def proposed(path: str, root: Path) -> str:
+def propose_name(path: str, root: Path) -> str:
     """Return a name in the folder of outputs: of ``runs/a/best.pth`` it is ``runs--a--best``."""
     *folders, last = PurePosixPath(path).parts or (root.resolve().name,)
     if index := INDEX.fullmatch(last):
@@ -41,7 +41,7 @@ def proposed(path: str, root: Path) -> str:
     return name.encode()[-LONGEST:].decode(errors="ignore")
 
 
-def numbered(names: Iterable[str]) -> list[str]:
+def number_repeated(names: Iterable[str]) -> list[str]:
     """Return names of which the second that is equal, but for case, ends in ``-2``, and so on."""
     taken: set[str] = set()
     result = []
@@ -62,7 +62,7 @@ def output_names(jobs: Iterable[FleetJob], root: Path, suffix: str) -> dict[str,
     Raises:
         ConfigError: two checkpoints would be written to one name.
     """
-    names = {job.path: (job.out or proposed(job.path, root)) + suffix for job in jobs}
+    names = {job.path: (job.out or propose_name(job.path, root)) + suffix for job in jobs}
     often = Counter(name.casefold() for name in names.values())
     if twice := [path for path, name in names.items() if often[name.casefold()] > 1]:
         raise ConfigError(

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from parity.measure.tables import show_table
-from parity.porting.dialects import called
+from parity.porting.dialects import find_dialects
 from parity.porting.fleet.ledger import LEDGER, Ledger, LedgerEntry, open_ledger
 from parity.porting.fleet.manifest import FleetManifest
 from parity.porting.fleet.names import output_names, suffix_of, sweep
@@ -104,7 +104,7 @@ def run_manifest(
 
 def _target(to: str) -> str:
     """Return the canonical name of a dialect that has aliases, or of a family."""
-    dialects = called(to)
+    dialects = find_dialects(to)
     return dialects[0].name if len(dialects) == 1 else dialects[0].family
 
 

@@ -10,7 +10,7 @@ from parity.porting.dialects import dialects
 from parity.porting.fleet.folders import CheckpointPath, FolderWalk, walk
 from parity.porting.fleet.lines import line_about, printable
 from parity.porting.fleet.manifest import CheckpointFacts, FleetJob, FleetManifest, folder_for
-from parity.porting.fleet.names import numbered, proposed
+from parity.porting.fleet.names import number_repeated, propose_name
 from parity.porting.opening.opened import Opened, open_checkpoint
 from parity.porting.reading.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.recognition.recognise import find
@@ -53,7 +53,7 @@ def scan(
     for number, place in enumerate(walked.places, 1):
         on_stage(f"opening {place.path.relative_to(folder)}", 1, len(walked.places) - number)
         jobs.append(_job(place, folder))
-    outs = numbered(proposed(job.path, folder) for job in jobs)
+    outs = number_repeated(propose_name(job.path, folder) for job in jobs)
     named = [job.replace(out=out) for job, out in zip(jobs, outs, strict=True)]
     return Scan(FleetManifest(folder=name, checkpoints=tuple(named)), walked)
 

@@ -57,7 +57,7 @@ _TORCHSCRIPT = ("__torch__",)
 _SHARDED = ("torch.distributed._shard.sharded_tensor.api", "ShardedTensor")
 
 
-def renamed(module: str, name: str) -> tuple[str, str]:
+def python3_name(module: str, name: str) -> tuple[str, str]:
     """Return the name in Python 3 of a global of Python 2, whose names protocol 2 writes."""
     if module == "__builtin__":
         name = _NAMES_OF_PYTHON_2.get(name, name)

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
-from parity.porting.formats.inert import Global, Inert, NumpyArray, Refused, shown
+from parity.porting.formats.inert import Global, Inert, NumpyArray, Refused, describe_value
 from parity.porting.formats.numpy_pickles import from_buffer, make_scalar, make_type
 from parity.porting.formats.stack import key_of
 from parity.porting.formats.torch_types import View, make_view, torch_dtype
@@ -64,7 +64,7 @@ def _bytes(*args: Any) -> bytes:
 
 def _encode(text: str, encoding: str = "utf-8", *_: Any) -> bytes:
     if not isinstance(text, str) or encoding not in ("latin1", "latin-1", "utf-8", "ascii"):
-        raise ValueError(f"text encoded as {shown(encoding)}")
+        raise ValueError(f"text encoded as {describe_value(encoding)}")
     return text.encode(encoding)
 
 
@@ -115,7 +115,7 @@ def _tensor(storage: Any, offset: Any, shape: Any, stride: Any, *rest: Any) -> V
 def _tensor_v3(storage: Any, offset: Any, shape: Any, stride: Any, *rest: Any) -> View | Refused:
     dtype = torch_dtype(rest[2])
     if dtype is None:
-        return Refused(f"a tensor of {shown(rest[2])}, which no array of numpy can hold")
+        return Refused(f"a tensor of {describe_value(rest[2])}, which no array of numpy can hold")
     if isinstance(storage, Refused):
         return storage
     return make_view(storage, offset, shape, stride, dtype)
@@ -137,7 +137,7 @@ def _from_numpy(data: Any, dtype: Any, *_: Any) -> Any:
     if not isinstance(data, NumpyArray) or data.array is None:
         raise TypeError("a tensor that is not an array")
     if (target := torch_dtype(dtype)) is None:
-        return Refused(f"a tensor of {shown(dtype)}, which no array of numpy can hold")
+        return Refused(f"a tensor of {describe_value(dtype)}, which no array of numpy can hold")
     return Stored(data.array.shape, target, partial(data.array.astype, target, order="C"))
 
 
@@ -175,7 +175,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
     **{f"{core}.multiarray._reconstruct": lambda *_: NumpyArray() for core in _NUMPY_CORE},
     **{f"{core}.numeric._frombuffer": from_buffer for core in _NUMPY_CORE},
     "torch.Size": lambda *args: tuple(_list(*args)),
-    "torch.device": lambda *args: ":".join(shown(each).strip("'") for each in args),
+    "torch.device": lambda *args: ":".join(describe_value(each).strip("'") for each in args),
     "torch._utils._rebuild_tensor": _tensor,
     "torch._utils._rebuild_tensor_v2": _tensor,
     "torch._utils._rebuild_tensor_v3": _tensor_v3,

@@ -14,7 +14,7 @@ import numpy as np
 _LONGEST_TEXT = 80
 
 
-def shown(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """Return a value from a file as text for messages; of a container only the type.
 
     The text of a container can be exponentially longer than its pickle.
@@ -52,7 +52,7 @@ class Inert:
     """Entries, if the class is a kind of list."""
 
     def __str__(self) -> str:
-        return f"{self.made_by}({', '.join(map(shown, self.args[:9]))})"
+        return f"{self.made_by}({', '.join(map(describe_value, self.args[:9]))})"
 
     def attributes(self) -> dict | None:
         """Return the entries to flatten, or None; an entry under "" stands for the object itself.

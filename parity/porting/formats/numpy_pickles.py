@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from parity.porting.formats.inert import Global, NumpyArray, NumpyType, shown
+from parity.porting.formats.inert import Global, NumpyArray, NumpyType, describe_value
 from vit_config.errors import WeightsError
 from vit_config.files.stored import checked_shape
 
@@ -26,7 +26,9 @@ def make_type(name: Any, *_: Any) -> NumpyType:
     if isinstance(name, Global) and name.module == "ml_dtypes" and name.name in ML_TYPES:
         return NumpyType(np.dtype(getattr(ml_dtypes, name.name)))
     if not isinstance(name, str) or not _PLAIN.fullmatch(name):
-        raise WeightsError(f"holds a numpy array of type {shown(name)}, which is not read; {SAVE}")
+        raise WeightsError(
+            f"holds a numpy array of type {describe_value(name)}, which is not read; {SAVE}"
+        )
     return NumpyType(np.dtype(name))
 
 

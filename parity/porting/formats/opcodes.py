@@ -12,7 +12,7 @@ import pickletools
 from collections.abc import Callable
 from typing import Any, BinaryIO, cast
 
-from parity.porting.formats.allowed import check_allowed, renamed
+from parity.porting.formats.allowed import check_allowed, python3_name
 from parity.porting.formats.budget import Budget
 from parity.porting.formats.calls import call
 from parity.porting.formats.inert import Global, Inert, NumpyArray, NumpyType
@@ -130,7 +130,7 @@ class Machine(Stack):
     def _push_global(self, module: Any, name: Any) -> None:
         if not isinstance(module, str) or not isinstance(name, str):
             raise TypeError("a global whose name is not text")
-        module, name = renamed(module, name)
+        module, name = python3_name(module, name)
         check_allowed(module, name, torchscript=self._torchscript)
         self._stack.append(Global(module, name))
 

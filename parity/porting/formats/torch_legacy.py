@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.porting.formats.budget import Budget
 from parity.porting.formats.flatten import Flat
-from parity.porting.formats.inert import Refused, shown
+from parity.porting.formats.inert import Refused, describe_value
 from parity.porting.formats.opcodes import Machine
 from parity.porting.formats.torch_types import Storage, storage_dtype
 from vit_config.errors import WeightsError
@@ -36,7 +36,7 @@ def read_torch_legacy(path: Path, budget: Budget) -> Flat:
             )
         if (version := machine.load()) != _VERSION:
             raise WeightsError(
-                f"{path}: version {shown(version)} of the old torch format, expected {_VERSION}"
+                f"{path}: version {describe_value(version)} of the old torch format, expected {_VERSION}"
             )
         machine.load()  # facts about the machine that wrote it; storages do not depend on its byte order
         root = machine.load()
@@ -98,7 +98,9 @@ class LegacyStorages:
         end = file.tell()
         for key in keys:
             if not isinstance(key, str) or key not in self._known or key in self._starts:
-                raise ValueError(f"storage {shown(key)} is listed but not used, or listed twice")
+                raise ValueError(
+                    f"storage {describe_value(key)} is listed but not used, or listed twice"
+                )
             storage, count = self._known[key]
             file.seek(end)
             announced = int.from_bytes(file.read(8), "little")

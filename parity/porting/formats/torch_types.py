@@ -10,7 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from parity.porting.formats.inert import Global, Refused, shown
+from parity.porting.formats.inert import Global, Refused, describe_value
 from parity.porting.formats.numpy_pickles import ML_TYPES
 from vit_config.files.stored import Stored, checked_shape, counts
 
@@ -122,7 +122,7 @@ def torch_dtype(value: Any) -> np.dtype | None:
 def storage_dtype(value: Any) -> np.dtype | Refused:
     """Return the element type of a storage class such as ``torch.FloatStorage``."""
     if not isinstance(value, Global) or value.name not in STORAGES:
-        return Refused(f"a tensor of {shown(value)}, which no array of numpy can hold")
+        return Refused(f"a tensor of {describe_value(value)}, which no array of numpy can hold")
     return DTYPES[STORAGES[value.name]]
 
 

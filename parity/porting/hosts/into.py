@@ -14,7 +14,7 @@ import numpy as np
 
 from parity.measure.shown import write_json
 from parity.porting.hosts.fitting import Fitted, fit
-from parity.porting.hosts.rewriting import check_kind, copied, rewrite, touched
+from parity.porting.hosts.rewriting import check_kind, copy_host, files_holding, rewrite
 from parity.porting.opening.opened import Opened, open_checkpoint
 from parity.porting.opening.provenance import digest_of, to_json
 from parity.porting.reading.checkpoint import Checkpoint, read_checkpoint
@@ -91,7 +91,7 @@ def put_into(
     _check_out(opened, tower, out, force)
     fitted = fit(tower, within, num_classes=num_classes)
     changed = {name: change for name, change in _changes(within, fitted) if change}
-    files = [str(each) for each in touched(opened.container, [*changed])]
+    files = [str(each) for each in files_holding(opened.container, [*changed])]
     done = (*notes, *fitted.said)
     hops = (*tower.hops, tower.hop(digest_of(tower.container.files), done))
     report = {
@@ -102,7 +102,7 @@ def put_into(
     }
 
     def write(copy: Path) -> None:
-        copied(opened.path, copy)
+        copy_host(opened.path, copy)
         rewrite(opened.container, copy, {name: fitted.tensors[name] for name in changed})
         _check(copy, out, opened, fitted)
         beside = copy / REPORT if copy.is_dir() else copy.with_name(f"{out.name}.{REPORT}")

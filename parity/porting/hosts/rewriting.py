@@ -40,7 +40,7 @@ def check_kind(host: Container) -> None:
         )
 
 
-def touched(host: Container, names: Iterable[str]) -> list[Path]:
+def files_holding(host: Container, names: Iterable[str]) -> list[Path]:
     """Return the files that hold the named tensors."""
     if not host.kind.startswith("safetensors"):
         return list(host.files)
@@ -80,7 +80,7 @@ def _extent(host: Container, name: str) -> Extent:
 
 
 def _safetensors(host: Container, copy: Path, tensors: Tensors) -> None:
-    for path in touched(host, tensors):
+    for path in files_holding(host, tensors):
         with _in_copy(host, path, copy).open("r+b") as file:
             for name, stored in tensors.items():
                 place = _extent(host, name)
@@ -152,7 +152,7 @@ def _open(tensorstore: Any, store: dict[str, Any]) -> Any:
         return tensorstore.open({"driver": "zarr3", "kvstore": store}, open=True).result()
 
 
-def copied(host: Path, to: Path) -> None:
+def copy_host(host: Path, to: Path) -> None:
     """Copy a host's file or folder, following links."""
     if host.is_dir():
         shutil.copytree(host, to, dirs_exist_ok=True)

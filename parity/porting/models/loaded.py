@@ -172,7 +172,7 @@ class Loaded:
         elif self.config.head_activation != "softmax":
             exponentials = np.exp(probabilities - probabilities.max(axis=1, keepdims=True))
             probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)
-        return ranked(probabilities, self.class_names, k)
+        return rank_classes(probabilities, self.class_names, k)
 
     def logits(self, images: Picture | Iterable[Picture]) -> np.ndarray:
         """Compute the logits of each image; a model without a head gives its pooled features.
@@ -265,7 +265,9 @@ class Loaded:
         return lru_cache(1)(lambda cfg: make(self.model))
 
 
-def ranked(probabilities: np.ndarray, names: Sequence[str] | None, k: int) -> list[list[Prediction]]:
+def rank_classes(
+    probabilities: np.ndarray, names: Sequence[str] | None, k: int
+) -> list[list[Prediction]]:
     """Return the `k` most probable classes of each image, given probabilities (B, classes)."""
     best = np.argsort(-probabilities, axis=1, kind="stable")[:, :k]
     return [

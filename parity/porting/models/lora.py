@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parity.porting.dialects import called
+from parity.porting.dialects import find_dialects
 from parity.porting.dialects.dialect import Dialect
 from parity.porting.dialects.table import Bound, bind_ours, bind_theirs
 from parity.porting.dialects.transfer import write
@@ -189,7 +189,7 @@ def _parts(one: Bound, array: np.ndarray, cfg: ViTConfig) -> dict[str, np.ndarra
 
 
 def _holding(cfg: ViTConfig, to: str) -> Dialect:
-    every = [each for each in called(to) if each.writes]
+    every = [each for each in find_dialects(to) if each.writes]
     candidates = [each for each in every if not each.problems(cfg)]
     if not candidates:
         reason = "; ".join(next(iter(each.problems(cfg).values())) for each in every[:1])

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.porting.dialects.rewrites import ModelState
-from parity.porting.dialects.transform import resized
+from parity.porting.dialects.transform import resize_model
 from parity.porting.models.lora import read_lora
 from parity.porting.opening.provenance import Hop, digest_of, versions
 from parity.porting.reading.adapters import weights_of
@@ -67,7 +67,7 @@ def read_start(
     checkpoint, stated = _read_as(source, part, cfg)
     state = ModelState(checkpoint.config, checkpoint.arrays)
     if not (problems := _differing_fields(checkpoint.config, cfg)):
-        state = resized(state, cfg.image_size)
+        state = resize_model(state, cfg.image_size)
     in_file = {name: stored.shape for name, stored in state.arrays.items()}
     shapes = {name: each.shape for name, each in parameters(cfg).items()}
     drawn = [n for n in shapes if n not in in_file or (n.startswith(HEAD) and new_head)]

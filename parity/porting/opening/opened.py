@@ -115,8 +115,8 @@ class Opened:
 
     @property
     def tower(self) -> str:
-        """A note on the part of a larger model that the config files describe; empty if they are of one
-        Vision Transformer."""
+        """A note that the config files describe a larger model with a Vision Transformer inside; else
+        empty."""
         return self._tower[1]
 
     @cached_property

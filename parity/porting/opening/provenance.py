@@ -55,8 +55,8 @@ def _version(name: str) -> str | None:
 
 
 def digest_of(files: Iterable[Path]) -> str:
-    """Compute the SHA-256 of one file; a folder's is of its files' names and digests, that of several
-    paths of their digests."""
+    """Compute the SHA-256 of a file; of a folder, over its files' names and digests; of several paths,
+    over their digests."""
     digests = [_digest_of_one(path) for path in files]
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 

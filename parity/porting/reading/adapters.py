@@ -17,7 +17,7 @@ from parity.porting.formats import open_container
 from parity.porting.formats.base import Container, Stored
 from parity.porting.formats.weights_folder import ADAPTER, ADAPTER_WEIGHTS, read_json
 from parity.porting.opening.provenance import digest_of
-from parity.porting.recognition.recognise import marked
+from parity.porting.recognition.recognise import has_marks
 from vit_config import ConfigError, WeightsError
 from vit_config.errors import MissingFileError
 
@@ -157,7 +157,7 @@ def _otherwise_spelled(own: str, tensors: Mapping[str, Stored]) -> Iterator[str]
     """Yield the tensors of the same role, by the other names that a dialect has for it: transformers'
     names in memory are not those of its files."""
     for dialect in dialects():
-        if not marked(dialect, dialect.within_body(tensors)):
+        if not has_marks(dialect, dialect.within_body(tensors)):
             continue
         short = own.removeprefix(dialect.body)
         roles = {each for table in dialect.tables if (each := role(table, short))}

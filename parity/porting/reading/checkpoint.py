@@ -19,7 +19,7 @@ from parity.porting.opening.provenance import Hop, versions
 from parity.porting.reading.adapters import files_of, with_adapter
 from parity.porting.reading.in_file import find_model, match_model
 from parity.porting.reading.live import open_source
-from parity.porting.reading.notes import assumed, ignored, outside, stripped, unheld
+from parity.porting.reading.notes import note_assumed, note_ignored, note_stripped, outside, unheld
 from parity.porting.reading.origins import read_metadata, schema_origins
 from parity.porting.reading.refusals import refuse_foreign, refuse_other_tensors
 from parity.porting.recognition.axes import channels_first, one_frame
@@ -108,7 +108,7 @@ class Checkpoint:
 
     @property
     def found_at(self) -> tuple[str, ...]:
-        """Prefixes stripped from names and tensors left out around the model, a sentence each."""
+        """Notes, a sentence each: stripped prefixes of names, skipped tensors outside the model."""
         count = len(self.container.tensors) - len(self.place.tensors)
         count -= len(self.beside - self.place.tensors.keys())
         return (*self.stripped, *outside(count, self.place.branch))
@@ -116,7 +116,7 @@ class Checkpoint:
     @property
     def changed(self) -> tuple[str, ...]:
         """Tensors of the model itself left out or widened, values assumed, a sentence each."""
-        return (*ignored([n for n in self.ignored if n not in self.beside]), *self.altered)
+        return (*note_ignored([n for n in self.ignored if n not in self.beside]), *self.altered)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -238,7 +238,7 @@ def read_checkpoint(
         arrays=arrays,
         metadata=metadata.replace(license=license),
         preprocess_origin=origin,
-        stripped=tuple(stripped(opened, model)),
+        stripped=tuple(note_stripped(opened, model)),
         ignored=matched.ignored,
         unheld=lost,
         altered=(
@@ -249,7 +249,7 @@ def read_checkpoint(
             *widened,
             *resolved.overridden,
             *opened.sidecars.notes(model.dialect),
-            *assumed(model.dialect, resolved),
+            *note_assumed(model.dialect, resolved),
             *filter(None, (model.dialect.note,)),
         ),
         text_given=text_given,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parity.porting.dialects import called, dialects
+from parity.porting.dialects import dialects, find_dialects
 from parity.porting.opening.opened import Opened
 from parity.porting.recognition.matching import MatchedRows, match
 from parity.porting.recognition.recognise import Model, find
@@ -13,7 +13,7 @@ from vit_config.errors import OtherModelError
 def find_model(opened: Opened, name: str | None, part: str | None) -> Model:
     """Find the model in the file: by the user's dialect, else the header's, else by names and shapes."""
     if opened.header.dialect is not None and name is None:
-        (dialect,) = called(opened.header.dialect)
+        (dialect,) = find_dialects(opened.header.dialect)
         if part is not None and part not in (dialect.wrapper, dialect.body.rstrip("./")):
             raise WeightsError(
                 f"--part {part}: by its header it holds one model ({dialect.name}), and no part of that"
@@ -25,7 +25,7 @@ def find_model(opened: Opened, name: str | None, part: str | None) -> Model:
         skip = len(inside[0])
         names = {n[skip:].removeprefix(prefix): each for n, each in tensors.items()}
         return Model(dialect, branch, dialect.within_body(names), "its header")
-    model = find(opened, called(name) if name else dialects(), part=part, asked=name is not None)
+    model = find(opened, find_dialects(name) if name else dialects(), part=part, asked=name is not None)
     return model._replace(why=f"{model.why}, as asked", asked=True) if name else model
 
 

@@ -57,10 +57,10 @@ def open_live(source: Any) -> Opened:
             " state dict"
         )
     if library == "transformers":
-        from parity.porting.reading.libraries.of_transformers import named
+        from parity.porting.reading.libraries.of_transformers import name_tensors
 
         config = {**source.config.to_dict(), "architectures": [name]}
-        return _opened(name, named(source), sidecars={"config.json": config})
+        return _opened(name, name_tensors(source), sidecars={"config.json": config})
     if library not in FACTS:
         return _opened(name, source.state_dict())
     facts = {field: value for field, value in FACTS[library](source).items() if value is not None}

@@ -1,4 +1,4 @@
-"""A model in memory and the one that was read from it are run, and must be one function.
+"""Check that a model read from memory computes the same as the original.
 
 Modules state only what they keep as attributes. Whatever else a user changed, a run shows.
 """

@@ -12,7 +12,7 @@ from parity.porting.recognition.recognise import Model
 from parity.porting.recognition.resolve import SQUARE, SQUARE_PATCH, Resolved
 
 
-def stripped(opened: Opened, model: Model) -> list[str]:
+def note_stripped(opened: Opened, model: Model) -> list[str]:
     """Return notes on changed names and on tensors outside the model."""
     notes = [opened.tower] if opened.tower else []
     relative = opened.sidecars.of_relative(model.dialect)[1] if model.asked else ""
@@ -28,7 +28,7 @@ def outside(count: int, branch: str) -> tuple[str, ...]:
     return (f"left out {_tensors(count)} {where}",) if count else ()
 
 
-def ignored(names: Sequence[str]) -> tuple[str, ...]:
+def note_ignored(names: Sequence[str]) -> tuple[str, ...]:
     """Return a note on tensors that are left out although they are inside of the model."""
     return (f"left out {_tensors(len(names))} no part of the encoder: {some(names)}",) if names else ()
 
@@ -37,7 +37,7 @@ def _tensors(count: int) -> str:
     return "1 tensor that is" if count == 1 else f"{count} tensors that are"
 
 
-def assumed(dialect: Dialect, resolved: Resolved) -> list[str]:
+def note_assumed(dialect: Dialect, resolved: Resolved) -> list[str]:
     """Return notes on patches or images assumed square where an oblong fits as well."""
     cfg = resolved.config
     (rows, columns), (height, width) = cfg.grid, cfg.patch_size

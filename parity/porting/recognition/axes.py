@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from parity.porting.dialects.table import Bound
-from parity.porting.dialects.transfer import changed
+from parity.porting.dialects.transfer import change_when_read
 from parity.porting.formats.base import Container
 from parity.porting.recognition.known import comparable
 from parity.porting.recognition.questions import Question
@@ -32,7 +32,7 @@ OPEN_CLIP = "open_clip_model.safetensors"
 
 
 def one_frame(model: Model, bound: list[Bound], origins: Origins) -> tuple[Model, tuple[str, ...]]:
-    """Take the axis of time out of a patch projection (D, C, 1, h, w): it is a convolution of images.
+    """Drop the time axis, of length one, of a patch projection (D, C, 1, h, w) for videos.
 
     Returns:
         The model, and a note if there was such an axis.
@@ -59,7 +59,7 @@ def one_frame(model: Model, bound: list[Bound], origins: Origins) -> tuple[Model
                 f" --dialect timm-vit --set image_size={frames * size[0]}x{size[1]}"
             )
     flat = (*shape[:2], *shape[3:])
-    stored = changed(model.tensors[name], lambda array: array.reshape(flat), flat)
+    stored = change_when_read(model.tensors[name], lambda array: array.reshape(flat), flat)
     note = f"read {name} {shape}, of one frame, as a convolution of images"
     return model._replace(tensors={**model.tensors, name: stored}), (note,)
 
@@ -89,7 +89,7 @@ def channels_first(
         return model, (), OpenAxes(_question(shape), (shape, turned))
     if not source:
         return model, (), None
-    stored = changed(model.tensors[name], lambda array: np.moveaxis(array, -1, 1), turned)
+    stored = change_when_read(model.tensors[name], lambda array: np.moveaxis(array, -1, 1), turned)
     note = f"read {name} {shape} with its channels last, as {source}"
     return model._replace(tensors={**model.tensors, name: stored}), (note,), None
 

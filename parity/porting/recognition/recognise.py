@@ -130,7 +130,7 @@ def unwrapped(tensors: Mapping[str, Stored]) -> tuple[dict[str, Stored], tuple[s
     return respelled, tuple(f"took {each!r} out of the names" for each in dict.fromkeys(every))
 
 
-def marked(dialect: Dialect, tensors: Mapping[str, Stored], *, by_config: bool = False) -> bool:
+def has_marks(dialect: Dialect, tensors: Mapping[str, Stored], *, by_config: bool = False) -> bool:
     """Return whether the tensors have the marks of a dialect.
 
     Args:
@@ -162,7 +162,7 @@ def _marked(
         for each in [*by_config, *(each for each in dialects if each not in by_config)]:
             if not each.wrapper or levels(prefix)[-1:] == [each.wrapper]:
                 own = each.within_body(inside)
-                if marked(each, own, by_config=each in by_config):
+                if has_marks(each, own, by_config=each in by_config):
                     why = "its config file and " if each in by_config else ""
                     yield Model(
                         each, prefix[:-1], own, f"{why}the tensors {', '.join(_names(each)[:2])}"
@@ -266,7 +266,7 @@ def _nearest(tensors: Mapping[str, Stored], dialects: Sequence[Dialect]) -> str:
     The dialect is advised only if it knows all tensors.
     """
     for each in dialects:
-        if each.wrapper and marked(each, each.within_body(tensors)):
+        if each.wrapper and has_marks(each, each.within_body(tensors)):
             return (
                 f"its tensors are named as those of {each.title}, but not under {each.wrapper!r};"
                 f" give --dialect {each.name} if that is what it is"

@@ -7,7 +7,7 @@ from typing import Any
 
 from parity.porting.dialects.dialect import Fixed, by_code
 from parity.porting.dialects.records.google import LINEN, encoder
-from parity.porting.dialects.table import Table, dense, respelled, row
+from parity.porting.dialects.table import Table, dense, respell_names, row
 from parity.porting.text.dialect import TextDialect
 from vit_config import TextConfig
 
@@ -16,7 +16,7 @@ CODE = "big_vision/models/proj/image_text/text_transformer.py"
 
 def _table(stack: str) -> Table:
     block = "Transformer/encoderblock" + ("" if stack else "_{i}")
-    blocks = respelled(encoder(block, LINEN, stack=stack), {"Transformer/": "txt/Encoder_0/"})
+    blocks = respell_names(encoder(block, LINEN, stack=stack), {"Transformer/": "txt/Encoder_0/"})
     return (
         *row("token_embed", "txt/Embed_0/embedding"),
         *row("pos_embed", "txt/pos_embedding", "1 n D -> n D"),

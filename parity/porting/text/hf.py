@@ -9,7 +9,7 @@ from parity.porting.dialects.dialect import Fixed, Unsaid, by_code
 from parity.porting.dialects.records.hf.clip import BLOCKS
 from parity.porting.dialects.records.hf.config import Key
 from parity.porting.dialects.records.hf.keys import CONFIG, act_key
-from parity.porting.dialects.table import Table, layer, respelled, row
+from parity.porting.dialects.table import Table, layer, respell_names, row
 from parity.porting.text.dialect import Contents, TextDialect
 from vit_config import TextConfig, ViTConfig
 
@@ -17,7 +17,7 @@ TOWER = "text_model"
 ENCODER: Table = (
     *row("token_embed", f"{TOWER}.embeddings.token_embedding.weight"),
     *row("pos_embed", f"{TOWER}.embeddings.position_embedding.weight"),
-    *respelled(BLOCKS, {"encoder.": f"{TOWER}.encoder."}),
+    *respell_names(BLOCKS, {"encoder.": f"{TOWER}.encoder."}),
     *layer("norm", f"{TOWER}.final_layer_norm"),
 )
 CLIP: Table = (*ENCODER, *layer("head", "text_projection"), *row("logit_scale", "logit_scale"))

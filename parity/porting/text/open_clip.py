@@ -15,7 +15,7 @@ import numpy as np
 from parity.porting.dialects.dialect import Fixed, by_code
 from parity.porting.dialects.records.clip import NORM_BEFORE
 from parity.porting.dialects.records.open_clip_config import FILE, PLAIN, model_of, ratio_of
-from parity.porting.dialects.table import Table, layer, respelled, row, under
+from parity.porting.dialects.table import Table, add_prefix, layer, respell_names, row
 from parity.porting.reading.live import act_of, first
 from parity.porting.text.dialect import Contents, TextDialect
 from vit_config import ConfigError, TextConfig, ViTConfig
@@ -37,7 +37,7 @@ SCALARS: Table = tuple(
 TOP: Table = (
     *row("token_embed", "token_embedding.weight"),
     *row("pos_embed", "positional_embedding"),
-    *respelled(BLOCKS, {"visual.transformer": "transformer"}),
+    *respell_names(BLOCKS, {"visual.transformer": "transformer"}),
     *layer("norm", "ln_final"),
     *row("head.weight", "text_projection", "i o -> o i"),
 )
@@ -180,7 +180,7 @@ DIALECTS = (
         name="open-clip-custom-text",
         title="open_clip",
         beside=BESIDE,
-        tables=((*under("text.", TOP), *SCALARS), (*under("text.", WITH_BIAS), *SCALARS)),
+        tables=((*add_prefix("text.", TOP), *SCALARS), (*add_prefix("text.", WITH_BIAS), *SCALARS)),
         mark="text.token_embedding.weight",
         tower=("text.*", "logit_scale", "logit_bias"),
         stated=_stated,

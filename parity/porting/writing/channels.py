@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from parity.porting.dialects.rewrites import ModelState
-from parity.porting.dialects.transfer import changed
+from parity.porting.dialects.transfer import change_when_read
 from parity.porting.formats.metadata import Metadata
 from vit_config import ConfigError, Preprocess, ViTConfig
 from vit_config.errors import UnstatedError
@@ -76,7 +76,9 @@ def with_channels(
     shape = (cfg.hidden_size, channels, *cfg.patch_size)
     shape = shape if cfg.patch_embed == "conv" else (cfg.hidden_size, cfg.patch_dim)
     note = f"{old} channels to {channels} by {by}"
-    state = state.rewritten(note, {"in_channels": channels}, {WEIGHT: changed(stored, change, shape)})
+    state = state.rewritten(
+        note, {"in_channels": channels}, {WEIGHT: change_when_read(stored, change, shape)}
+    )
     pixels = metadata.pixels and _extended(metadata.pixels, old, channels, by)
     return state, metadata.replace(pixels=pixels)
 

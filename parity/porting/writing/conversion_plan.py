@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from parity.porting.dialects import called
+from parity.porting.dialects import find_dialects
 from parity.porting.dialects.buffers import make_buffers
 from parity.porting.dialects.dialect import Dialect
 from parity.porting.dialects.rewrites import CannotHoldError, ModelState, express
 from parity.porting.dialects.transfer import write
-from parity.porting.dialects.transform import as_type, resized, with_classes
+from parity.porting.dialects.transform import as_type, resize_model, with_classes
 from parity.porting.formats.base import Stored
 from parity.porting.formats.metadata import Metadata
 from parity.porting.reading.anomalies import refuse_not_finite
@@ -98,7 +98,7 @@ def plan(
     arrays = source.arrays if allow_nonfinite else refuse_not_finite(source.arrays, source.path)
     state = ModelState(source.config, arrays, notes)
     if image_size is not None:
-        state = resized(state, image_size)
+        state = resize_model(state, image_size)
         metadata = metadata.replace(pixels=metadata.pixels and metadata.pixels.replace(image_size=None))
     if num_classes is not None:
         state = with_classes(state, num_classes)
@@ -190,7 +190,7 @@ def _expressed(state: ModelState, to: str, own: Dialect, inside: bool) -> tuple[
     """
     options: list[tuple[Dialect, ModelState]] = []
     refused: list[CannotHoldError] = []
-    for dialect in called(to):
+    for dialect in find_dialects(to):
         if not dialect.writes and not inside:
             continue
         try:

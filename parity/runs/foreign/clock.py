@@ -40,7 +40,7 @@ def step_of(optimizer: OptimizerState, names: Mapping[int, str], stated: int | N
     return int(counts[first])
 
 
-def counted(records: StateRecords, steps_per_epoch: int | None) -> int:
+def count_updates(records: StateRecords, steps_per_epoch: int | None) -> int:
     """Compute the number of updates done from epochs, for optimisers that do not count updates.
 
     Raises:

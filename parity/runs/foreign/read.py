@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from parity.porting.dialects.table import Bound
 from parity.porting.opening.opened import Opened, open_checkpoint
 from parity.porting.reading.checkpoint import Checkpoint, read_checkpoint
-from parity.runs.foreign.clock import check_learning_rate, counted, step_of, steps_an_epoch
+from parity.runs.foreign.clock import check_learning_rate, count_updates, step_of, steps_an_epoch
 from parity.runs.foreign.groups import Shapes, assign_any, decay_of
 from parity.runs.foreign.hyperparameters import say_decay, say_groups, say_undecayed
 from parity.runs.foreign.lightning import is_lightning, read_lightning
@@ -97,7 +97,7 @@ def read_foreign(
         say_undecayed(stated, recipe)
         step = step_of(optimizer, names, records.step)
         if step is None:
-            step = counted(records, steps_per_epoch)
+            step = count_updates(records, steps_per_epoch)
         params = read_arrays(checkpoint, checkpoint.tensors, bound)
         _say_dtype(records, params)
         say_decay(stated, _decays(training), params, recipe)

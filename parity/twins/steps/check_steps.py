@@ -13,7 +13,7 @@ from parity.faults.step_table import STEP_FAULTS
 from parity.faults.twin import TwinName
 from parity.measure.device import Device
 from parity.measure.digest import digest
-from parity.measure.environment import environment, uncertified
+from parity.measure.environment import environment, find_uncertified_flags
 from parity.measure.precision import Precision
 from parity.measure.tolerance import DType
 from parity.twins.steps.plan import StepPlan, make_plan
@@ -120,7 +120,7 @@ def check_steps(
         digests=_digests(walks[0]),
         fault=fault,
         environment=environment(precision, device),
-        uncertified=uncertified(dtypes, precision),
+        uncertified=find_uncertified_flags(dtypes, precision),
     )
 
 

@@ -15,7 +15,7 @@ from parity.measure.judged import Judged
 from parity.measure.policies import ROUNDING, own_float64
 from parity.measure.tolerance import STEP_LIMITS, epsilon
 from parity.runs.state import Arrays
-from parity.twins.judge import apart
+from parity.twins.judge import error_of
 from parity.twins.steps.outcome import Change, StepOutcome, VisibleOutcome
 
 CLEAR = 16.0
@@ -26,7 +26,7 @@ def judge_float64(sight: Sight, jax: StepOutcome, torch: StepOutcome) -> Iterato
     """Judge the twins' difference, every tensor to rounding."""
     a, b = VisibleOutcome(jax, sight), VisibleOutcome(torch, sight)
     for site in a.sites():
-        yield Judged.by(ROUNDING, site, apart(b, a, site))
+        yield Judged.by(ROUNDING, site, error_of(b, a, site))
 
 
 def judge_narrow(
@@ -49,7 +49,7 @@ def judge_narrow(
     own, own64, other, other64 = (Change(each, sight, clear) for each in (jax, jax64, torch, torch64))
     stored = VisibleOutcome(jax64, sight, clear)
     for level, sites in groupby(own.sites(), key=lambda site: site.level):
-        pairs = {site: (apart(own, own64, site), apart(other, other64, site)) for site in sites}
+        pairs = {site: (error_of(own, own64, site), error_of(other, other64, site)) for site in sites}
         typical = min(median(pair[side] for pair in pairs.values()) for side in (0, 1))
         for site, errors in pairs.items():
             made, made64 = own.read(site), own64.read(site)

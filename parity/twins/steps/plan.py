@@ -81,14 +81,14 @@ def make_plan(subject: str, job: Job, steps: int, *, data_dir: Path) -> StepPlan
         return StepPlan(
             subject, cfg, recipe, steps, per_epoch, words, lambda: _random(cfg, recipe, steps), dropped
         )
-    from vit_train.batches.balance import weighed
+    from vit_train.batches.balance import resolve_class_weights
     from vit_train.batches.data import open_dataset, steps_per_epoch, train_batches
-    from vit_train.batches.fit import check_labels, fitted, hold_out, make_preprocess
+    from vit_train.batches.fit import check_labels, fit_dataset, hold_out, make_preprocess
 
-    whole = fitted(cfg, open_dataset(job.data, data_dir))
+    whole = fit_dataset(cfg, open_dataset(job.data, data_dir))
     dataset, _ = hold_out(whole, recipe.validation_fraction)
     check_labels(recipe, dataset)
-    recipe = weighed(job, dataset)[0].recipe
+    recipe = resolve_class_weights(job, dataset)[0].recipe
     per_epoch = steps_per_epoch(len(dataset.train), recipe.batch_size)
     if steps > recipe.epochs * per_epoch:
         raise ConfigError(

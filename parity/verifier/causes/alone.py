@@ -14,7 +14,7 @@ from parity.verifier.search.region import Region
 _NO_NORM = frozenset(["matmul", "conv", "exp", "tanh", "erf", "erfc"])
 
 
-def named(region: Region, side: str, steps: list[int], start: int) -> Explanation:
+def name_operations(region: Region, side: str, steps: list[int], start: int) -> Explanation:
     """Name operations that one side alone has, and say where they are."""
     program = region.program
     ops = [program.operations[i] for i in steps if not program.operations[i].is_layout]

@@ -24,7 +24,7 @@ _Columns = dict[str, list[int]]
 
 
 def rows_or_layers_in_another_order(search: Search) -> Iterator[tuple[Gap, Explanation]]:
-    """Yield what B's loops, or its lists of layers, take in another order than A's, all as one."""
+    """Report the rows or layers that B runs in another order than A, once for all of them."""
     yield from loops_in_another_order(search)
     yield from layers_in_another_order(search)
     yield from stacks_in_another_order(search)

@@ -54,14 +54,14 @@ def judge(gap: Gap, _: Index) -> Explanation | None:
             if slot.holds(other.value) or not _can_stand(other, slot, gap):
                 continue
             tried += 1
-            if is_a(gap, exchanged(gap.b, [(slot, other.value)])):
+            if is_a(gap, run_with_constants(gap.b, [(slot, other.value)])):
                 return _name(slot, other), f"{slot.text()} where A has {other.text()}"
     inverse = _inverse(gap, own, wanted)
     if inverse is not None:
         return inverse
     pairs = [(b, a) for b, a in zip(own, wanted, strict=False) if not b.holds(a.value)]
     say = len(own) == len(wanted) and len(pairs) > 1 and all(_can_stand(a, b, gap) for b, a in pairs)
-    if say and is_a(gap, exchanged(gap.b, [(b, a.value) for b, a in pairs])):
+    if say and is_a(gap, run_with_constants(gap.b, [(b, a.value) for b, a in pairs])):
         return "numbers", "; ".join(f"{b.text()} where A has {a.text()}" for b, a in pairs)
     return _everywhere(gap, own, wanted)
 
@@ -75,7 +75,7 @@ def _inverse(gap: Gap, held: list[Slot], wanted: list[Slot]) -> Explanation | No
             tried += 1
             if tried > MOST_TRIALS or own.holds(1 / other.value):
                 continue
-            if is_a(gap, exchanged(gap.b, [(own, 1 / other.value)])):
+            if is_a(gap, run_with_constants(gap.b, [(own, 1 / other.value)])):
                 text = f"{1 / float(np.ravel(other.value)[0]):.10g}"
                 return "number", f"{own.text()} where A has {text} = 1 / {other.text()}"
     return None
@@ -107,7 +107,7 @@ def _everywhere(gap: Gap, held: list[Slot], wanted: list[Slot]) -> Explanation |
                 break
             tried += 1
             pairs = [*((slot, other) for slot in places), *((slot, 1 - other) for slot in rest)]
-            if is_a(gap, exchanged(gap.b, pairs)):
+            if is_a(gap, run_with_constants(gap.b, pairs)):
                 return "number", f"{own:.10g} where A has {other:.10g}"
     return None
 
@@ -156,8 +156,8 @@ def _constant(region: Region, index: int) -> int | None:
     return index if (op.kind == "constant" or written) and small else None
 
 
-def exchanged(region: Region, pairs: list[tuple[Slot, Any]]) -> Any:
-    """Compute a region's value with other numbers at some places."""
+def run_with_constants(region: Region, pairs: list[tuple[Slot, Any]]) -> Any:
+    """Run a region again with some of its constants replaced; return its value."""
     changed: dict[int, Operation] = {}
     for slot, value in pairs:
         op = changed.get(slot.operation.index, slot.operation)

@@ -21,7 +21,7 @@ MOST_TRIALS = 200
 
 
 def wrong_parameters(gap: Gap, index: Index) -> tuple[Kind, str] | None:
-    """Return kind and message of a place where B meets A once it reads A's parameters; None elsewhere.
+    """Return kind and message if A's parameters, read by B, remove the difference; else None.
 
     The parameters of A's region replace those that B reads nearby, all that fit at once.
     """

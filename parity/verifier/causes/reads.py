@@ -10,7 +10,7 @@ import numpy as np
 
 from parity.measure.nearness import MOST as FARTHEST
 from parity.measure.shown import first_few
-from parity.verifier.causes.alone import named
+from parity.verifier.causes.alone import name_operations
 from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.causes.factors import ratio_of
 from parity.verifier.programs.fingerprint import distance
@@ -27,7 +27,7 @@ from parity.verifier.search.exchange import (
     upstream,
     where,
 )
-from parity.verifier.search.meeting import Index, carried, is_weak
+from parity.verifier.search.meeting import Index, add_movers, is_weak
 from parity.verifier.search.region import Gap, Region, before_of
 
 LARGEST = 24
@@ -71,7 +71,7 @@ def twice(gap: Gap) -> Explanation | None:
         steps = before_of(program, op.index, set(inside))
         value = rerun(Region(program, op.index, steps), given={gap.b.end: gap.value_a})
         if not op.is_layout and value is not None and closer_moved(gap.value_b, value, gap.error):
-            name, message = named(Region(program, op.index, steps), "B", steps, gap.b.end)
+            name, message = name_operations(Region(program, op.index, steps), "B", steps, gap.b.end)
             return name.replace("residual", "term"), message  # which was added before as well
     return None
 
@@ -108,7 +108,7 @@ def _met_outside(region: Region, wanted: Operation, index: Index) -> Operation |
     # what the end of an empty region leads to may be read, but not by what itself depends on it
     behind = program.behind(set(region.readers)) | set(region.readers)
     patched = {op.index for op in program.operations if op.kind == "operation" and op.run is None}
-    given = carried(program, patched, ("convert",)) | (behind or program.behind({region.end}))
+    given = add_movers(program, patched, ("convert",)) | (behind or program.behind({region.end}))
     for op in program.operations:
         if op.index in given:
             continue

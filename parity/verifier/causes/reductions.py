@@ -1,4 +1,4 @@
-"""Rows of a value that are averaged, added, compared or taken alone: pooling, the mean of two heads."""
+"""Reductions over other rows, or of another kind (mean, sum, maximum, one row): pooling, two heads."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
-from parity.verifier.causes.alone import named
+from parity.verifier.causes.alone import name_operations
 from parity.verifier.causes.cause import Explanation
 from parity.verifier.causes.skips import skips
 from parity.verifier.programs.operation import Ref
@@ -36,7 +36,7 @@ def judge(gap: Gap, _: Index) -> Explanation | None:
         for group in list(groups.values())[:MOST_TRIALS]:
             for some in _choices(_apart(group)):
                 if closer_moved(wanted, _without(region, some), gap.error):
-                    name, message = named(region, side, *some[0])
+                    name, message = name_operations(region, side, *some[0])
                     return None if name in VAGUE else (name, f"{message}, {len(some)} times")
     return None
 

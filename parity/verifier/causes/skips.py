@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parity.verifier.causes.alone import named
+from parity.verifier.causes.alone import name_operations
 from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.search.constants import constants_of
-from parity.verifier.search.exchange import apart as unequal
 from parity.verifier.search.exchange import closer, outside, rerun, upstream
+from parity.verifier.search.exchange import find_differing as unequal
 from parity.verifier.search.layouts import arrangements, long_axes
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Gap, Region
@@ -35,7 +35,7 @@ def judge(gap: Gap, _: Index) -> Explanation | None:
                 continue
             layouts = arrangements(value, wanted.shape) if region is gap.a else (value,)
             if any(closer(wanted, each, gap.error) for each in layouts):
-                return named(region, side, steps, start)
+                return name_operations(region, side, steps, start)
     return _partly(gap, gap.a, "A")
 
 
@@ -82,7 +82,7 @@ def _partly(gap: Gap, region: Region, side: str) -> Explanation | None:
         value = _skipped(region, steps[-1], start)
         for arrangement in arrangements(value, b.shape) if value is not None else ():
             if closer(other, np.where(apart, arrangement, own), gap.error):
-                name, message = named(region, side, steps, start)
+                name, message = name_operations(region, side, steps, start)
                 return f"{name} of a part", f"{message} {where}"
     return None
 

@@ -14,7 +14,7 @@ from parity.verifier.causes.masks import SHUT
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 from parity.verifier.search.constants import constants_of
-from parity.verifier.search.exchange import apart as unequal
+from parity.verifier.search.exchange import find_differing as unequal
 from parity.verifier.search.layouts import arrangements, long_axes
 from parity.verifier.search.meeting import Index, is_weak
 from parity.verifier.search.places import Search

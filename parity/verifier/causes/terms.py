@@ -10,7 +10,7 @@ import numpy as np
 from parity.measure.nearness import MOST as FARTHEST
 from parity.verifier.causes import order
 from parity.verifier.causes.cause import Explanation
-from parity.verifier.causes.numbers import Slot, exchanged, slots
+from parity.verifier.causes.numbers import Slot, run_with_constants, slots
 from parity.verifier.programs.fingerprint import distance
 from parity.verifier.search.exchange import is_a, is_b, rerun, where
 from parity.verifier.search.layouts import layout_changes
@@ -124,7 +124,7 @@ def _is_one(value: object) -> bool:
 def _solved(gap: Gap, slot: Slot) -> float | None:
     """Return how many times too large B's term is: solved from two runs, and checked in two others."""
     power = -1.0 if slot.operation.name == "div" and slot.position == 1 else 1.0
-    one, two = (exchanged(gap.b, [(slot, slot.value * scale**power)]) for scale in (1.0, 2.0))
+    one, two = (run_with_constants(gap.b, [(slot, slot.value * scale**power)]) for scale in (1.0, 2.0))
     if any(v is None or np.shape(v) != gap.value_a.shape for v in (one, two)):
         return None
     with np.errstate(all="ignore"):
@@ -133,7 +133,7 @@ def _solved(gap: Gap, slot: Slot) -> float | None:
     if not np.isfinite(scale) or abs(scale) < FARTHEST.norm or abs(scale - 1) < FARTHEST.norm:
         return None
     values = (slot.value * float(each) ** power for each in (scale, (1 + scale) / 2))
-    value, between = (exchanged(gap.b, [(slot, each)]) for each in values)
+    value, between = (run_with_constants(gap.b, [(slot, each)]) for each in values)
     if not is_a(gap, value) or between is None:
         return None
     # a number that is rounded to an index, as a quantile's, can turn any value into another

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from parity.measure.nudge import nudged
+from parity.measure.nudge import nudge_numbers
 from parity.measure.tolerance import FACTOR, FEW, RATIO, epsilon
 from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.program import Program
@@ -110,7 +110,7 @@ def _by_nudges(program: Program, output: str | None) -> Tolerance:
     moved = apart = 0.0
     for seed in range(NUDGES):
         given = {
-            op.index: nudged(_wide(program.cache[op.index]), seed, f"{op.index}")
+            op.index: nudge_numbers(_wide(program.cache[op.index]), seed, f"{op.index}")
             for op in program.operations
             if op.kind in ("parameter", "input") and isinstance(program.cache[op.index], np.ndarray)
         }

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.measure.redraw import branch_norms, random_batch, redraw
-from parity.verifier.programs.built import watched
+from parity.verifier.programs.built import watch_building
 from parity.verifier.programs.callables import is_a
 from parity.verifier.programs.files import is_program, program_with_images
 from parity.verifier.programs.mistakes import in_one_line, refuse_arguments
@@ -33,7 +33,7 @@ class BuildOrder(Schema, frozen=True):
     """Seed of a preset's weights and of the images."""
 
 
-def built(order: BuildOrder) -> Any:
+def build_from(order: BuildOrder) -> Any:
     """Build what an order names: the model and its inputs, or whatever a user's function returns.
 
     Raises:
@@ -107,7 +107,7 @@ def built_by(name: str) -> Any:
         ConfigError, MissingFileError: there is no such module, file or function.
         InputError: the function needs arguments, or it fails.
     """
-    with in_one_line(name), watched():
+    with in_one_line(name), watch_building():
         function = called_function(name)
         refuse_arguments(name, function)
         return function()

@@ -23,7 +23,7 @@ it lives."""
 
 
 @contextmanager
-def watched() -> Iterator[None]:
+def watch_building() -> Iterator[None]:
     """Note, while entered, the line at which each module of torch and NNX, each layer of Keras, each
     optimiser of torch and each transformation and schedule of optax is built.
 

@@ -102,7 +102,7 @@ def same(a: np.ndarray, b: np.ndarray, near: Nearness = NEAR) -> bool:
     )
 
 
-def moved(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
+def fingerprint_distances(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
     """Return the distances of the means and of the extremes of two fingerprints, relative to the sizes
     that `same` uses; infinite where their shares of infinities differ."""
     square, fourth = max(a[SQUARE], b[SQUARE]), max(a[FOURTH], b[FOURTH])

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.verifier.programs.backward import Weights, record_gradients
-from parity.verifier.programs.build import BuildOrder, built
+from parity.verifier.programs.build import BuildOrder, build_from
 from parity.verifier.programs.mistakes import message_of
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
@@ -95,12 +95,12 @@ class Away:
         raise getattr(errors, kind, InputError)(message)
 
 
-def recorded(side: GivenSide | Away, name: str, **options: Any) -> Program:
+def record_side(side: GivenSide | Away, name: str, **options: Any) -> Program:
     """Record a side, in this process or in its own."""
     return side.record(name, **options) if isinstance(side, Away) else record(side, name, **options)
 
 
-def differentiated(side: GivenSide | Away, weights: Weights, name: str) -> Program:
+def record_side_gradients(side: GivenSide | Away, weights: Weights, name: str) -> Program:
     """Record a side's gradients, in this process or in its own."""
     if isinstance(side, Away):
         return side.differentiate(weights, name)
@@ -132,7 +132,7 @@ class _Server:
 
     def record(self, order: BuildOrder, name: str, options: dict[str, Any]) -> tuple[int, Program]:
         """Build the side if it is not built yet, and return the recorded program with its number."""
-        self._given = self._given or taken_apart(built(order), order.name)
+        self._given = self._given or taken_apart(build_from(order), order.name)
         return self._away(record(self._given, name, **options))
 
     def differentiate(self, weights: Weights, name: str) -> tuple[int, Program]:

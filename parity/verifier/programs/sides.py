@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from parity.verifier.programs.built import watched
+from parity.verifier.programs.built import watch_building
 from parity.verifier.programs.callables import arguments_of, is_a, is_torch, kinds_of, unwrapped
 from parity.verifier.programs.files import is_program, program_as_twin
 from parity.verifier.programs.memory import of_backward
@@ -61,9 +61,9 @@ def taken_apart(side: Any, name: str) -> GivenSide:
     if isinstance(side, GivenSide):
         return side
     if isinstance(side, str):
-        from parity.verifier.programs.build import BuildOrder, built
+        from parity.verifier.programs.build import BuildOrder, build_from
 
-        side = built(BuildOrder(name=side))
+        side = build_from(BuildOrder(name=side))
     of_weights = isinstance(side, OfWeights)
     function, *rest = side if isinstance(side, tuple) else (side,)
     function = program_as_twin(function) if is_program(function) else function
@@ -99,7 +99,7 @@ def record(side: Any, name: str, *, gradients: bool = False, dtype: str | None =
     """
     given = taken_apart(side, name)
     function, args, kwargs = given.function, given.args, given.kwargs
-    with in_one_line(given.name, function, args, kwargs), watched():
+    with in_one_line(given.name, function, args, kwargs), watch_building():
         if is_sealed(function):
             raise InputError(f"{given.name}: {SEALED}")
         if given.torch:

@@ -98,7 +98,7 @@ def raised_at(error: BaseException) -> Source | None:
 
 
 def calls_a_program(error: BaseException) -> bool:
-    """Return whether calling the program was the last that this package did before an exception."""
+    """Return whether an exception comes from the user's program rather than from this package."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename not in _WATCHES]
     ours = [f for f in frames if f.filename.startswith(_OWN)]
     return bool(ours) and ours[-1].name in ("call", "<lambda>")

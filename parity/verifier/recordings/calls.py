@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from parity.measure.traces import Event, Trace
-from parity.measure.traces.sample import thinned
+from parity.measure.traces.sample import thin_array
 from vit_config import InputError
 
 KINDS = {
@@ -134,4 +134,4 @@ def read_pair(a: Trace, b: Trace, pair: EventPair) -> tuple[np.ndarray, np.ndarr
             f"{a.path} and {b.path} keep other elements of {pair.a.site}; record both with the same"
             " `keep`"
         )
-    return (x, thinned(y, mine)) if mine else (thinned(x, theirs or ()), y)
+    return (x, thin_array(y, mine)) if mine else (thin_array(x, theirs or ()), y)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from parity.measure.precision import reduced
+from parity.measure.precision import find_reduced_flags
 from parity.measure.site import STAGES
 from parity.measure.traces import Stage, Trace
 from parity.measure.verdict import Verdict
@@ -180,5 +180,5 @@ def _uncertified(name_a: str, a: Trace, name_b: str, b: Trace) -> Iterator[str]:
     if "float32" not in types:
         return
     for name, trace in ((name_a, a), (name_b, b)):
-        for flag in reduced(trace.index.precision):
+        for flag in find_reduced_flags(trace.index.precision):
             yield f"{name}: {flag}"

@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from parity.measure.error import norm, relative_error, wide
-from parity.measure.policies import Limit, assumed, envelope
+from parity.measure.policies import Limit, assumed_limit, envelope
 from parity.measure.tolerance import epsilon
 from parity.measure.traces import Event, Site, Trace
 from parity.verifier.recordings.calls import EventPair, read_pair
@@ -48,7 +48,7 @@ def limit(traces: Traces, pair: EventPair, scale: float, apart: Mapping[str, flo
     # noise by its own size, so an element may move either way, and all that is computed from it follows
     own = pair.a.stage in ("parameters", "updated")
     left = apart.get(pair.a.path if own else "", 0.0)
-    return assumed(least, 1 + pair.a.step - traces.a.steps[0], left)
+    return assumed_limit(least, 1 + pair.a.step - traces.a.steps[0], left)
 
 
 def above_noise(a: Trace, event: Event) -> np.ndarray | None:

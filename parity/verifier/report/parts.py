@@ -101,7 +101,7 @@ def _part_of(
 def _callers(gap: Gap, index: Index) -> list[Source]:
     """Return the callers of a region's lines in B, where the same operations, called from elsewhere,
     compute A's values: then the call is wrong, not the operations. Of an open place, all callers."""
-    program = gap.b.program if gap.twins or gap.repaired is None else gap.repaired
+    program = gap.b.program if gap.siblings or gap.repaired is None else gap.repaired
     operations = gap.b.program.operations
     region = [operations[i] for i in gap.b.operations]
     if not region:  # what a line reads of its own

@@ -27,7 +27,7 @@ def grain(gap: Gap) -> float:
     return max(region.program.operations[region.end].near.norm for region in (gap.a, gap.b))
 
 
-def apart(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def find_differing(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return at which elements two values differ by more than rounding: of their own sizes, or of the
     largest, where one is zero in theory."""
     return ~np.isclose(
@@ -61,7 +61,7 @@ def closer_moved(wanted: np.ndarray, value: Any, error: float) -> bool:
 
 
 def layouts_of(value: Any, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
-    """Yield a value in each layout of a shape; as it is where the sizes differ."""
+    """Yield a value in each layout that has a shape; where its size does not fit, yield it unchanged."""
     value = np.asarray(value)
     return arrangements(value, shape) if value.size == math.prod(shape) else iter([value])
 

@@ -155,7 +155,7 @@ def repeated(a: Program, b: Program, met: Mapping[int, Sequence[int]]) -> set[in
     }
 
 
-def carried(program: Program, values: Set[int], through: Container[str] = ()) -> set[int]:
+def add_movers(program: Program, values: Set[int], through: Container[str] = ()) -> set[int]:
     """Return values, and the operations that move them, or do what a name in `through` says."""
     carriers = set(values)
     for op in program.operations[min(carriers, default=len(program)) :]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from parity.measure.nearness import MOST as FARTHEST
 from parity.measure.nearness import nearness
-from parity.measure.nudge import nudged
+from parity.measure.nudge import nudge_numbers
 from parity.verifier.programs.fingerprint import (
     HUGE,
     LEAST,
@@ -22,7 +22,7 @@ from parity.verifier.programs.fingerprint import (
     SQUARE,
     distance,
     fingerprint,
-    moved,
+    fingerprint_distances,
     squares,
 )
 from parity.verifier.programs.operation import Operation
@@ -147,7 +147,7 @@ def _nudged(program: Program, index: int) -> Any:
     op = program.operations[index]
     if op.run is None:
         value = program.cache[index]
-        moved = nudged(value, NUDGE, str(index))
+        moved = nudge_numbers(value, NUDGE, str(index))
         return np.where(np.abs(value) < HUGE, moved, value)  # what stands for infinity is exact
     return program.apply(op, {i: _nudged(program, i) for i in op.inputs}, {})
 
@@ -192,7 +192,7 @@ def _moved(op: Operation, mark: np.ndarray, value: Any, before: Any) -> Movement
     Single numbers move by more than means of many do: by the root of their number.
     """
     assert op.mark is not None
-    means, extremes = moved(op.mark, mark)
+    means, extremes = fingerprint_distances(op.mark, mark)
     size = max(-op.mark[LEAST], op.mark[MOST])
     single = means * math.sqrt(op.size)
     if math.isfinite(single) and size:

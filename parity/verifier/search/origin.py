@@ -67,7 +67,7 @@ def origin(gap: Gap, index: Index) -> Gap:
         origins[first],
         program.values([first])[first],
         repaired=gap.repaired,
-        twins=gap.twins,
+        siblings=gap.siblings,
         traced=True,
     )
 

@@ -298,8 +298,8 @@ def _is_held(op: Operation) -> bool:
 
 
 def made_of(program: Program, output: int, _: Container[int] = ()) -> set[int]:
-    """Return the leaves that the fewest operations turn, element by element, into an output of their
-    size: for a parameter after a step, the parameter before it."""
+    """Return the leaves of an output's size from which the fewest element-wise operations make it: for a
+    parameter after a step, the parameter before it."""
     size = program.operations[output].size
     leaves: set[int] = set()
     seen, near, depth = {output}, deque([(output, 0)]), -1

@@ -86,7 +86,7 @@ class Search:
             self.b = self._level(outputs)
         ends += self._stage(steps, self.outputs)
         gaps = sorted((step.gap for step in steps), key=lambda gap: gap.b.end)
-        return [*(gap for gap in gaps if not _is_of_a_twin(gap, gaps)), *ends]
+        return [*(gap for gap in gaps if not _is_of_a_sibling(gap, gaps)), *ends]
 
     def round(self, b: Program | None = None, outputs: Outputs | None = None) -> Round | None:
         """Return a round of B as it is now, or of `b`; None if the outputs, all or given, are equal."""
@@ -147,7 +147,7 @@ class Search:
         b, y = step.before, front.b.end
         if y >= len(b) or step.repair.trial.y not in b.behind({y}):
             return step
-        b = Trial(front.a.end, y, front.value_a, tuple(front.b.readers), front.twins).feed(b)
+        b = Trial(front.a.end, y, front.value_a, tuple(front.b.readers), front.siblings).feed(b)
         inside = {*step.gap.b.operations, *step.gap.b.readers}
         now = self.round(b, step.outputs)
         if now is None or not inside & now.unmet_b:
@@ -158,13 +158,15 @@ class Search:
         return _Step(b, best, now.gap(best), step.outputs)
 
 
-def _is_of_a_twin(gap: Gap, gaps: list[Gap]) -> bool:
-    """Return whether a place is where an earlier one has a twin, which was repaired with the value of
+def _is_of_a_sibling(gap: Gap, gaps: list[Gap]) -> bool:
+    """Return whether a place is where an earlier one has a sibling, which was repaired with the value of
     the first of them, and is now given its own."""
     end = gap.b.program.operations[gap.b.end]
     if gap.b.end not in gap.b.program.repaired or gap.b.operations:
         return False
-    firsts = (each.b.program.operations[each.b.end] for each in gaps if each.twins and each is not gap)
+    firsts = (
+        each.b.program.operations[each.b.end] for each in gaps if each.siblings and each is not gap
+    )
     return any((op.name, op.source) == (end.name, end.source) for op in firsts)
 
 
@@ -298,7 +300,7 @@ def _trials(
                 continue
             numbers = hash(arrangement.tobytes()), x if is_weak(now.a.operations[x]) else -1
             for trial in now.trials(x, y, arrangement):
-                key = (y, hash(trial.readers), len(trial.twins), *numbers)
+                key = (y, hash(trial.readers), len(trial.siblings), *numbers)
                 if key not in tried:
                     tried.add(key)
                     yield size_a + size_b, trial

@@ -42,7 +42,7 @@ class Gap:
     """Whether anything meets again."""
     repaired: Program | None = None
     """B patched with A's value here."""
-    twins: tuple[int, ...] = ()
+    siblings: tuple[int, ...] = ()
     """Further, equal values of B that the same line makes, patched as well."""
     traced: bool = False
     """Whether it was moved to where an order arose."""

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from parity.measure.nearness import LEAST
-from parity.measure.nudge import nudged
+from parity.measure.nudge import nudge_numbers
 from parity.measure.tolerance import FACTOR
-from parity.verifier.programs.fingerprint import distance, fingerprint, moved
+from parity.verifier.programs.fingerprint import distance, fingerprint, fingerprint_distances
 from parity.verifier.programs.operation import DRAWN, Operation
 from parity.verifier.programs.program import Program
 from vit_config.errors import REPORT, OwnFaultError
@@ -43,12 +43,12 @@ def check_again(program: Program, op: Operation) -> None:
     def apart(one: Any, mark: np.ndarray, other: Any) -> float:
         if isinstance(one, np.ndarray):
             return distance(one, np.asarray(other))
-        return moved(mark, fingerprint(other))[0]
+        return fingerprint_distances(mark, fingerprint(other))[0]
 
     again = run(exact)
     if apart(before, op.mark, again) <= LEAST.norm:
         return
-    nudges = {i: nudged(v, NUDGE, str(i)) if is_floating(v) else v for i, v in exact.items()}
+    nudges = {i: nudge_numbers(v, NUDGE, str(i)) if is_floating(v) else v for i, v in exact.items()}
     limit = max(LEAST.norm, FACTOR * apart(again, op.mark, run(nudges)))
     by = apart(before, op.mark, again)
     if not by <= limit:

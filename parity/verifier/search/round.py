@@ -13,10 +13,10 @@ from parity.verifier.programs.program import Program, RunPlan
 from parity.verifier.search.constants import constants_of
 from parity.verifier.search.ends import ends_of, spread, window_of
 from parity.verifier.search.frontier import false_meetings
-from parity.verifier.search.meeting import Index, carried, is_weak, meet, neutral, noise, repeated
+from parity.verifier.search.meeting import Index, add_movers, is_weak, meet, neutral, noise, repeated
 from parity.verifier.search.pairing import Outputs, Pairs
 from parity.verifier.search.region import Gap, Region, before_of, first, recurrent
-from parity.verifier.search.trials import Repair, Trial, Twins
+from parity.verifier.search.trials import Repair, Siblings, Trial
 
 DEPTH = 14
 """Operations downstream of a patched value within which all must meet again."""
@@ -58,7 +58,7 @@ class Round:
         self.roots = {y: x for x, y in unequal}
         self.unmet_a = a.upstream(self.roots_a, met_a - self.roots_a)
         self.neutral = neutral(a, b, met, self.unmet_a)
-        met_b -= carried(b, self.neutral | repeated(a, b, met))
+        met_b -= add_movers(b, self.neutral | repeated(a, b, met))
         self.unmet_b = b.upstream(self.roots, met_b - set(self.roots))
         self.live = b.upstream(self.roots)
         self.readers = b.consumers()
@@ -66,7 +66,7 @@ class Round:
         self.constants = constants_of(b) - b.repaired - b.behind(b.repaired)
         self.ends_a = ends_of(a, self.unmet_a, self.roots_a, NEARBY)
         self.ends_b = [*spread(b, self.unmet_b), *ends_of(b, self.unmet_b, set(self.roots))]
-        self.twins = Twins(b, self.readers, self.unmet_b | {index for index, _ in self.ends_b})
+        self.siblings = Siblings(b, self.readers, self.unmet_b | {index for index, _ in self.ends_b})
         self.window = b.values(sorted(window_of(b, self.ends_b)))
         self.work = 0
         """Operations that trials have run; a large one counts as several, `LARGE` numbers each."""
@@ -94,15 +94,15 @@ class Round:
         of A's by chance, as the normalised input of a block that another block normalises alike.
         """
         if y in self.unmet_b:
-            twins = self.twins.of(y)
-            together = [Trial(x, y, value, (), twins)] if twins else []
+            siblings = self.siblings.of(y)
+            together = [Trial(x, y, value, (), siblings)] if siblings else []
             return [*together, Trial(x, y, value, ())]
         if self.neutral and self.neutral.issuperset(self.reading((y,), self.unmet_b) or (-1,)):
             return []  # what is added to it is wrong
         trials: dict[tuple[int, ...], Trial] = {}
         for among in (self.unmet_b, self.live) if x in self.unmet_a else (self.unmet_b,):
-            twins = tuple(each for each in self.twins.of(y) if self.reading((each,), among))
-            for others in (twins, ()) if twins else ((),):
+            siblings = tuple(each for each in self.siblings.of(y) if self.reading((each,), among))
+            for others in (siblings, ()) if siblings else ((),):
                 readers = self.reading((y, *others), among)
                 trials.setdefault(readers, Trial(x, y, value, readers, others))
         trials.pop((), None)
@@ -135,8 +135,9 @@ class Round:
             self.live if trial.readers and not self.unmet_b.issuperset(trial.readers) else self.unmet_b
         )
         downstream, before = self.downstream(y, among), self.before(y)
-        for twin in trial.twins:
-            downstream, before = downstream | self.downstream(twin, among), before | self.before(twin)
+        for sibling in trial.siblings:
+            downstream = downstream | self.downstream(sibling, among)
+            before = before | self.before(sibling)
         known: dict[int, Any] = {each: trial.at(self.b, each) for each in trial.places}
         row: dict[int, int] = dict.fromkeys(trial.places, 0)
         """How many operations in a row have met, and whether one of them read something else."""
@@ -306,8 +307,8 @@ class Round:
         if x not in self.unmet_a:
             region_a.readers = [r for r in self.a.consumers()[x] if r in self.unmet_a]
         region_b = Region(self.b, y, before_of(self.b, y, self.unmet_b), list(trial.readers))
-        fed, twins = repair.fed, trial.twins
-        return Gap(region_a, region_b, trial.value, repair.own, repaired=fed, twins=twins)
+        fed, siblings = repair.fed, trial.siblings
+        return Gap(region_a, region_b, trial.value, repair.own, repaired=fed, siblings=siblings)
 
     def open_end(self) -> Gap:
         """Return a gap with the first operations alone, where no value of A's makes the rest meet."""

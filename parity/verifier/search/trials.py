@@ -10,7 +10,7 @@ import numpy as np
 from parity.verifier.programs.program import Program
 
 STEPS = 2
-"""Operations downstream of a value that must read it alike for it to be a twin."""
+"""Operations downstream of a value that must read it alike for it to be a sibling."""
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,13 @@ class Trial:
     """A's value, in B's layout."""
     readers: tuple[int, ...]
     """The consumers in B that read it; empty where it replaces what B computed, for all of them."""
-    twins: tuple[int, ...] = ()
+    siblings: tuple[int, ...] = ()
     """Further, equal values of B that the same line makes, and that are replaced as well."""
 
     @property
     def places(self) -> tuple[int, ...]:
         """The values of B that are replaced, in B's order."""
-        return (self.y, *self.twins)
+        return (self.y, *self.siblings)
 
     def feed(self, b: Program) -> Program:
         """Return B patched with A's value."""
@@ -46,7 +46,7 @@ class Trial:
         return ({}, edges) if edges else ({i: self.at(b, i) for i in self.places}, {})
 
     def at(self, b: Program, index: int) -> np.ndarray:
-        """Return A's value for one of its places; twins may have other axes of length one."""
+        """Return A's value for one of its places; siblings may have other axes of length one."""
         return self.value if index == self.y else self.value.reshape(b.operations[index].shape)
 
 
@@ -77,7 +77,7 @@ class Repair:
         return self.left, self.size, self.strange
 
 
-class Twins:
+class Siblings:
     """Equal values that one line of B makes several times, and that are read alike.
 
     Such as rotary tables for queries and for keys, in every layer. If one is wrong, all are, and none
@@ -99,7 +99,7 @@ class Twins:
                 groups[key].append(index)
 
     def of(self, index: int) -> tuple[int, ...]:
-        """Return the other twins, if a value is the first of several."""
+        """Return a value's siblings: later, equal values that the same line makes."""
         if index not in self._known:
             self._known[index] = self._find(index)
         return self._known[index]
@@ -109,12 +109,12 @@ class Twins:
         if len(group) < 2:
             return ()
         read = read_by(self._program, self._readers, index, STEPS)
-        twins = [i for i in group if read_by(self._program, self._readers, i, STEPS) == read]
-        if len(twins) < 2 or twins[0] != index:
+        siblings = [i for i in group if read_by(self._program, self._readers, i, STEPS) == read]
+        if len(siblings) < 2 or siblings[0] != index:
             return ()
-        values = {i: np.ravel(each) for i, each in self._program.values(twins).items()}
+        values = {i: np.ravel(each) for i, each in self._program.values(siblings).items()}
         nan = values[index].dtype.kind in "fc"
-        same = [i for i in twins[1:] if np.array_equal(values[i], values[index], equal_nan=nan)]
+        same = [i for i in siblings[1:] if np.array_equal(values[i], values[index], equal_nan=nan)]
         behind = self._program.behind({index}) if same else set()
         return tuple(i for i in same if i not in behind)
 

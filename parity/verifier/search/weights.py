@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from parity.measure.nearness import MOST
 from parity.verifier.programs.backward import GRADIENT
-from parity.verifier.programs.fingerprint import moved, same
+from parity.verifier.programs.fingerprint import fingerprint_distances, same
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 from parity.verifier.search.aligned import aligned
@@ -124,7 +124,7 @@ def _told_apart(
     say which of them do."""
     of_x = [a.operations[of_a[x][1]] for x in group[0]]
     of_y = [b.operations[of_b[y][1]] for y in group[1]]
-    apart = max(moved(mark_of_all(of_x), mark_of_all(of_y)))
+    apart = max(fingerprint_distances(mark_of_all(of_x), mark_of_all(of_y)))
     sizes = [sorted(op.size for op in each) for each in (of_x, of_y)]
     if apart <= MOST.norm or all(map(is_noise, of_x)) or sizes[0] != sizes[1]:
         return [group]
@@ -179,7 +179,7 @@ def _apart(x: Operation, y: Operation) -> float:
     """Return how far two gradients are apart, in any order of their numbers."""
     assert x.mark is not None
     assert y.mark is not None
-    return max(moved(x.mark, y.mark))
+    return max(fingerprint_distances(x.mark, y.mark))
 
 
 def _together(

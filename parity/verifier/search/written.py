@@ -35,10 +35,11 @@ def restore(program: Program, other: Program) -> tuple[Program, list[str]]:
     """Return a program with its rounded numbers restored from the other, and the lines where they stand.
 
     A number is restored only where the other program has one that rounds to it, or one whose inverse,
-    square or root does: a scale of logits may be divided by, or be applied to queries and keys. So
-    nothing is forgiven that is not written in both, but for `DERIVATIVES`, in smaller types than float32
-    only where they are multiplied with a bell curve: the derivative of GELU has one number in PyTorch,
-    and two in JAX.
+    square or root does: one program may divide logits by a scale, the other multiply queries and keys.
+
+    `DERIVATIVES` are restored as well, although the other program lacks them: the derivative of GELU
+    has one number in PyTorch and two in JAX. In types smaller than float32, this needs a
+    multiplication with a bell curve.
     """
     exact = sorted({each for op in other.operations for each in _numbers(other, op)})
     powers = sorted({each**p for each in exact if 2.0**-32 < each < 2.0**32 for p in POWERS})

@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import save
 
 from parity.cli import main
-from parity.cli.dispatch import COMMANDS
+from parity.cli.dispatch import COMMANDS, flags_of_convert
 from parity.cli.support import advice
 from parity.porting.models.start import _said_in_training as in_training
 from tests.support.tiny import TINY
@@ -36,7 +36,7 @@ def flags():
     result = {}
     for command in COMMANDS:
         module = importlib.import_module(f"parity.cli.{command.replace('-', '_')}")
-        with advice.command_at_hand():
+        with advice.command_at_hand(flags_of_convert):
             with pytest.raises((ConfigError, SystemExit)):
                 module.main(["--no-such-flag"], "p")
             result[command] = {"--help", *advice._at_hand.get()[0]}
@@ -150,7 +150,7 @@ def test_fields_that_have_no_flag_are_said_in_a_file(tmp_path, capsys):
 
 def test_a_flag_that_is_not_there_comes_with_its_command():
     text = "cannot infer act; give --set act=A norm_eps=E, or --like PRESET (see parity list --dialects)"
-    with advice.command_at_hand():
+    with advice.command_at_hand(flags_of_convert):
         assert advice.here(text) == text  # nobody said what there is
         advice.offer(["--k", "--model.depth", "--largest"], ["x", "--typed=1"])
         assert advice.here(text) == (

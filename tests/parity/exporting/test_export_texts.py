@@ -7,7 +7,7 @@ import pytest
 
 import parity
 from parity.cli import main
-from parity.exporting.export import compared_with_twins
+from parity.exporting.export import compare_with_twins
 from parity.exporting.formats import FORMATS
 from parity.exporting.replay import replay
 from parity.exporting.subject import subject_of
@@ -72,9 +72,9 @@ def test_a_program_of_other_texts_is_refused(folders, tmp_path):
     subject = subject_of(folders["siglip"], input="tokens")
     form, path = FORMATS["stablehlo"], tmp_path / "texts"
     path.write_bytes(form.write(subject, {}, ["cpu"]))
-    assert all(each.passed for each in compared_with_twins(subject, form, path))
+    assert all(each.passed for each in compare_with_twins(subject, form, path))
     subject.arrays["pos_embed"][3, 2] += 1e-3
-    assert not all(each.passed for each in compared_with_twins(subject, form, path))
+    assert not all(each.passed for each in compare_with_twins(subject, form, path))
 
 
 def test_labels_do_not_go_with_texts(folders, tmp_path):

@@ -94,7 +94,7 @@ def test_long_keys_of_a_pickle_are_refused():
 def test_what_a_nudge_does_is_allowed_within_bounds():
     grain = FACTOR * 2.0**-52
     assert nearness(0.0, 0.0, 0.0) == (grain, 1e-12, grain)
-    assert nearness(1.0, 1.0, 1.0) == (1e-11, 1e-9, 1e-9)
+    assert nearness(1.0, 1.0, 1.0) == pytest.approx((1e-11, 1e-9, 1e-9))
     moved = nearness(1e-13, 1e-12, 1e-12)
     assert moved == pytest.approx((FACTOR * 1e-13, FACTOR * 1e-12, FACTOR * 1e-12))
     assert moved.or_more(nearness(0.0, 1.0, 0.0)) == (moved.means, 1e-9, moved.norm)

@@ -11,7 +11,7 @@ from parity.measure.policies import (
     BITS,
     ROUNDING,
     Limit,
-    assumed,
+    assumed_limit,
     envelope,
     own_float64,
     shadow_limits,
@@ -69,7 +69,7 @@ def test_distances_below_the_grain_are_not_told_apart():
 def test_an_envelope_is_as_wide_as_what_a_nudge_does():
     assert envelope(1e-6, GRAIN) == (32e-6, "32 x nudge")
     assert envelope(0.0, GRAIN).value == 32 * GRAIN
-    assert assumed(GRAIN, 3, 1e-3) == (3 * 256 * GRAIN + 1e-3, "256 eps")
+    assert assumed_limit(GRAIN, 3, 1e-3) == (3 * 256 * GRAIN + 1e-3, "256 eps")
 
 
 def test_shadows_bound_a_run_by_the_farthest_so_far():

@@ -13,7 +13,7 @@ import pytest
 import parity.porting.opening.opened
 from evidence.checkpoint_mutations.samples import write_sample
 from parity.measure.redraw import redraw
-from parity.porting.dialects import called, dialects
+from parity.porting.dialects import dialects, find_dialects
 from parity.porting.dialects.dialect import NEUTRAL
 from parity.porting.dialects.rewrites import REWRITES, CannotRewriteError, ModelState, canonical
 from parity.porting.formats import Stored, open_container
@@ -97,7 +97,7 @@ def stops(source: Checkpoint, folder: Path, rng: random.Random) -> tuple[str, st
 )
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_two_conversions_are_one(name: str, seed: int, tmp_path: Path) -> None:
-    sample = write_sample(called(name)[0], tmp_path)
+    sample = write_sample(find_dialects(name)[0], tmp_path)
     source = read_checkpoint(sample.folder / sample.entry)
     middle, last = stops(source, tmp_path, random.Random(f"{seed} {name}"))
     first = convert(source, to=middle, out=tmp_path / "first")
@@ -105,7 +105,7 @@ def test_two_conversions_are_one(name: str, seed: int, tmp_path: Path) -> None:
     at_once = read_checkpoint(convert(source, to=last, out=tmp_path / "at once").path)
     assert_same(second, at_once)
     assert_same(second, source)
-    containers = {called(each)[0].container for each in (name, middle, last)}
+    containers = {find_dialects(each)[0].container for each in (name, middle, last)}
     if not containers & {"msgpack", "hdf5", "equinox"}:  # which have no header
         assert second.preprocess == at_once.preprocess == source.preprocess
         assert second.license == source.license == "apache-2.0"

@@ -22,7 +22,7 @@ from tests.support.convert_cases import arrays_of
 from tests.support.tiny import TINY, error
 from tests.support.tiny_tfds import write_tiny_set
 from vit_config import ConfigError, Preprocess, Recipe, write_weights
-from vit_config.adapters import exported
+from vit_config.adapters import export_params
 from vit_config.job import Job
 
 CFG = TINY.replace(depth=2, num_classes=3)
@@ -84,7 +84,7 @@ def test_a_run_goes_on_with_it_and_gives_it_back(base, tmp_path):
         again = base_job(None, run_dir / "run.json")
         assert (again.init_adapter, again.lora) == (str(folder), lora)
         run = read_run(run_dir)
-        whole = exported(run.state.params, run.lora, transposed=False)
+        whole = export_params(run.state.params, run.lora, transposed=False)
         for name, array in whole.items():
             assert error(array, merged[name].load()) < 1e-6, name
         out = tmp_path / f"{framework}-lora"
@@ -105,7 +105,7 @@ def test_queries_and_keys_apart_are_joined_and_taken_apart(tmp_path, base):
     source = read_checkpoint(tmp_path / "hf")
     lora, adapters = read_lora(source, folder)
     assert (lora.rank, lora.scale) == (4, 2.5)
-    whole = exported(
+    whole = export_params(
         {**{n: a.load() for n, a in source.arrays.items()}, **adapters}, lora, transposed=False
     )
     merged = read_checkpoint(tmp_path / "hf", adapter=folder).arrays

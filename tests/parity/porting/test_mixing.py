@@ -8,7 +8,7 @@ import torch
 
 from parity.porting.reading.libraries.peers import import_timm
 from vit_config import Mix
-from vit_train.augmentation.mixing import mixed
+from vit_train.augmentation.mixing import mix_batch
 
 STREAM = np.random.default_rng(0)
 IMAGES = STREAM.standard_normal((6, 21, 15, 3)).astype(np.float32)
@@ -38,7 +38,7 @@ def test_a_batch_is_mixed_as_timm_does(case, mode, monkeypatch):
     from timm.data import Mixup
 
     for seed in range(8):
-        actual, shares = mixed(
+        actual, shares = mix_batch(
             IMAGES, LABELS, Mix(**CASES[case], mode=mode), 5, np.random.default_rng(seed)
         )
         with monkeypatch.context() as patch:
@@ -71,7 +71,7 @@ def test_a_batch_is_mixed_as_big_vision_does(alpha):
             return self.share
 
     for drawn in (0.1, 0.5, 0.93):
-        actual = mixed(IMAGES, LABELS, Mix(mixup=alpha, style="big_vision"), 5, FixedShare(drawn))  # pyright: ignore
+        actual = mix_batch(IMAGES, LABELS, Mix(mixup=alpha, style="big_vision"), 5, FixedShare(drawn))  # pyright: ignore
         a = jnp.maximum(jnp.float32(drawn), 1.0 - jnp.float32(drawn))
         things = (jnp.asarray(IMAGES), jax.nn.one_hot(LABELS, 5))
         expected = [a * thing + (1 - a) * jnp.roll(thing, shift=1, axis=0) for thing in things]
@@ -83,5 +83,5 @@ def test_a_batch_is_mixed_as_big_vision_does(alpha):
 def test_the_batch_that_comes_in_is_left_alone():
     before = IMAGES.copy()
     for mode in ("batch", "pair", "elem"):
-        mixed(IMAGES, LABELS, Mix(mixup=0.8, cutmix=1.0, mode=mode), 5, np.random.default_rng(1))
+        mix_batch(IMAGES, LABELS, Mix(mixup=0.8, cutmix=1.0, mode=mode), 5, np.random.default_rng(1))
     np.testing.assert_array_equal(IMAGES, before)

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from parity.measure.redraw import redraw
-from parity.porting.dialects import called
+from parity.porting.dialects import find_dialects
 from parity.porting.dialects.sidecars import unsaid
 from parity.porting.formats.metadata import Metadata
 from parity.porting.reading.libraries.peers import import_timm
@@ -27,7 +27,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of what it imports
     open_clip = import_module("open_clip")
 
-(DIALECT,) = called("open-clip")[:1]
+(DIALECT,) = find_dialects("open-clip")[:1]
 SQUARE = TINY.replace(patch_bias=False, pre_norm=True, head_bias=False, image_size=21, patch_size=7)
 OBLONG = SQUARE.replace(image_size=(21, 15), patch_size=(7, 5))
 PIXELS = Preprocess(mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4))

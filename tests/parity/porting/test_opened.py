@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from parity.measure.redraw import redraw
-from parity.porting.dialects import called
+from parity.porting.dialects import find_dialects
 from parity.porting.dialects.records.hf.config import HfSettings
 from parity.porting.dialects.records.timm.config import TimmSettings
 from parity.porting.fleet.scan import scan
@@ -117,6 +117,6 @@ def test_what_is_damaged_is_said_when_it_is_asked(folder: Path) -> None:
 
 def test_config_files_of_another_say_nothing(folder: Path) -> None:
     opened = open_checkpoint(folder)
-    (other,) = called("google")
+    (other,) = find_dialects("google")
     assert opened.sidecars.fields(other) == {}
     assert opened.sidecars.metadata(other) == Metadata()

@@ -30,11 +30,11 @@ def test_there_and_back(tmp_path):
 
 def test_every_class_that_is_written_or_read_is_in_the_table():
     """By the names that the dialects give their classes."""
-    from parity.porting.dialects import called
+    from parity.porting.dialects import find_dialects
     from parity.porting.dialects.records.hf.config import HfSettings
 
     of_the_table = {each.config for each in transformers_table.MODELS.values()}
-    for dialect in called("hf"):
+    for dialect in find_dialects("hf"):
         assert isinstance(dialect.settings, HfSettings)
         kinds = {
             kind.replace("_", "").replace("-", "").removesuffix("model")

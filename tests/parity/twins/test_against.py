@@ -75,7 +75,7 @@ def test_what_does_not_hold_is_said(saved, tmp_path):
 
     then = against.read_sealed(Path(forged(tmp_path / "forged.json", saved, change)))
     today = check_config(SMALL, subject="tiny", **ASKED)
-    said = list(against.broken(then, today))
+    said = list(against.find_failures(then, today))
     for words in (
         "a mistake on purpose, tanh_gelu",
         "it was not passed",
@@ -85,7 +85,7 @@ def test_what_does_not_hold_is_said(saved, tmp_path):
         "tensors are compared today",
     ):
         assert any(words in each for each in said), words
-    assert any(each.startswith("jax 0.1 then, ") for each in against.changed(then, today))
+    assert any(each.startswith("jax 0.1 then, ") for each in against.find_changes(then, today))
 
 
 def test_a_twin_that_has_become_another_is_not_verified(saved, capsys):

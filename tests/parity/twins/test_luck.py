@@ -10,7 +10,7 @@ from parity.measure.redraw import Batch
 from parity.measure.site import Site, output_site
 from parity.measure.tolerance import epsilon
 from parity.twins.check import check_config
-from parity.twins.judge import DRAWS, Runs, apart, compare
+from parity.twins.judge import DRAWS, Runs, compare, error_of
 from parity.twins.task import nudged_numbers
 from tests.support.tiny import TINY
 
@@ -84,5 +84,5 @@ def test_a_loss_is_the_difference_of_numbers_of_the_size_of_logits():
     for held, error in ((exact, 0.0), (rounded, 30 * EPS)):
         held.add(output_site("logits"), np.array([[30.0, 12.0], [-4.0, 40.0]]))
         held.add(Site(0, "loss", "cross entropy per image"), np.array([1e-8, 2e-8]) + error)
-    error = apart(rounded, exact, Site(0, "loss", "cross entropy per image"))
+    error = error_of(rounded, exact, Site(0, "loss", "cross entropy per image"))
     assert error == pytest.approx(30 * EPS * 2**0.5 / 50, rel=1e-4)

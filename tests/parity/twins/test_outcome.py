@@ -7,7 +7,7 @@ from parity.measure.invisible import Sight, invisible
 from parity.measure.redraw import redraw
 from parity.measure.site import Site
 from parity.runs.state import TrainingState
-from parity.twins.judge import apart
+from parity.twins.judge import error_of
 from parity.twins.steps.outcome import Change, StepOutcome, VisibleOutcome
 from parity.twins.steps.trainer import StepGradients
 from tests.support.tiny import TINY
@@ -57,5 +57,5 @@ def test_the_change_is_what_the_step_made(outcome: StepOutcome) -> None:
     change = Change(outcome, Sight(TINY))
     made = outcome.after.params[site.path] - outcome.before.params[site.path]
     assert np.array_equal(change.read(site), made)
-    assert apart(change, VisibleOutcome(outcome, Sight(TINY)), site) > 0.0
-    assert apart(change, change, site) == 0.0
+    assert error_of(change, VisibleOutcome(outcome, Sight(TINY)), site) > 0.0
+    assert error_of(change, change, site) == 0.0

@@ -19,7 +19,7 @@ from parity.porting.dialects.records.google import (
     encoder,
     pooled_by_token,
 )
-from parity.porting.dialects.table import Table, dense, flax_norm, respelled, row
+from parity.porting.dialects.table import Table, dense, flax_norm, respell_names, row
 from vit_config import Preprocess
 
 MAP, KERNEL = "MAPHead_0", "i g e -> (g e) i"
@@ -50,7 +50,7 @@ SCAN = _table(encoder("Transformer/encoderblock", LINEN, stack="L "))
 # older names, as in its fix_old_checkpoints: positions inside the encoder, the pool's tensors at the top
 POSITIONS = ("Transformer/posembed_input/pos_embedding", "Transformer/pos_embedding", "pos_embedding")
 OLDER = tuple(
-    respelled(table, {**({"pos_embedding": place} if place != "pos_embedding" else {}), **inlined})
+    respell_names(table, {**({"pos_embedding": place} if place != "pos_embedding" else {}), **inlined})
     for numbers in (LINEN, PRE_LINEN)
     for table in [_table(encoder(BLOCKS, numbers))]
     for place in POSITIONS

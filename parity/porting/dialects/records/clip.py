@@ -15,7 +15,7 @@ import numpy as np
 from parity.porting.dialects.dialect import ANY, Dialect, Fixed, by_code
 from parity.porting.dialects.records.open_clip_config import MEAN, STD, OpenClipSettings
 from parity.porting.dialects.records.timm import EVERY
-from parity.porting.dialects.table import REST, Table, layer, respelled, rest_under, row
+from parity.porting.dialects.table import REST, Table, layer, respell_names, rest_under, row
 from vit_config import Preprocess, ViTConfig
 
 BLOCK = "visual.transformer.resblocks.{i}"
@@ -126,7 +126,7 @@ def _mistaken_for(fields: Mapping[str, Any]) -> str:
 
 
 AFTER = {"final_norm": ("post_pool",), "pool": ("mean",)}
-BARE = respelled(NORM_BEFORE, {"visual.": ""})
+BARE = respell_names(NORM_BEFORE, {"visual.": ""})
 DIALECTS = (
     _open_clip(
         "open-clip",

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from parity.porting.dialects.dialect import ANY, Dialect, Fixed, by_code
-from parity.porting.dialects.table import Table, layer, only_when, respelled, row
+from parity.porting.dialects.table import Table, layer, only_when, respell_names, row
 from vit_config import Preprocess, ViTConfig, WeightsError
 from vit_config.images.preprocess import IMAGENET_MEAN, IMAGENET_STD
 from vit_config.rope import Rope
@@ -50,7 +50,7 @@ SPLIT = (
 )
 WITHOUT_KEYS = row(("blocks.{i}.attn.q_bias", None, "blocks.{i}.attn.v_bias"), BIAS)
 V2 = _table("register_tokens", row(BIAS, BIAS), PACKED)
-CHUNKED = respelled(V2, {"blocks.{i}": "blocks.{j}.{i}"})  # block numbers run on across chunks
+CHUNKED = respell_names(V2, {"blocks.{i}": "blocks.{j}.{i}"})  # block numbers run on across chunks
 TRAINING = ("mask_token", "dino_head.*", "ibot_head.*")
 V2_CODE, V3_CODE = "dinov2/models/vision_transformer.py", "dinov3/models/vision_transformer.py"
 

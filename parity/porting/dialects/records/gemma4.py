@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from parity.porting.dialects.dialect import ANY, by_code
-from parity.porting.dialects.table import Table, apart, layer, row
+from parity.porting.dialects.table import Table, layer, row, split_attention
 from vit_config import Rope, ViTConfig
 
 PROJECTIONS = {
@@ -28,7 +28,9 @@ BLOCK = "encoder.layers.{i}"
 TOWER: Table = (
     *layer("patch_embed.proj", "patch_embedder.input_proj"),
     *row(("pos_embed_x", "pos_embed_y"), "patch_embedder.position_embedding_table"),
-    *apart("blocks.{i}.attn", f"{BLOCK}.self_attn.{{}}.linear", ("q_proj", "k_proj", "v_proj")),
+    *split_attention(
+        "blocks.{i}.attn", f"{BLOCK}.self_attn.{{}}.linear", ("q_proj", "k_proj", "v_proj")
+    ),
     *(
         each
         for ours, (theirs, *more) in PROJECTIONS.items()

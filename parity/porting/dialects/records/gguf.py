@@ -9,7 +9,7 @@ from typing import Any
 from parity.porting.dialects.dialect import ANY, Dialect, by_code
 from parity.porting.dialects.records.hf import clip, siglip
 from parity.porting.dialects.records.hf.keys import Key
-from parity.porting.dialects.table import Table, layer, respelled
+from parity.porting.dialects.table import Table, layer, respell_names
 from parity.porting.formats.gguf import KIND
 from parity.porting.formats.metadata import Metadata
 from vit_config import ConfigError, ViTConfig
@@ -98,7 +98,7 @@ def _dialect(name: str, title: str, table: Table, pool: str, **own: Any) -> Dial
         name=name,
         title=f"llama.cpp's {title}",
         family="gguf",
-        tables=(respelled(table, NAMES),),
+        tables=(respell_names(table, NAMES),),
         fixed=by_code(f"{CODE}: the tower returns tokens alone", pool=pool),
         settings=GgufSettings(),
         ignored=("mm.*", "a.*", "t.*", "adapter.*", "model.*", "v.boi", "v.eoi", "v.image_newline"),

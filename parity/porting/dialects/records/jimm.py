@@ -10,7 +10,7 @@ from __future__ import annotations
 from parity.porting.dialects.dialect import Dialect, by_code
 from parity.porting.dialects.records.big_vision import POOL
 from parity.porting.dialects.records.hf.siglip import no_head
-from parity.porting.dialects.table import dense, flax_attention, flax_norm, respelled, row
+from parity.porting.dialects.table import dense, flax_attention, flax_norm, respell_names, row
 
 CODE = "jimm/common/vit.py"
 BLOCK = "transformer/blocks/layers/{i}"
@@ -24,7 +24,7 @@ TABLE = (
     *dense("blocks.{i}.mlp.fc1", f"{BLOCK}/mlp/layers/0"),
     *dense("blocks.{i}.mlp.fc2", f"{BLOCK}/mlp/layers/3"),
     *flax_norm("norm", "ln_post"),
-    *respelled(
+    *respell_names(
         POOL,
         {
             "MAPHead_0/MultiHeadDotProductAttention_0": "MAPHead/attn",

@@ -12,7 +12,7 @@ from typing import Any
 from parity.porting.dialects.dialect import ANY, Dialect, Fixed, by_code
 from parity.porting.dialects.records.google import LINEN, pooled_by_token
 from parity.porting.dialects.records.google import table as google_table
-from parity.porting.dialects.table import respelled
+from parity.porting.dialects.table import respell_names
 
 CODE = "scenic/projects/baselines/vit.py"
 
@@ -26,7 +26,7 @@ DIALECTS = (
         name="scenic",
         title="Scenic's ViT",
         family="scenic",
-        tables=(respelled(google_table(LINEN), {"head/": "output_projection/"}),),
+        tables=(respell_names(google_table(LINEN), {"head/": "output_projection/"}),),
         marks=(
             "embedding/kernel",
             "Transformer/posembed_input/pos_embedding",

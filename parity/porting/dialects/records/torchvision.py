@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parity.porting.dialects.dialect import ANY, Dialect, by_code
-from parity.porting.dialects.table import layer, respelled, row
+from parity.porting.dialects.table import layer, respell_names, row
 from vit_config import ViTConfig
 
 BLOCK = "encoder.layers.encoder_layer_{i}"
@@ -25,7 +25,7 @@ TABLE = (
     *layer("head", "heads.head"),
     *layer("head", "heads"),  # where one layer replaced all of `heads`
 )
-OLDER = respelled(TABLE, {".mlp.0": ".mlp.linear_1", ".mlp.3": ".mlp.linear_2"})
+OLDER = respell_names(TABLE, {".mlp.0": ".mlp.linear_1", ".mlp.3": ".mlp.linear_2"})
 CODE = "torchvision/models/vision_transformer.py"
 
 

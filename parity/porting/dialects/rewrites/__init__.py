@@ -20,7 +20,7 @@ from parity.porting.dialects.rewrites.rewrite import (
     ModelState,
     Rewrite,
     canonical,
-    need,
+    require,
 )
 from vit_config import ConfigError
 
@@ -54,7 +54,7 @@ def express(state: ModelState, dialect: Dialect) -> ModelState:
                     state, dialect.allowed(name, state.config) if name else None
                 )
                 # two fields may ask for opposite rewrites of each other
-                need(new.config not in seen and name not in dialect.problems(new.config))
+                require(new.config not in seen and name not in dialect.problems(new.config))
                 seen.add(new.config)
                 state = new
                 break

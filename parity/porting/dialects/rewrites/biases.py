@@ -12,10 +12,10 @@ from parity.porting.dialects.rewrites.rewrite import (
     Rewrite,
     all_equal,
     constant,
-    need,
-    under,
+    find_in_blocks,
+    require,
 )
-from parity.porting.dialects.transfer import changed
+from parity.porting.dialects.transfer import change_when_read
 from parity.porting.formats.base import Stored
 
 
@@ -23,15 +23,15 @@ def zero_bias(field: str, weights: tuple[str, ...], where: str) -> Rewrite:
     """Return a rewrite that adds missing biases as zeros, or leaves out biases of zeros."""
 
     def rewrite(state: ModelState, allowed: Any) -> ModelState:
-        need(state.config.block != "parallel" or field not in ("attention_out_bias", "mlp_bias"))
-        layers = [n for leaf in weights for (n,) in under(state, f"{leaf}.weight")]
+        require(state.config.block != "parallel" or field not in ("attention_out_bias", "mlp_bias"))
+        layers = [n for leaf in weights for (n,) in find_in_blocks(state, f"{leaf}.weight")]
         layers += [f"{leaf}.weight" for leaf in weights if f"{leaf}.weight" in state.arrays]
         biases = {name.removesuffix("weight") + "bias": state.arrays[name] for name in layers}
         if not getattr(state.config, field):
             new = {name: constant((w.shape[0],), 0.0, w) for name, w in biases.items()}
             return state.rewritten(f"{where}: biases of zeros added", {field: True}, new)
         for name in biases:
-            need(all_equal(state.arrays[name], 0.0), f"{name} is not zero")
+            require(all_equal(state.arrays[name], 0.0), f"{name} is not zero")
         return state.rewritten(f"{where}: biases of zeros left out", {field: False}, {})
 
     return rewrite
@@ -40,17 +40,17 @@ def zero_bias(field: str, weights: tuple[str, ...], where: str) -> Rewrite:
 def qkv_bias(state: ModelState, allowed: Any) -> ModelState:
     """Add missing biases of q, k and v as zeros, or leave out biases of zeros."""
     cfg = state.config
-    need(cfg.attention != "per_head" and cfg.block != "parallel")
+    require(cfg.attention != "per_head" and cfg.block != "parallel")
     if not cfg.qkv_bias:
-        weights = {w: state.arrays[w] for (w,) in under(state, "attn.qkv.weight")}
+        weights = {w: state.arrays[w] for (w,) in find_in_blocks(state, "attn.qkv.weight")}
         new = {
             w.removesuffix("weight") + "bias": constant((s.shape[0],), 0.0, s)
             for w, s in weights.items()
         }
         return state.rewritten("q, k, v: biases of zeros added", {"qkv_bias": True, "k_bias": True}, new)
     for leaf in ("attn.qkv.bias", "attn.q_bias", "attn.v_bias"):
-        for (name,) in under(state, leaf):
-            need(all_equal(state.arrays[name], 0.0), f"{name} is not zero")
+        for (name,) in find_in_blocks(state, leaf):
+            require(all_equal(state.arrays[name], 0.0), f"{name} is not zero")
     changes = {"qkv_bias": False, "k_bias": True}
     return state.rewritten("q, k, v: biases of zeros left out", changes, {})
 
@@ -60,20 +60,20 @@ def k_bias(state: ModelState, allowed: Any) -> ModelState:
     cfg = state.config
     new: Arrays = {}
     if not cfg.k_bias:
-        for q, v, joint in under(state, "attn.q_bias", "attn.v_bias", "attn.qkv.bias"):
+        for q, v, joint in find_in_blocks(state, "attn.q_bias", "attn.v_bias", "attn.qkv.bias"):
             a, b = state.arrays[q], state.arrays[v]
 
             def join(values: np.ndarray, b: Stored = b) -> np.ndarray:
                 last = b.load()
                 return np.concatenate([values, np.zeros_like(last), last])
 
-            new[joint] = changed(a, join, (a.shape[0] + 2 * b.shape[0],))
+            new[joint] = change_when_read(a, join, (a.shape[0] + 2 * b.shape[0],))
         return state.rewritten("keys: a bias of zeros added", {"k_bias": True}, new)
-    for joint, q, v in under(state, "attn.qkv.bias", "attn.q_bias", "attn.v_bias"):
+    for joint, q, v in find_in_blocks(state, "attn.qkv.bias", "attn.q_bias", "attn.v_bias"):
         kv = cfg.kv_heads[int(joint.split(".")[1])] * cfg.head_dim
         whole = state.arrays[joint]
         width = whole.shape[0] - 2 * kv
-        need(not np.any(whole.load()[width : width + kv]), f"the keys' part of {joint} is not zero")
-        new[q] = changed(whole, lambda values, n=width: values[:n].copy(), (width,))
-        new[v] = changed(whole, lambda values, n=width + kv: values[n:].copy(), (kv,))
+        require(not np.any(whole.load()[width : width + kv]), f"the keys' part of {joint} is not zero")
+        new[q] = change_when_read(whole, lambda values, n=width: values[:n].copy(), (width,))
+        new[v] = change_when_read(whole, lambda values, n=width + kv: values[n:].copy(), (kv,))
     return state.rewritten("keys: a bias of zeros left out", {"k_bias": False}, new)

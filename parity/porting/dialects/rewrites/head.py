@@ -10,18 +10,18 @@ from parity.porting.dialects.rewrites.rewrite import (
     CannotRewriteError,
     ModelState,
     allows,
-    need,
+    require,
 )
-from parity.porting.dialects.transfer import changed
+from parity.porting.dialects.transfer import change_when_read
 
 
 def final_norm(state: ModelState, allowed: Any) -> ModelState:
     """Move the final norm before or after the pooling of a class token."""
     cfg = state.config
     target = {"pre_pool": "post_pool", "post_pool": "pre_pool"}.get(cfg.final_norm)
-    need(target is not None and allows(allowed, target))
+    require(target is not None and allows(allowed, target))
     same = cfg.pool == "class" and not cfg.distill_token
-    need(same, f"pool = {cfg.pool} of normalised tokens is not that pool, normalised")
+    require(same, f"pool = {cfg.pool} of normalised tokens is not that pool, normalised")
     there, here = ("norm", "fc_norm") if target == "pre_pool" else ("fc_norm", "norm")
     leaves = [leaf for leaf in ("weight", "bias") if f"{here}.{leaf}" in state.arrays]
     new = {f"{there}.{leaf}": state.arrays[f"{here}.{leaf}"] for leaf in leaves}
@@ -47,20 +47,20 @@ def pool(state: ModelState, allowed: Any) -> ModelState:
             "without a head its tokens are the same whatever is pooled; to take another vector, give"
             f" --override pool={others[0]}"
         )
-    need(cfg.num_classes > 0 and cfg.head_hidden is None and not cfg.distill_token)
+    require(cfg.num_classes > 0 and cfg.head_hidden is None and not cfg.distill_token)
     D, head = cfg.hidden_size, state.arrays["head.weight"]
     if cfg.pool in halves:
         fits = cfg.class_token and cfg.final_norm != "post_pool" and not cfg.pool_prefix
-        need(fits and allows(allowed, "class_mean"))
+        require(fits and allows(allowed, "class_mean"))
         order = -1 if cfg.pool == "mean" else 1
 
         def widen(weight: np.ndarray) -> np.ndarray:
             return np.concatenate([weight, np.zeros_like(weight)][::order], axis=1)
 
-        new = {"head.weight": changed(head, widen, (cfg.num_classes, 2 * D))}
+        new = {"head.weight": change_when_read(head, widen, (cfg.num_classes, 2 * D))}
         note = f"head: weights of zeros added for the {halves[order > 0]}"
         return state.rewritten(note, {"pool": "class_mean"}, new)
-    need(cfg.pool == "class_mean")
+    require(cfg.pool == "class_mean")
     weights = dict(zip(halves, np.split(head.load(), 2, axis=1), strict=True))
     for half, other in (halves, halves[::-1]):
         if allows(allowed, half) and not np.any(weights[other]):
@@ -69,7 +69,7 @@ def pool(state: ModelState, allowed: Any) -> ModelState:
             def narrow(weight: np.ndarray, at: int = at) -> np.ndarray:
                 return weight[:, at : at + D].copy()
 
-            part = changed(head, narrow, (cfg.num_classes, D))
+            part = change_when_read(head, narrow, (cfg.num_classes, D))
             note = f"head: weights of zeros left out for the {other}"
             return state.rewritten(note, {"pool": half}, {"head.weight": part})
     raise CannotRewriteError(f"its head sees both; {TAKE_OFF}")

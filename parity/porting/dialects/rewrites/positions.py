@@ -14,9 +14,9 @@ from parity.porting.dialects.rewrites.rewrite import (
     canonical,
     constant,
     first,
-    need,
+    require,
 )
-from parity.porting.dialects.transfer import changed
+from parity.porting.dialects.transfer import change_when_read
 from parity.porting.formats.base import Stored
 from vit_config import ViTConfig
 from vit_config.numerics.tables import fixed_position_table
@@ -25,7 +25,7 @@ from vit_config.numerics.tables import fixed_position_table
 def pos_embed(state: ModelState, allowed: Any) -> ModelState:
     """Write a fixed position table as a learned one, and a missing one as a learned one of zeros."""
     cfg = state.config
-    need(allows(allowed, "learned") and cfg.pos_embed not in ("learned", "factorized"))
+    require(allows(allowed, "learned") and cfg.pos_embed not in ("learned", "factorized"))
     table = fixed_position_table(cfg, cfg.grid)  # (rows, D)
     like = first(state)
     rows = cfg.num_patches if table is None else len(table)
@@ -51,7 +51,7 @@ def pos_embed_grid(state: ModelState, allowed: Any) -> ModelState:
     if allows(allowed, None) and cfg.table_grid == cfg.grid:
         note = "the position table's grid is that of the image size"
         return state.rewritten(note, {"pos_embed_grid": None}, {})
-    need(allows(allowed, None) and cfg.pos_embed == "learned" and cfg.dynamic_image_size)
+    require(allows(allowed, None) and cfg.pos_embed == "learned" and cfg.dynamic_image_size)
     height, width = (n * patch for n, patch in zip(cfg.table_grid, cfg.patch_size, strict=True))
     note = f"named after its position table, a model for {height}x{width}, and for any other size"
     return state.rewritten(note, {"pos_embed_grid": None, "image_size": (height, width)}, {})
@@ -60,11 +60,11 @@ def pos_embed_grid(state: ModelState, allowed: Any) -> ModelState:
 def pos_embed_prefix(state: ModelState, allowed: Any) -> ModelState:
     """Fold table rows of tokens before the patches into those tokens, or add missing rows as zeros."""
     cfg = state.config
-    need(cfg.pos_embed == "learned")
+    require(cfg.pos_embed == "learned")
     before, tokens = cfg.num_prefix_rows, _prefix_tokens(cfg)
     options = {"none": 0, "class": 1, "auto": len(tokens), "all": len(tokens)}
     target = next((each for each in ("auto", "all", "none", "class") if allows(allowed, each)), None)
-    need(target is not None and (target != "class" or cfg.class_token))
+    require(target is not None and (target != "class" or cfg.class_token))
     after = options[str(target)]
     table = state.arrays["pos_embed"]
     new: Arrays = {}
@@ -84,8 +84,10 @@ def pos_embed_prefix(state: ModelState, allowed: Any) -> ModelState:
 
         summands = (state.arrays[name].load()[:, place], table.load()[:, row])
         rounds |= _rounds(sum(each.astype(np.float64) for each in summands), table.dtype)
-        new[name] = changed(new.get(name, state.arrays[name]), add, state.arrays[name].shape)
-    new["pos_embed"] = changed(table, resize, (1, table.shape[1] - before + after, table.shape[2]))
+        new[name] = change_when_read(new.get(name, state.arrays[name]), add, state.arrays[name].shape)
+    new["pos_embed"] = change_when_read(
+        table, resize, (1, table.shape[1] - before + after, table.shape[2])
+    )
     what = "folded into" if after < before else "written as zeros for"
     note = f"position rows {what} {abs(after - before)} of the tokens before the patches"
     return state.rewritten(note, {"pos_embed_prefix": target}, new, rounds=rounds)

@@ -44,7 +44,7 @@ class ModelState:
         every = {**self.arrays, **new}
         expected = {name: each.shape for name, each in parameters(cfg).items()}
         for name, shape in expected.items():
-            need(name in every and every[name].shape == shape, f"it makes no {name}")
+            require(name in every and every[name].shape == shape, f"it makes no {name}")
         order = [name for name in every if name in expected]
         if rounds:
             note += f" (rounded to {first(self).dtype})"
@@ -88,7 +88,7 @@ def _blocks(cfg: ViTConfig) -> Iterator[str]:
                 yield f"blocks.{i}.ffns.{j}."
 
 
-def under(state: ModelState, *leaves: str) -> Iterator[tuple[str, ...]]:
+def find_in_blocks(state: ModelState, *leaves: str) -> Iterator[tuple[str, ...]]:
     """Yield the full names of `leaves` in each block that has the first of them."""
     for block in _blocks(state.config):
         if f"{block}{leaves[0]}" in state.arrays:
@@ -110,7 +110,7 @@ def all_equal(stored: Stored, value: float) -> bool:
     return bool(np.all(stored.load() == value))
 
 
-def need(condition: bool, why: str = "") -> None:
+def require(condition: bool, why: str = "") -> None:
     """Raise `CannotRewriteError` unless the condition holds.
 
     Args:

@@ -246,7 +246,7 @@ LIBRARIES: Mapping[str, Library] = {
         "transformers",
         _of("of_transformers", "build"),
         load=_of("of_transformers", "load"),
-        named=_of("of_transformers", "named"),
+        named=_of("of_transformers", "name_tensors"),
         call=_of("of_transformers", "call"),
         single=lambda each: _turns(each) or each.dialect.name.startswith(_ROUNDING),
     ),

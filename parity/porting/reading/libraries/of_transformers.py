@@ -66,7 +66,7 @@ def load(checkpoint: Checkpoint) -> Any:
     return model
 
 
-def named(model: Any) -> dict[str, Any]:
+def name_tensors(model: Any) -> dict[str, Any]:
     """Return a model's tensors by the names that `save_pretrained` gives them."""
     from transformers.core_model_loading import revert_weight_conversion
 

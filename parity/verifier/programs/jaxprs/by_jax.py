@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from parity.measure.versions.of_jax import quick_flags, read_scan
-from parity.verifier.programs.jaxprs.equations import bound, called
+from parity.verifier.programs.jaxprs.equations import bound, called_jaxpr
 from parity.verifier.programs.jaxprs.sketches import sketched
 from parity.verifier.programs.jaxprs.values import leaf_value, literal, rounding_of, widened
 
@@ -126,7 +126,7 @@ def equation(eqn: Any, operands: Sequence[Any], after: After | None = None) -> S
     if name == "cond":
         branches = [lambda *x, of=each: _call(of, x) for each in params["branches"]]
         return lax.switch(operands[0], branches, *operands[1:])
-    inner = called(eqn)
+    inner = called_jaxpr(eqn)
     if inner is not None:
         return _call(inner, operands, after)
     params = {key: widened(value) for key, value in params.items()}

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from parity.measure.nearness import LEAST
-from parity.measure.nudge import nudged
+from parity.measure.nudge import nudge_numbers
 from parity.measure.tolerance import FACTOR
 from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.jaxprs.by_jax import (
@@ -30,9 +30,9 @@ from parity.verifier.programs.jaxprs.by_jax import (
     evaluated,
     runs_alike,
 )
-from parity.verifier.programs.jaxprs.equations import called
+from parity.verifier.programs.jaxprs.equations import called_jaxpr
 from parity.verifier.programs.jaxprs.sketches import Sketch, is_finite, sketched
-from parity.verifier.programs.jaxprs.sketches import apart as apart_by_sums
+from parity.verifier.programs.jaxprs.sketches import least_distance as apart_by_sums
 from vit_config.errors import REPORT, OwnFaultError, first_line
 
 NUDGE = 1
@@ -111,7 +111,7 @@ def _first_fault(walk_again: Callable[[Seen], None]) -> str:
     first: list[str] = []
 
     def see(eqn: Any, operands: Sequence[Any], results: Sequence[Any], line: Any) -> None:
-        if first or called(eqn) is not None:  # of a call, its equations were seen
+        if first or called_jaxpr(eqn) is not None:  # of a call, its equations were seen
             return
         ran = equation(eqn, operands)
         apart = _apart(results, ran)
@@ -149,7 +149,8 @@ def _beyond(apart: Sequence[float], limits: Sequence[float]) -> list[int]:
 def _nudged(values: Sequence[Any]) -> list[Any]:
     wide = [getattr(each, "dtype", None) == np.float64 for each in values]
     return [
-        nudged(np.asarray(each), NUDGE, str(i)) if wide[i] else each for i, each in enumerate(values)
+        nudge_numbers(np.asarray(each), NUDGE, str(i)) if wide[i] else each
+        for i, each in enumerate(values)
     ]
 
 

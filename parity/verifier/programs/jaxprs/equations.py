@@ -84,7 +84,7 @@ def _scatter(name: str, params: dict[str, Any], operand: Any, indices: Any, upda
     return lax.scatter_apply(operand, indices, lambda each: of_two(each, each)[0], **given)
 
 
-def called(eqn: Any) -> Any:
+def called_jaxpr(eqn: Any) -> Any:
     """Return the jaxpr that an equation calls on its operands; None where it calls none, or calls one on
     pairs of their numbers, as a reduction by a function of the user's does."""
     given = (eqn.params.get(name) for name in ("jaxpr", "call_jaxpr", "fun_jaxpr"))

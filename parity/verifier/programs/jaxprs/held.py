@@ -49,8 +49,8 @@ class HeldByJax:
 
     @contextmanager
     def evaluating(self) -> Iterator[list[Training] | None]:
-        """Put the modules in evaluation mode while entered; yield what their layers do in the mode that
-        they were given in, or None if it was this."""
+        """Put the modules in evaluation mode while entered; yield the layers that compute something else
+        in the mode before, or None if no mode changed."""
         if not self._all:
             yield None
             return

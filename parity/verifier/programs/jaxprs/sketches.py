@@ -50,7 +50,7 @@ def is_finite(sketch: Sketch) -> bool:
     return bool(np.isfinite(sketch.norm) and np.isfinite(np.asarray(sketch.sums)).all())
 
 
-def apart(theirs: Sketch, mine: Sketch) -> float:
+def least_distance(theirs: Sketch, mine: Sketch) -> float:
     """Return how far two arrays are apart at least, relative to the norm of the first."""
     distance = float(np.linalg.norm(np.asarray(theirs.sums) - np.asarray(mine.sums))) / _MOST
     return distance / float(theirs.norm) if distance else 0.0

@@ -21,7 +21,7 @@ from parity.verifier.programs.jaxprs.equations import (
     apply_rule,
     attributes,
     bind,
-    called,
+    called_jaxpr,
     keeps_numbers,
     last_reads,
     modules_of,
@@ -151,7 +151,7 @@ class Walk:
         if name == "cond":
             which = int(np.clip(self.decided(operands[0], line), 0, len(params["branches"]) - 1))
             return self.call(params["branches"][which], operands[1:], line, scope, module)
-        inner = called(eqn)
+        inner = called_jaxpr(eqn)
         if inner is not None:
             if name not in ("scan", "checkpoint") and written_by_jax(inner):
                 scope = str(params.get("name", "")).lstrip("_") or scope

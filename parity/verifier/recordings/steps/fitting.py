@@ -119,7 +119,7 @@ class Shared(NamedTuple):
     """(leaves,): whether that can be told for a leaf."""
 
 
-def shared(
+def fit_multiple(
     flat: JoinedLeaves, rest: np.ndarray, along: np.ndarray, noise: np.ndarray, eps: float
 ) -> Shared:
     """Fit the one multiple of `along` that explains `rest` on the leaves where rounding does not."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from parity.measure.nearness import CERTAIN
 from parity.measure.nearness import MOST as FARTHEST
-from parity.verifier.recordings.steps.fitting import JoinedLeaves, shared, slope, snap, text
+from parity.verifier.recordings.steps.fitting import JoinedLeaves, fit_multiple, slope, snap, text
 from parity.verifier.recordings.steps.noise import noise
 from parity.verifier.recordings.steps.segment import Hypothesis
 from parity.verifier.recordings.steps.sides import RecordedSide
@@ -19,7 +19,8 @@ LARGEST_COUNT = 4096
 
 
 def relations(a: RecordedSide, b: RecordedSide) -> Iterator[Pair]:
-    """Yield both sides under each relation between them; values cannot tell which side is right."""
+    """Yield each way in which one side's gradients may follow from the other's; neither side is known
+    to be right."""
     yield from _relations(a, b)
     yield from ((first, second) for second, first in _relations(b, a))
 
@@ -54,7 +55,7 @@ def _relations(one: RecordedSide, other: RecordedSide) -> Iterator[Pair]:
             yield pair("gradients of the step before", "cleared", "still in it", g + before)
     parameters = flat.join(other.segment.parameters)
     if parameters is not None:
-        decay = shared(flat, made - g, parameters, bound, max(one.eps, other.eps))
+        decay = fit_multiple(flat, made - g, parameters, bound, max(one.eps, other.eps))
         strength = snap(decay.factor, decay.uncertainty)
         if strength > 0:
             value = g + strength * parameters * decay.on[flat.leaf]

@@ -13,7 +13,7 @@ from parity.verifier.recordings.steps.fitting import (
     JoinedLeaves,
     chosen,
     digits,
-    shared,
+    fit_multiple,
     slope,
     snap,
     text,
@@ -114,8 +114,9 @@ def betas(side: RecordedSide) -> list[tuple[float, float]]:
 
 
 def begun_elsewhere(side: RecordedSide) -> Iterator[Hypothesis]:
-    """Explain moments of the first recorded update that cannot have begun at zero, by a rule that leads
-    from them to those of the next update: they began with an unrecorded state, loaded or left over.
+    """Explain first moments that cannot have begun at zero: the run continued an unrecorded state.
+
+    Some rule must lead from them to the moments of the next update.
     """
     after = side.following
     if after is None or any(_reproduces(side, each) for each in hypotheses(side)):
@@ -244,7 +245,7 @@ def _first(given: MomentsUpdate, gradient: np.ndarray) -> Iterator[MomentRule]:
         if beta is None or not 0 <= beta < 1 or not chosen(beta):
             continue
         weight = 1 - beta if form == "average" else 1.0
-        decay = shared(flat, after - beta * before - weight * gradient, p, bound, given.eps)
+        decay = fit_multiple(flat, after - beta * before - weight * gradient, p, bound, given.eps)
         strength = snap(decay.factor / weight, decay.uncertainty / weight)
         if not chosen(strength):
             continue
@@ -291,7 +292,7 @@ def _sums(
         weight = slope(out(gradient), out(after), bound, given.eps)
         if not weight:
             return
-    decay = shared(flat, after - momentum * before - weight * gradient, p, bound, given.eps)
+    decay = fit_multiple(flat, after - momentum * before - weight * gradient, p, bound, given.eps)
     strength = snap(decay.factor / weight, decay.uncertainty / abs(weight))
     if not (chosen(momentum) and chosen(weight) and chosen(strength)):
         return

@@ -8,7 +8,14 @@ from typing import NamedTuple
 import numpy as np
 
 from parity.verifier.recordings.steps.directions import Direction, denominators, directions
-from parity.verifier.recordings.steps.fitting import JoinedLeaves, chosen, shared, slope, snap, text
+from parity.verifier.recordings.steps.fitting import (
+    JoinedLeaves,
+    chosen,
+    fit_multiple,
+    slope,
+    snap,
+    text,
+)
 from parity.verifier.recordings.steps.noise import noise
 from parity.verifier.recordings.steps.segment import Hypothesis
 from parity.verifier.recordings.steps.sides import RecordedSide
@@ -160,7 +167,7 @@ def _decayed(
     last = {"number type of the rate": rounded}
     rest = step.change - move
     for order, decays in ((AT_ONCE, step.start), (AFTER, step.start - move)):
-        decay = shared(flat, rest, decays, step.bound, side.eps)
+        decay = fit_multiple(flat, rest, decays, step.bound, side.eps)
         value = step.start - move - decay.factor * decays * decay.on[flat.leaf]
         if (flat.rms((step.start - step.change - value) / step.bound) > 1).any():
             continue

@@ -12,7 +12,7 @@ from parity.porting.formats import open_container
 from parity.porting.models.files import save
 from parity.porting.reading.checkpoint import read_checkpoint
 from parity.porting.reading.libraries.peers import import_timm
-from parity.porting.recognition.recognise import marked
+from parity.porting.recognition.recognise import has_marks
 from parity.porting.writing.conversion import convert
 from tests.support.dialect_proof import images_for, prove, redraw, twin_logits
 from tests.support.linen_vit import LinenViT, loaded
@@ -86,7 +86,7 @@ def test_it_is_taken_for_no_other(tmp_path, name):
     path, *_ = saved(tmp_path, scan=FORMATS[name], **MAP)
     tensors = open_container(path).tensors
 
-    assert [each.name for each in dialects() if marked(each, tensors)] == [name]
+    assert [each.name for each in dialects() if has_marks(each, tensors)] == [name]
 
 
 def test_the_image_size_of_fixed_positions_is_asked_for(tmp_path):

@@ -12,13 +12,13 @@ from parity.porting.dialects.shapes import fields_of
 from parity.porting.dialects.table import (
     REST,
     Row,
-    apart,
     bind_ours,
     bind_theirs,
     flax_attention,
     only_when,
-    respelled,
+    respell_names,
     row,
+    split_attention,
 )
 from parity.porting.dialects.transfer import letters, read, sizes_of, write
 from parity.porting.formats.base import Stored
@@ -63,7 +63,7 @@ def test_a_stretch_of_zeros_is_not_ours_and_is_written_again():
 @pytest.mark.parametrize("heads", [(6, 2, 3), (6, 6, 6), (1, 1, 1)])
 def test_queries_keys_and_values_apart_with_grouped_heads(heads):
     cfg = TINY.replace(num_heads=6, num_kv_heads=heads)
-    table = apart("blocks.{i}.attn", "layer.{i}.{}", ("q", "k", "v"))
+    table = split_attention("blocks.{i}.attn", "layer.{i}.{}", ("q", "k", "v"))
     theirs = {}
     for i, kv in enumerate(heads):
         for name, length in (("q", 30), ("k", 5 * kv), ("v", 5 * kv)):
@@ -80,7 +80,7 @@ def test_queries_keys_and_values_apart_with_grouped_heads(heads):
 
 
 def test_keys_without_a_bias():
-    table = apart("blocks.{i}.attn", "{i}.{}", ("q", "k", "v"))
+    table = split_attention("blocks.{i}.attn", "{i}.{}", ("q", "k", "v"))
     theirs = {"0.q.bias": draw(30), "0.v.bias": draw(30, seed=1)}
     theirs |= {f"0.{name}.weight": draw(30, 30, seed=ord(name)) for name in "qkv"}
 
@@ -216,7 +216,7 @@ def test_a_body_is_put_on_only_beside_a_head():
 
 
 def test_respelling():
-    (one,) = respelled(row("a", ("x.mlp.0", "y.mlp.3")), {".mlp.0": ".fc1", ".mlp.3": ".fc2"})
+    (one,) = respell_names(row("a", ("x.mlp.0", "y.mlp.3")), {".mlp.0": ".fc1", ".mlp.3": ".fc2"})
 
     assert one.theirs == ("x.fc1", "y.fc2")
 

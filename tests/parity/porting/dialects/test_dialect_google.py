@@ -9,7 +9,7 @@ from parity.porting.formats import open_container
 from parity.porting.models.files import save
 from parity.porting.reading.checkpoint import read_checkpoint
 from parity.porting.reading.libraries.peers import import_timm
-from parity.porting.recognition.recognise import marked
+from parity.porting.recognition.recognise import has_marks
 from parity.porting.writing.conversion import convert
 from tests.support.dialect_proof import images_for, prove, redraw
 from tests.support.linen_vit import LINEN, PRE_LINEN, LinenViT, loaded
@@ -87,7 +87,7 @@ def test_no_dialect_before_it_takes_it_for_its_own(tmp_path, name):
     path, *_ = saved(tmp_path, name)
     tensors = open_container(path).tensors
 
-    assert next(each.name for each in dialects() if marked(each, tensors)) == name
+    assert next(each.name for each in dialects() if has_marks(each, tensors)) == name
 
 
 @pytest.mark.parametrize("prefix", ["opt/target/", "params/"])

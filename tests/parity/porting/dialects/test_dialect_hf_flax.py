@@ -17,10 +17,10 @@ import torch
 from flax import traverse_util
 from safetensors.numpy import load_file
 
-from parity.porting.dialects import called, dialects
+from parity.porting.dialects import dialects, find_dialects
 from parity.porting.formats import open_container
 from parity.porting.reading.checkpoint import read_checkpoint
-from parity.porting.recognition.recognise import marked
+from parity.porting.recognition.recognise import has_marks
 from parity.porting.writing.conversion import convert
 from tests.support.dialect_proof import images_for, twin_logits
 from tests.support.hf_models import CLASSES, MLP, SIZES, SQUARE, build, logits, outputs, reload
@@ -145,7 +145,7 @@ def test_it_is_taken_for_no_other(tmp_path, case):
     saved(tmp_path / "saved", case)
     tensors = open_container(tmp_path / "saved").tensors
 
-    actual = [each.name for each in dialects() if marked(each, each.within_body(tensors))]
+    actual = [each.name for each in dialects() if has_marks(each, each.within_body(tensors))]
     assert actual == [NAMES[case.split()[0]]]
 
 
@@ -213,6 +213,6 @@ def test_a_kernel_that_was_not_transposed_is_refused(tmp_path):
 
 
 def test_marks_are_of_the_flax_spelling():
-    for dialect in called("hf-flax"):
+    for dialect in find_dialects("hf-flax"):
         assert not any("." in mark for mark in dialect.marks)
         assert not any("." in name for row in dialect.tables[0] for name in row.theirs)

@@ -10,7 +10,7 @@ from PIL import Image
 
 from evidence.timm_sweep import peer
 from parity.cli import main
-from parity.porting.dialects import called
+from parity.porting.dialects import find_dialects
 from parity.porting.dialects.table import bind_theirs
 from parity.porting.dialects.transfer import read
 from parity.porting.formats import Stored
@@ -79,7 +79,7 @@ def test_siglip2_and_its_gradients(siglip2):
     pull = np.random.default_rng(1).standard_normal(tuple(expected.shape))
     model.zero_grad()
     (expected * torch.from_numpy(pull)).sum().backward()
-    (dialect,) = called("hf-siglip2-vision")
+    (dialect,) = find_dialects("hf-siglip2-vision")
     grads = dialect.within_body({name: each.grad.numpy() for name, each in model.named_parameters()})
     rows, left = bind_theirs(dialect.tables[0], {name: each.shape for name, each in grads.items()})
     assert not left

@@ -8,7 +8,7 @@ import torch
 
 from evidence.timm_sweep import peer
 from evidence.timm_sweep.architecture import redraw_model
-from parity.porting.dialects import called, dialects
+from parity.porting.dialects import dialects, find_dialects
 from parity.porting.opening.opened import open_checkpoint
 from parity.porting.reading.checkpoint import read_checkpoint
 from parity.porting.recognition.recognise import find
@@ -186,7 +186,7 @@ def test_a_file_that_is_none_of_theirs(tmp_path):
 def test_what_their_models_cannot_be_is_refused(name, changes, said):
     sizes = {"image_size": 48, "hidden_size": 192, "depth": 3, "num_heads": 3, "mlp_dim": 77}
     cfg = ViTConfig(**{**sizes, **changes})
-    (dialect,) = called(name)
+    (dialect,) = find_dialects(name)
     assert said.replace(" .", " (") in "; ".join(dialect.problems(cfg).values())
 
 

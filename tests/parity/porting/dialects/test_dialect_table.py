@@ -39,9 +39,9 @@ def test_the_page_has_a_row_and_a_reason_for_each_pair(tmp_path, monkeypatch):
 @pytest.mark.parametrize("dialect", ["hf-dinov2-registers", "timm-vit", "torchvision"])
 def test_another_shape_and_another_name_are_told(tmp_path, dialect):
     """A row for each register is what was written once, and nobody saw it."""
-    from parity.porting.dialects import called
+    from parity.porting.dialects import find_dialects
 
-    path, _ = dialect_table.write_sample(called(dialect)[0], tmp_path)
+    path, _ = dialect_table.write_sample(find_dialects(dialect)[0], tmp_path)
     source = read_checkpoint(path)
     assert misfits(source) == []
     tensors = dict(source.container.tensors)

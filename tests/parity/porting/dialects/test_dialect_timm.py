@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from parity.porting.dialects import called
+from parity.porting.dialects import find_dialects
 from parity.porting.dialects.rewrites import ModelState, canonical, express
 from parity.porting.dialects.sidecars import Sidecars
 from parity.porting.formats import Stored
@@ -162,7 +162,7 @@ def test_what_no_json_says_is_said_in_python(tmp_path):
 )
 def test_what_timm_cannot_compute_is_refused(changes, said):
     cfg = ViTConfig(**{**SMALL, "hidden_size": 40, **changes})
-    problems = ["; ".join(each.problems(cfg).values()) for each in called("timm")]
+    problems = ["; ".join(each.problems(cfg).values()) for each in find_dialects("timm")]
     assert all(problems)
     assert any(said in problem for problem in problems)
 
@@ -172,7 +172,7 @@ def test_patches_without_bias_get_one_of_zeros(tmp_path):
     cfg = ViTConfig(**SMALL, patch_bias=False, class_token=False, pool="mean")
     stream = np.random.default_rng(0)
     arrays = {name: Stored.of(stream.standard_normal(p.shape)) for name, p in parameters(cfg).items()}
-    state = express(ModelState(cfg, arrays), called("timm-vit")[0])
+    state = express(ModelState(cfg, arrays), find_dialects("timm-vit")[0])
     assert state.said == ("patch projection: biases of zeros added",)
     assert state.config.patch_bias
 
@@ -194,4 +194,4 @@ def test_preprocessing_and_names_pass_through(tmp_path):
     assert (again.preprocess, again.config) == (source.preprocess, canonical(source.config))
     back = json.loads((tmp_path / "back" / "config.json").read_text())
     assert back["label_names"] == ["a", "b", "c"]
-    assert Sidecars({"config.json": back}).metadata(called("timm-eva")[0]) == source.metadata
+    assert Sidecars({"config.json": back}).metadata(find_dialects("timm-eva")[0]) == source.metadata

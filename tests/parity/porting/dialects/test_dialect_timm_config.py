@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from evidence.timm_sweep import peer
-from parity.porting.dialects import called
+from parity.porting.dialects import find_dialects
 from parity.porting.dialects.dialect import NEUTRAL
 from parity.porting.dialects.rewrites import canonical
 from parity.porting.formats.metadata import Metadata
@@ -106,7 +106,7 @@ def test_a_config_json_says_what_was_changed(case):
     """timm builds the model that was meant, and what it was told is read as that."""
     name, changes = TOLD[case]
     cfg = canonical(PRESETS[name].replace(**changes))
-    dialect = next(each for each in called("timm") if not each.problems(cfg))
+    dialect = next(each for each in find_dialects("timm") if not each.problems(cfg))
     config = dialect.settings.files(cfg, Metadata())["config.json"]
     config = json.loads(json.dumps(config))
     model = peer.create_abstract(config["architecture"], **config["model_args"])
@@ -122,8 +122,8 @@ def test_a_config_json_says_what_was_changed(case):
 @pytest.mark.parametrize("name", MODULES)
 def test_every_architecture_is_said_by_its_name_alone(name):
     cfg = canonical(PRESETS[name])
-    fitting = [each for each in called("timm") if not each.problems(cfg)]
-    assert fitting, [each.problems(cfg) for each in called("timm")]
+    fitting = [each for each in find_dialects("timm") if not each.problems(cfg)]
+    assert fitting, [each.problems(cfg) for each in find_dialects("timm")]
     modules = {
         "vision_transformer": "timm-vit",
         "deit": "timm-vit",
@@ -229,7 +229,9 @@ def test_every_repository_on_the_hub_is_understood(name):
             "pretrained_cfg": pretrained,
         }
         sidecars = {"config.json": json.loads(json.dumps(config))}
-        (settings, *_) = [each.settings for each in called("timm") if each.settings.recognise(sidecars)]
+        (settings, *_) = [
+            each.settings for each in find_dialects("timm") if each.settings.recognise(sidecars)
+        ]
         fields = settings.fields(sidecars)
         cfg = preset(f"{name}.{tag}")
         assert {field: fields.get(field, getattr(cfg, field)) for field in cfg.fields()} == dict(cfg)

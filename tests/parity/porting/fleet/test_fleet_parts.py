@@ -9,7 +9,7 @@ from parity.porting.fleet.folders import walk
 from parity.porting.fleet.ledger import LEDGER, LedgerEntry, open_ledger
 from parity.porting.fleet.lines import line_of, printable
 from parity.porting.fleet.manifest import FleetJob, FleetManifest
-from parity.porting.fleet.names import numbered, output_names, proposed, suffix_of, sweep
+from parity.porting.fleet.names import number_repeated, output_names, propose_name, suffix_of, sweep
 from parity.porting.formats.suffixes import NAMED, WEIGHTS
 from parity.porting.writing.conversion import SUFFIXES
 from vit_config import ConfigError, MissingFileError
@@ -86,7 +86,7 @@ def test_every_kind_of_weights_file_is_found(tmp_path):
 def test_a_folder_may_be_a_checkpoint_itself(tmp_path):
     make(tmp_path, "config.json", "model.safetensors")
     assert places(tmp_path) == ["."]
-    assert proposed(".", tmp_path) == tmp_path.name.replace(".", "_")
+    assert propose_name(".", tmp_path) == tmp_path.name.replace(".", "_")
 
 
 def test_a_damaged_index_keeps_its_shards(tmp_path):
@@ -176,8 +176,8 @@ def test_proposed_names_are_of_the_path(tmp_path):
         "x.v2.pth.tar": "x_v2",
         "e" * 200 + "/b.pth": "e" * 97 + "--b",
     }
-    assert {path: proposed(path, tmp_path) for path in names} == names
-    assert numbered(["a", "b", "A", "a", "a-2"]) == ["a", "b", "A-2", "a-3", "a-2-2"]
+    assert {path: propose_name(path, tmp_path) for path in names} == names
+    assert number_repeated(["a", "b", "A", "a", "a-2"]) == ["a", "b", "A-2", "a-3", "a-2-2"]
 
 
 def test_two_rows_with_one_name_are_refused(tmp_path):

@@ -123,7 +123,7 @@ def test_a_ready_made_layer_is_shown_where_it_is_built_with_a_cause_or_without(
 def test_modules_that_are_equal_have_lines_of_their_own():
     from flax import nnx
 
-    from parity.verifier.programs.built import built_of_nnx, watched
+    from parity.verifier.programs.built import built_of_nnx, watch_building
 
     class Scale(nnx.Module):
         def __eq__(self, other):
@@ -138,7 +138,7 @@ def test_modules_that_are_equal_have_lines_of_their_own():
             self.b = Scale()
 
     made = type(nnx.Module).__dict__.get("__call__")
-    with watched(), watched():
+    with watch_building(), watch_building():
         model = Net()
     lines = {path: each.source.line for path, each in built_of_nnx(model).items()}
     assert lines["b"] == lines["a"] + 1

@@ -118,7 +118,7 @@ def test_a_large_value_is_compared_by_its_sketch(by, seen):
     other = np.array(value)
     other[7] *= 1 + 20 * by
     with jax.enable_x64(True):
-        found = sketches.apart(sketches.sketched(jnp.asarray(other), jnp), sketch)
+        found = sketches.least_distance(sketches.sketched(jnp.asarray(other), jnp), sketch)
     assert (found > 1e-15) == seen
     assert found <= max(distance(value, other), 1e-15)
     assert sketches.is_finite(sketch)

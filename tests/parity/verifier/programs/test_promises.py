@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from parity.verifier.compare import compare
-from parity.verifier.programs.build import BuildOrder, built
+from parity.verifier.programs.build import BuildOrder, build_from
 from parity.verifier.programs.sides import OfWeights, record, taken_apart
 
 X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
@@ -44,7 +44,7 @@ def test_one_output_at_least_is_compared():
 
 
 def test_a_name_of_a_preset_is_marked_and_a_function_is_not():
-    made = built(BuildOrder(name="jax:vit_tiny_patch16_224"))
+    made = build_from(BuildOrder(name="jax:vit_tiny_patch16_224"))
     assert isinstance(made, tuple)
     assert taken_apart(made, "A").promises_more
     assert not taken_apart((twin, X), "A").promises_more

@@ -8,7 +8,7 @@ import torch
 from flax import nnx
 
 from parity.verifier.compare import compare
-from parity.verifier.programs.built import watched
+from parity.verifier.programs.built import watch_building
 from parity.verifier.programs.program import TRAINING
 from parity.verifier.programs.sides import record
 
@@ -79,7 +79,7 @@ def test_layers_of_torch_that_are_on_are_named_and_off(given):
 
 
 def test_a_layer_is_named_by_the_line_that_built_it():
-    with watched():
+    with watch_building():
         models = Port(), Net()
     line = Port.__init__.__code__.co_firstlineno + 2
     assert record((models[0], X), "B").trained[0] == f"dropout (0.5, test_training.py:{line})"

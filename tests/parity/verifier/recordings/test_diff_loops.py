@@ -12,7 +12,7 @@ import parity
 import vit_jax
 import vit_torch
 from parity.cli import main
-from parity.measure.nudge import nudged
+from parity.measure.nudge import nudge_numbers
 from parity.measure.redraw import redraw
 from parity.verifier.recordings import Recorded, compare_sides
 from parity.verifier.recordings.diagnosis import diagnose
@@ -39,7 +39,7 @@ def train_torch(path, dtype="float64", *, moved=False):
     """`moved`: from weights one unit in the last place away."""
     arrays = weights(dtype)
     if moved:
-        arrays = {name: nudged(value, 1, name) for name, value in arrays.items()}
+        arrays = {name: nudge_numbers(value, 1, name) for name, value in arrays.items()}
     model = vit_torch.from_arrays(CFG, arrays).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY)
     with parity.record(path, model, optimizer=optimizer) as trace:

@@ -7,7 +7,7 @@ from torch import nn
 
 import parity
 from parity.cli import main
-from parity.measure.nudge import nudged
+from parity.measure.nudge import nudge_numbers
 
 RATE = 1e-3
 
@@ -32,7 +32,7 @@ def _record(path, *, rate=RATE, steps=3, dtype=torch.float64, nudge=None, seed=0
 
 
 def _unit(tensor, name):
-    return torch.from_numpy(nudged(tensor.numpy(), 1, name))
+    return torch.from_numpy(nudge_numbers(tensor.numpy(), 1, name))
 
 
 SHADOWS = {

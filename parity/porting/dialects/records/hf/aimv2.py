@@ -10,7 +10,7 @@ from parity.porting.dialects.records.hf.clip import KEYS, TEXT
 from parity.porting.dialects.records.hf.config import HfSettings, oblong
 from parity.porting.dialects.records.hf.keys import Key, sizes
 from parity.porting.dialects.records.hf.siglip import TOKENS_ALONE, no_head
-from parity.porting.dialects.table import apart, layer, row
+from parity.porting.dialects.table import layer, row, split_attention
 from vit_config import ViTConfig
 
 BLOCK = "encoder.layers.{i}"
@@ -19,7 +19,7 @@ TABLE = (
     *row("patch_embed.norm.weight", "embeddings.rms_norm.weight"),
     *row("pos_embed", "embeddings.position_embedding.weight", "n D -> 1 n D"),
     *row("blocks.{i}.norm1.weight", f"{BLOCK}.rms_norm1.weight"),
-    *apart("blocks.{i}.attn", f"{BLOCK}.attention.{{}}", ("q_proj", "k_proj", "v_proj")),
+    *split_attention("blocks.{i}.attn", f"{BLOCK}.attention.{{}}", ("q_proj", "k_proj", "v_proj")),
     *layer("blocks.{i}.attn.proj", f"{BLOCK}.attention.out_proj"),
     *row("blocks.{i}.norm2.weight", f"{BLOCK}.rms_norm2.weight"),
     *layer("blocks.{i}.mlp.fc1_g", f"{BLOCK}.ffn.gate_proj"),

@@ -23,7 +23,7 @@ from parity.porting.dialects.records.hf.keys import (
 )
 from parity.porting.dialects.records.hf.labels import HEAD
 from parity.porting.dialects.records.hf.vit import BLOCK, CLASSIFIER, MEMORY, RESIZED, SQUARE, one_of
-from parity.porting.dialects.table import layer, respelled, row
+from parity.porting.dialects.table import layer, respell_names, row
 from vit_config import ViTConfig
 
 SHARED = "use_shared_relative_position_bias"
@@ -36,7 +36,7 @@ TABLE = (
     *row("blocks.{i}.attn.rel_pos_bias.table", f"{BLOCK}.attention.attention.{RELATIVE}"),
     *row("blocks.{i}.attn.rel_pos_bias.table", f"encoder.{RELATIVE}"),  # shared by all blocks
 )
-IN_MEMORY = respelled(
+IN_MEMORY = respell_names(
     TABLE,
     {
         f"encoder.{RELATIVE}": "shared_position_bias.relative_position_bias_table",

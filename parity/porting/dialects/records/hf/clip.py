@@ -14,13 +14,13 @@ from parity.porting.dialects.dialect import ANY, Dialect, by_code
 from parity.porting.dialects.records.hf.config import HfSettings, oblong
 from parity.porting.dialects.records.hf.keys import ACTS, Key, sizes
 from parity.porting.dialects.records.hf.vit import RESIZED
-from parity.porting.dialects.table import Table, apart, layer, respelled, row
+from parity.porting.dialects.table import Table, layer, respell_names, row, split_attention
 from vit_config import ViTConfig
 
 BLOCK = "encoder.layers.{i}"
 BLOCKS: Table = (
     *layer("blocks.{i}.norm1", f"{BLOCK}.layer_norm1"),
-    *apart("blocks.{i}.attn", f"{BLOCK}.self_attn.{{}}", ("q_proj", "k_proj", "v_proj")),
+    *split_attention("blocks.{i}.attn", f"{BLOCK}.self_attn.{{}}", ("q_proj", "k_proj", "v_proj")),
     *layer("blocks.{i}.attn.proj", f"{BLOCK}.self_attn.out_proj"),
     *layer("blocks.{i}.norm2", f"{BLOCK}.layer_norm2"),
     *layer("blocks.{i}.mlp.fc1", f"{BLOCK}.mlp.fc1"),
@@ -94,7 +94,7 @@ DIALECTS = (
     _dialect(
         "hf-clip-vision",
         "transformers' CLIP",
-        tables=(VISION, respelled(VISION, {"encoder.layers.": "encoder.layer."})),
+        tables=(VISION, respell_names(VISION, {"encoder.layers.": "encoder.layer."})),
         marks=("embeddings.class_embedding", "pre_layrnorm.weight", "!classifier.weight"),
         can={"head_bias": lambda cfg: (False,) if cfg.num_classes else (True,)},
         limits=square,

@@ -16,7 +16,7 @@ from parity.porting.dialects.dialect import ANY, Dialect, Fixed, by_code
 from parity.porting.dialects.records.hf.config import NUMBERS, HfSettings, oblong
 from parity.porting.dialects.records.hf.keys import ACTS, DROPOUT, Key, head_dim, head_dim_entry, sizes
 from parity.porting.dialects.records.hf.vit import BLOCK, EMBEDDINGS, MEMORY, QKV_BIAS, SQUARE, one_of
-from parity.porting.dialects.table import apart, layer, only_when, respelled, row
+from parity.porting.dialects.table import layer, only_when, respell_names, row, split_attention
 from vit_config import ViTConfig
 
 REGISTERS = "embeddings.register_tokens"
@@ -36,7 +36,7 @@ REST = (
     *EMBEDDINGS,
     *row("reg_token", REGISTERS),
     *layer("blocks.{i}.norm1", f"{BLOCK}.norm1"),
-    *apart("blocks.{i}.attn", f"{BLOCK}.attention.attention.{{}}", ("query", "key", "value")),
+    *split_attention("blocks.{i}.attn", f"{BLOCK}.attention.attention.{{}}", ("query", "key", "value")),
     *layer("blocks.{i}.attn.proj", f"{BLOCK}.attention.output.dense"),
     *row("blocks.{i}.ls1.gamma", f"{BLOCK}.layer_scale1.lambda1"),
     *layer("blocks.{i}.norm2", f"{BLOCK}.norm2"),
@@ -45,7 +45,7 @@ REST = (
     *layer("head", "classifier"),
 )
 KEPT = {**MEMORY, "encoder.layer.": "encoder.layer."}
-TABLES = ((*REST, *MLP, *GATED), (*respelled(REST, KEPT), *MLP, *GATED_IN_MEMORY))
+TABLES = ((*REST, *MLP, *GATED), (*respell_names(REST, KEPT), *MLP, *GATED_IN_MEMORY))
 
 
 def gated_width(hidden_size: int, ratio: float) -> int:

@@ -11,7 +11,7 @@ from parity.porting.dialects.dialect import ANY, Dialect, by_code
 from parity.porting.dialects.records.dino import dino_rope
 from parity.porting.dialects.records.hf.config import NUMBERS, HfSettings, no_classifier
 from parity.porting.dialects.records.hf.keys import ACTS, Key, sizes
-from parity.porting.dialects.table import apart, layer, respelled, row
+from parity.porting.dialects.table import layer, respell_names, row, split_attention
 from vit_config import ViTConfig
 from vit_config.rope import Rope
 
@@ -22,7 +22,7 @@ ENCODER = (
     *row("reg_token", REGISTERS),
     *layer("patch_embed.proj", "embeddings.patch_embeddings"),
     *layer("blocks.{i}.norm1", f"{BLOCK}.norm1"),
-    *apart("blocks.{i}.attn", f"{BLOCK}.attention.{{}}", ("q_proj", "k_proj", "v_proj")),
+    *split_attention("blocks.{i}.attn", f"{BLOCK}.attention.{{}}", ("q_proj", "k_proj", "v_proj")),
     *layer("blocks.{i}.attn.proj", f"{BLOCK}.attention.o_proj"),
     *row("blocks.{i}.ls1.gamma", f"{BLOCK}.layer_scale1.lambda1"),
     *layer("blocks.{i}.norm2", f"{BLOCK}.norm2"),
@@ -86,7 +86,7 @@ DIALECTS = (
         name="hf-dinov3",
         title="transformers' DINOv3",
         family="hf",
-        tables=(PLAIN, GATED, respelled(PLAIN, IN_MEMORY), respelled(GATED, IN_MEMORY)),
+        tables=(PLAIN, GATED, respell_names(PLAIN, IN_MEMORY), respell_names(GATED, IN_MEMORY)),
         marks=("embeddings.patch_embeddings.weight", "embeddings.cls_token", REGISTERS, "norm.weight"),
         can={
             "norm_eps": ANY, "act": tuple(ACTS.values()), "qkv_bias": ANY, "k_bias": ANY,

@@ -9,14 +9,14 @@ from parity.porting.dialects.dialect import ANY, Dialect, by_code
 from parity.porting.dialects.records.hf.config import NUMBERS, HfSettings
 from parity.porting.dialects.records.hf.keys import ACTS, Key, among, sizes
 from parity.porting.dialects.records.hf.vit import EMBEDDINGS, RESIZED, SQUARE
-from parity.porting.dialects.table import apart, layer, row
+from parity.porting.dialects.table import layer, row, split_attention
 from vit_config import ViTConfig
 
 BLOCK = "encoder.layer.{i}"
 TABLE = (
     *EMBEDDINGS,
     *layer("blocks.{i}.norm1", f"{BLOCK}.layernorm_before"),
-    *apart("blocks.{i}.attn", f"{BLOCK}.attention.{{}}", ("q_proj", "k_proj", "v_proj")),
+    *split_attention("blocks.{i}.attn", f"{BLOCK}.attention.{{}}", ("q_proj", "k_proj", "v_proj")),
     *layer("blocks.{i}.attn.proj", f"{BLOCK}.attention.projection_layer"),
     *row("blocks.{i}.ls1.gamma", f"{BLOCK}.lambda_1"),
     *layer("blocks.{i}.norm2", f"{BLOCK}.layernorm_after"),

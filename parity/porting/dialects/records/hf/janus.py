@@ -9,7 +9,7 @@ from parity.porting.dialects.dialect import Dialect, by_code
 from parity.porting.dialects.records.hf.config import HfSettings, oblong
 from parity.porting.dialects.records.hf.keys import Key, sizes
 from parity.porting.dialects.records.hf.siglip import CAN, ENCODER, IDS, MARKS, PATCHES, no_head
-from parity.porting.dialects.table import respelled
+from parity.porting.dialects.table import respell_names
 from vit_config import ViTConfig
 
 PROJECTION = "encoder.layers.0.self_attn.projection_layer.weight"
@@ -37,7 +37,7 @@ DIALECTS = (
         name="hf-janus-vision",
         title="transformers' Janus",
         family="hf",
-        tables=(respelled(ENCODER, {"self_attn.out_proj": "self_attn.projection_layer"}),),
+        tables=(respell_names(ENCODER, {"self_attn.out_proj": "self_attn.projection_layer"}),),
         marks=(f"{PATCHES}:4", *MARKS, PROJECTION),
         can={**CAN, "qkv_bias": (True, False), "pool": ("mean",)},
         limits=no_head,

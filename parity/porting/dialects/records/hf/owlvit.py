@@ -8,10 +8,10 @@ from parity.porting.dialects.records.hf.config import HfSettings, oblong
 from parity.porting.dialects.records.hf.keys import sizes
 from parity.porting.dialects.records.hf.siglip import no_head
 from parity.porting.dialects.records.hf.vit import RESIZED
-from parity.porting.dialects.table import layer, respelled, under
+from parity.porting.dialects.table import add_prefix, layer, respell_names
 
 PLACE = "vision_model."
-TABLE = (*respelled(ENCODER, {"pre_layrnorm": "pre_layernorm"}), *layer("norm", NORM))
+TABLE = (*respell_names(ENCODER, {"pre_layrnorm": "pre_layernorm"}), *layer("norm", NORM))
 OF_DETECTION = ("class_head.*", "box_head.*", "objectness_head.*", "layer_norm.*", "visual_projection.*")
 
 DIALECTS = (
@@ -19,7 +19,7 @@ DIALECTS = (
         name="hf-owlvit-vision",
         title="transformers' OWL-ViT",
         family="hf",
-        tables=(under(PLACE, TABLE),),
+        tables=(add_prefix(PLACE, TABLE),),
         marks=(f"{PLACE}embeddings.class_embedding", f"{PLACE}pre_layernorm.weight"),
         can=CAN,
         limits=no_head,

@@ -14,7 +14,7 @@ from parity.porting.dialects.dialect import ANY, Dialect, by_code, kv_heads
 from parity.porting.dialects.records.hf import dinov3
 from parity.porting.dialects.records.hf.config import NUMBERS, HfSettings, no_classifier
 from parity.porting.dialects.records.hf.keys import ACTS, Key, sizes
-from parity.porting.dialects.table import apart, layer, respelled, row
+from parity.porting.dialects.table import layer, respell_names, row, split_attention
 from vit_config import ViTConfig
 from vit_config.schema import DEEPEST
 
@@ -24,7 +24,7 @@ REST = (
     *row("reg_token", "storage_tokens"),
     *layer("patch_embed.proj", "patch_embed.projection"),
     *row("blocks.{i}.norm1.weight", f"{BLOCK}.ln1.weight"),
-    *apart("blocks.{i}.attn", f"{BLOCK}.attn.{{}}", ("wq", "wk", "wv")),
+    *split_attention("blocks.{i}.attn", f"{BLOCK}.attn.{{}}", ("wq", "wk", "wv")),
     *row("blocks.{i}.attn.q_norm.weight", f"{BLOCK}.attn.q_norm.weight"),
     *row("blocks.{i}.attn.k_norm.weight", f"{BLOCK}.attn.k_norm.weight"),
     *layer("blocks.{i}.attn.proj", f"{BLOCK}.attn.proj"),
@@ -52,7 +52,7 @@ PUBLISHED = (
     *row("norm.weight", "ln1.weight"),
 )
 IN_MEMORY = (
-    *respelled(REST, MEMORY),
+    *respell_names(REST, MEMORY),
     *layer("blocks.{i}.mlp.fc1", ("model.layer.{i}.mlp.gate_proj", "model.layer.{i}.mlp.up_proj")),
     *row("norm.weight", "norm.weight"),
 )

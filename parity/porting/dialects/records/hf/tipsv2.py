@@ -15,10 +15,10 @@ from parity.porting.dialects.records.dino import V2
 from parity.porting.dialects.records.hf import dinov2
 from parity.porting.dialects.records.hf.config import NUMBERS, HfSettings
 from parity.porting.dialects.records.hf.keys import ACTS, Key
-from parity.porting.dialects.table import respelled
+from parity.porting.dialects.table import respell_names
 from vit_config import ViTConfig
 
-PUBLISHED = respelled(V2, {"mlp.fc1": "mlp.c_fc", "mlp.fc2": "mlp.c_proj"})
+PUBLISHED = respell_names(V2, {"mlp.fc1": "mlp.c_fc", "mlp.fc2": "mlp.c_proj"})
 IN_MEMORY = dinov2.TABLES[1]
 
 

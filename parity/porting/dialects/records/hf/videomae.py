@@ -12,7 +12,7 @@ from parity.porting.dialects.dialect import ANY, Dialect, by_code
 from parity.porting.dialects.records.hf.config import HfSettings
 from parity.porting.dialects.records.hf.keys import ACTS, DROPOUT, MLP, Key, sizes
 from parity.porting.dialects.records.hf.vit import BLOCK, BLOCKS
-from parity.porting.dialects.table import layer, respelled, row
+from parity.porting.dialects.table import layer, respell_names, row
 from vit_config import ViTConfig
 
 EPS = 1e-5
@@ -29,7 +29,7 @@ TABLE = (
     *layer("fc_norm", "fc_norm"),
     *layer("head", "classifier"),
 )
-MEMORY = respelled(TABLE, {"q_bias": "query.bias", "v_bias": "value.bias"})
+MEMORY = respell_names(TABLE, {"q_bias": "query.bias", "v_bias": "value.bias"})
 
 
 def _derive(entries: Mapping[str, Any]) -> dict[str, Any]:

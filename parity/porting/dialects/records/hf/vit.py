@@ -19,13 +19,13 @@ from parity.porting.dialects.records.hf.keys import (
     head_dim_entry,
     sizes,
 )
-from parity.porting.dialects.table import Table, apart, layer, respelled, row
+from parity.porting.dialects.table import Table, layer, respell_names, row, split_attention
 from vit_config import ViTConfig
 
 BLOCK = "encoder.layer.{i}"
 BLOCKS = (
     *layer("blocks.{i}.norm1", f"{BLOCK}.layernorm_before"),
-    *apart("blocks.{i}.attn", f"{BLOCK}.attention.attention.{{}}", ("query", "key", "value")),
+    *split_attention("blocks.{i}.attn", f"{BLOCK}.attention.attention.{{}}", ("query", "key", "value")),
     *layer("blocks.{i}.attn.proj", f"{BLOCK}.attention.output.dense"),
     *layer("blocks.{i}.norm2", f"{BLOCK}.layernorm_after"),
     *layer("blocks.{i}.mlp.fc1", f"{BLOCK}.intermediate.dense"),
@@ -54,7 +54,7 @@ MEMORY = {
 
 def both(*tables: Table) -> tuple[Table, ...]:
     """Return the tables with the names of files, then with those of state dicts in memory."""
-    return (*tables, *(respelled(table, MEMORY) for table in tables))
+    return (*tables, *(respell_names(table, MEMORY) for table in tables))
 
 
 CAN = {"qkv_bias": ANY, "norm_eps": ANY, "act": tuple(ACTS.values()), "attention_head_dim": ANY}

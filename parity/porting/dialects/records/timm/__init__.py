@@ -19,7 +19,7 @@ from parity.porting.dialects.records.gemma4 import (
 )
 from parity.porting.dialects.records.timm import gemma4
 from parity.porting.dialects.records.timm.config import TimmSettings
-from parity.porting.dialects.records.timm.records import trained
+from parity.porting.dialects.records.timm.records import read_training_script
 from parity.porting.dialects.records.timm.rules import (
     BEIT_CAN,
     EVA_CAN,
@@ -32,14 +32,22 @@ from parity.porting.dialects.records.timm.rules import (
     vit_follows,
     vit_limits,
 )
-from parity.porting.dialects.table import REST, apart, bind_theirs, layer, layout_of, rest_under, row
+from parity.porting.dialects.table import (
+    REST,
+    bind_theirs,
+    layer,
+    layout_of,
+    rest_under,
+    row,
+    split_attention,
+)
 
 OLDER = layer("pre_logits", "pre_logits.fc")  # of timm before 0.6; today's has no such layer
 SCALES = (
     *row("blocks.{i}.ls1.gamma", "blocks.{i}.gamma_1"),
     *row("blocks.{i}.ls2.gamma", "blocks.{i}.gamma_2"),
 )
-APART = apart("blocks.{i}.attn", "blocks.{i}.attn.{}", ("q_proj", "k_proj", "v_proj"))
+APART = split_attention("blocks.{i}.attn", "blocks.{i}.attn.{}", ("q_proj", "k_proj", "v_proj"))
 SHARED = "rel_pos_bias.relative_position_bias_table"
 BIAS_TABLE = (
     *row("blocks.{i}.attn.rel_pos_bias.table", "blocks.{i}.attn.relative_position_bias_table"),
@@ -103,7 +111,7 @@ def _dialect(name: str, title: str, *spellings: Any, **own: Any) -> Dialect:
         settings=settings,
         code=settings.code,
         made_by=settings.made_by,
-        trained=trained,
+        trained=read_training_script,
         **{"ignored": INDEX, "square": SQUARE, **own},
     )
 

@@ -24,9 +24,9 @@ from parity.porting.dialects.records.timm.argument import (
     training,
     word,
 )
-from parity.porting.dialects.table import layer, respelled, under
+from parity.porting.dialects.table import add_prefix, layer, respell_names
 
-ENCODER = respelled(
+ENCODER = respell_names(
     TOWER,
     {
         "patch_embedder.": "patch_embed.",
@@ -36,7 +36,7 @@ ENCODER = respelled(
     },
 )
 CLASSIFIER = (
-    *under("encoder.", tuple(each for each in ENCODER if "std_" not in each.theirs[0])),
+    *add_prefix("encoder.", tuple(each for each in ENCODER if "std_" not in each.theirs[0])),
     *layer("head", "head"),
 )
 UNUSED = ("encoder.std_bias", "encoder.std_scale")

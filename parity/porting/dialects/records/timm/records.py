@@ -26,7 +26,7 @@ STATED = {"num_classes": "num_classes", "img_size": "image_size"}
 """Fields that are sure, not a fallback, if the records give these arguments."""
 
 
-def trained(objects: Mapping[str, Any]) -> TrainedFields:
+def read_training_script(objects: Mapping[str, Any]) -> TrainedFields:
     """Read the schema's fields from a training script's records: ``arch``, and options under ``args``.
 
     Raises:
