@@ -73,10 +73,15 @@ def check_grid(cfg: ViTConfig, rows: int, columns: int, what: str) -> None:
             " divide; resize it"
         )
     if cfg.pos_embed_resize == "leading_rows" and not first_rows_suffice(cfg, rows, columns):
-        (height, width) = cfg.table_grid
+        (height, width), is_one = cfg.table_grid, cfg.pos_embed == "learned"
+        has, held = (
+            (rows * columns, f"table of a grid {height}x{width} has {height * width}")
+            if is_one
+            else (f"{rows}x{columns}", f"tables have {height}x{width}")
+        )
         raise InputError(
-            f"{what} has {rows}x{columns} patches, the position table has {height}x{width} rows; use a"
-            " smaller image, or another pos_embed_resize"
+            f"{what} has {has} patches, the position {held}; use a smaller image, or another"
+            " pos_embed_resize"
         )
 
 

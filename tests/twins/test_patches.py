@@ -275,7 +275,7 @@ def test_an_image_beyond_both_tables_is_refused():
     for grid in ((7, 2), (2, 6)):
         image = torch.zeros(1, 3, grid[0] * 7, grid[1] * 5)
         with pytest.raises(
-            InputError, match=rf"{grid[0]}x{grid[1]} patches, the position table has 6x5 rows"
+            InputError, match=rf"{grid[0]}x{grid[1]} patches, the position tables have 6x5"
         ):
             model(image)
 

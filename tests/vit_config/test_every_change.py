@@ -84,6 +84,6 @@ def test_the_first_rows_of_a_small_table_are_not_enough():
     with pytest.raises(ConfigError, match=r"has too few"):
         TINY.replace(pos_embed="factorized", pos_embed_resize="leading_rows", pos_embed_grid=(9, 1))
     small = TINY.replace(pos_embed_resize="leading_rows", pos_embed_grid=(2, 4), dynamic_image_size=True)
-    with pytest.raises(InputError, match="the position table has 2x4 rows"):
+    with pytest.raises(InputError, match="the position table of a grid 2x4 has 8"):
         _of_torch(small)
     assert _of_torch(small.replace(image_size=(14, 15))) == (2, 11)

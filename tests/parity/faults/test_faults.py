@@ -44,7 +44,7 @@ def test_there_is_a_fault_for_every_mistake():
     for name, fault in FAULTS.items():
         assert fault.name == name
         for cause in (fault.cause or "none").split(" or "):
-            assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", cause), name
+            assert re.fullmatch(r"[A-Za-z0-9]+(-[a-z0-9]+)*", cause), name
         assert all(hasattr(ViTConfig, field) or field in ViTConfig.fields() for field in fault.needs), (
             name
         )
