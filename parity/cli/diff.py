@@ -13,8 +13,6 @@ from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
 from parity.cli.support.recordings import Recordings
 from parity.verifier.choices import LOW, TYPED, Low, Typed
-from parity.verifier.report.comparison import Place
-from parity.verifier.repro import write_repro
 from vit_config import ConfigError, InputError
 from vit_config.terminal import complain, say
 
@@ -135,8 +133,6 @@ def main(argv: list[str], prog: str = "parity diff") -> int:
 
     arguments.write(report_of(compared, since))
     if arguments.repro is not None:
-        from parity.cli.diff import reproduce
-
         reproduce(compared.places, arguments.repro, arguments.a, arguments.b)
     return status(compared.verdict)
 
@@ -217,6 +213,8 @@ def reproduce(places: Sequence[Place], path: Path, a: str, b: str) -> None:
     if not places:
         complain(f"note: nothing differs, so {path} was not written")
         return
+    from parity.verifier.repro import write_repro
+
     try:
         printed = write_repro(places[0], path, a=a, b=b)
     except InputError as error:  # what was found stands, and so does its exit status

@@ -9,11 +9,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from parity.cli.support import schema_flags
 from parity.cli.support.advice import offer
 from parity.cli.support.base_recipe import about_images, data_folder, given_flags, giving_way
 from parity.cli.support.command_line import flags_of
 from parity.cli.support.command_line import parse as read
-from parity.cli.support.flag_rules import schema_registry
 from parity.cli.support.job_file import base_job, first_name, run_name, tunes
 from parity.cli.support.kept import spare_start
 from parity.cli.support.train_flags import BaseFlags, Options, lora_flags, read_lora
@@ -160,7 +160,9 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
     offer(flags_of(Options), argv)  # what is read first has few of them
     rest = [word for word in argv if word not in ("-h", "--help")]
     check_mapped()
-    source, _ = read(BaseFlags, rest, prog=prog, registry=schema_registry, return_unknown_args=True)
+    source, _ = read(
+        BaseFlags, rest, prog=prog, registry=schema_flags.registry, return_unknown_args=True
+    )
     given, notes = given_flags(rest), list[str]()
     images = about_images(rest) if tunes(source.preset, source.config, source.init) else None
     tuned = fine_tuning(images, given.get("batch_size")) if images else None
@@ -182,7 +184,7 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         model=base.model,
         recipe=usual,
     )
-    options = read(Options, argv, prog=prog, registry=schema_registry, default=defaults)
+    options = read(Options, argv, prog=prog, registry=schema_flags.registry, default=defaults)
     recipe = options.recipe
     if options.dtype is not None:
         spelled_out = any(word.partition("=")[0] == "--recipe.dtype" for word in argv)
