@@ -40,9 +40,9 @@ import sys
 import numpy as np
 
 from parity import record
-from parity.verifier.programs.build import BuildOrder, built
+from parity.verifier.programs.build import BuildOrder, build_from
 
-model, images = built(BuildOrder(name=sys.argv[1]))
+model, images = build_from(BuildOrder(name=sys.argv[1]))
 model.eval()
 images = images.astype(np.float64)
 if sys.argv[1].startswith("torch"):
