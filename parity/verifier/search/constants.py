@@ -40,10 +40,10 @@ def rounded_constants(fine: Program, coarse: Program) -> dict[int, np.ndarray]:
         if op.mark is None or op.is_layout or op.dtype[:3] not in ("flo", "com"):
             continue
         own, size = fine.values([i])[i], _size(fine, i)
+        if index.find(op.mark):
+            continue
         if not np.array_equal(size, np.abs(own)):  # the sine of pi may be any small number
             near = [each for each in index.operations if each.size == op.size]
-        elif index.find(op.mark):
-            continue
         else:
             near = index.find(op.mark, close=MARGIN * max(rounding.values()))
         parts = [each for each in complex_ones if each.size == op.size and op.dtype[:3] == "flo"]
