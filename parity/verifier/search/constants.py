@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
 from parity.verifier.programs.program import Program
@@ -18,11 +20,16 @@ def constants_of(program: Program) -> set[int]:
     return constants
 
 
-def rounded_constants(fine: Program, coarse: Program) -> dict[int, np.ndarray]:
+def rounded_constants(
+    fine: Program, coarse: Program, but: Collection[np.ndarray] = ()
+) -> dict[int, np.ndarray]:
     """Return constants of one program as the other has them: equal up to the rounding of a smaller type.
 
     The programs need not split them alike: one may hold rounded frequencies where the other computes
     the angles, or complex numbers where the other has cosines and sines.
+
+    Args:
+        but: numbers that the other program has been given of this one's: they stay as they are.
     """
     rounding: dict[int, float] = {}
     tables = {op.index for op in coarse.operations if op.kind == "parameter"}  # buffers of a module
@@ -40,7 +47,7 @@ def rounded_constants(fine: Program, coarse: Program) -> dict[int, np.ndarray]:
         if op.mark is None or op.is_layout or op.dtype[:3] not in ("flo", "com"):
             continue
         own, size = fine.values([i])[i], _size(fine, i)
-        if index.find(op.mark):
+        if index.find(op.mark) or any(_has_numbers_of(each, own) for each in but):
             continue
         if not np.array_equal(size, np.abs(own)):  # the sine of pi may be any small number
             near = [each for each in index.operations if each.size == op.size]
@@ -49,6 +56,8 @@ def rounded_constants(fine: Program, coarse: Program) -> dict[int, np.ndarray]:
         parts = [each for each in complex_ones if each.size == op.size and op.dtype[:3] == "flo"]
         for partner in (*near, *parts):
             value = coarse.values([partner.index])[partner.index]
+            if not value.any():  # a bias of zeros is no sine of pi
+                continue
             limit = MARGIN * rounding[partner.index] * size
             for each in (value.real, value.imag) if partner in parts else (value,):
                 counterpart = _rounded(own, each, limit)
@@ -72,6 +81,11 @@ _JOINED = ("concat", "stack", "broadcast", "slice", "gather")
 """Operations that move elements, besides layouts."""
 MARGIN = 4.0
 """Roundings by which two constants may differ: of the number, and of those it was computed from."""
+
+
+def _has_numbers_of(one: np.ndarray, other: np.ndarray) -> bool:
+    """Return whether two arrays hold the same numbers, in any order."""
+    return one.size == other.size and np.array_equal(np.sort(one, None), np.sort(other, None))
 
 
 def _rounded(own: np.ndarray, value: np.ndarray, limit: np.ndarray) -> np.ndarray | None:

@@ -91,7 +91,7 @@ def rerun(
     except Exception:  # other shapes may not fit what follows
         return None
     value = known.get(region.end)
-    return None if isinstance(value, tuple) else value
+    return None if isinstance(value, (tuple, list)) else value
 
 
 def outside(region: Region) -> list[int]:

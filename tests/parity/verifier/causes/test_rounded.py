@@ -10,7 +10,11 @@ import pytest
 import torch
 from flax import linen, nnx
 
+import parity
 from parity.verifier.locate import compare
+from parity.verifier.programs.sides import record
+from parity.verifier.search import exchange
+from parity.verifier.search.region import Region
 from tests.support import operations_models as models
 
 
@@ -182,3 +186,46 @@ def test_a_scale_in_a_smaller_type_is_the_product_of_its_roots():
     assert said(8**0.5, "bfloat16", operator.truediv) == ("EQUAL", 0, True)
     for scale in (0.35, 0.356):
         assert said(scale, "bfloat16") == ("DIFFERENT", 0, False)
+
+
+def turns_in_torch(places, w, x):
+    """Two layers that turn pairs by angles, as timm and transformers compute them: from float32."""
+    angles = (
+        2 * torch.pi * torch.tensor(places, dtype=torch.float32)[:, None] / torch.tensor([1.0, 10.0])
+    )
+    sines, cosines = torch.sin(angles), torch.cos(angles)
+    for _ in range(2):
+        a, b = (x @ w).split(2, -1)
+        x = torch.cat([a * cosines - b * sines, b * cosines + a * sines], -1)
+    return x
+
+
+def turns_in_jax(places, w, x, wrong=0.0):
+    """The same beside tables that numpy made in float32."""
+    periods = np.float32([1.0, 10.0])
+    angles = np.float32(2 * np.pi) * np.asarray(places, np.float32)[:, None] / periods
+    for _ in range(2):
+        sines, cosines = (jnp.asarray(f(angles) + np.float32(wrong), x.dtype) for f in (np.sin, np.cos))
+        a, b = jnp.split(x @ w, 2, -1)
+        x = jnp.concatenate([a * cosines - b * sines, b * cosines + a * sines], -1)
+    return x
+
+
+@pytest.mark.parametrize("places", [(0.1, -0.3, 0.7), (0.5, -0.5, 0.5)], ids=["any angle", "pi"])
+def test_tables_that_numpy_made_in_float32_are_those_that_torch_computes(places):
+    rng = np.random.default_rng(3)
+    w, x = (rng.normal(size=shape).astype(np.float32) for shape in ((4, 4), (3, 4)))
+    a = functools.partial(turns_in_torch, places), (torch.from_numpy(w), torch.from_numpy(x))
+    found = parity.diff(a, (functools.partial(turns_in_jax, places), (w, x)))
+    assert (found.verdict, found.backward.verdict) == ("EQUAL", "EQUAL")
+    assert max(found.forward.error, found.backward.error) < 1e-14
+    for wrong in (1e-5, -1e-5):
+        other = functools.partial(turns_in_jax, places, wrong=wrong), (w, x)
+        assert parity.diff(a, other).verdict == "DIFFERENT"
+
+
+def test_a_result_of_several_ends_no_trial():
+    x = np.ones((3, 4), np.float32)
+    program = record((lambda x: jnp.concatenate(jnp.split(x * 2, 2, -1)[::-1], -1), x), "A")
+    (split,) = (op.index for op in program.operations if op.name == "split" and op.mark is None)
+    assert exchange.rerun(Region(program, split, [split])) is None
