@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 
 import numpy as np
 
+from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index
@@ -20,50 +21,68 @@ def constants_of(program: Program) -> set[int]:
     return constants
 
 
-def rounded_constants(
-    fine: Program, coarse: Program, but: Collection[np.ndarray] = ()
-) -> dict[int, np.ndarray]:
+def rounded_constants(fine: Program, coarse: Program) -> dict[int, np.ndarray]:
     """Return constants of one program as the other has them: equal up to the rounding of a smaller type.
 
-    The programs need not split them alike: one may hold rounded frequencies where the other computes
-    the angles, or complex numbers where the other has cosines and sines.
-
-    Args:
-        but: numbers that the other program has been given of this one's: they stay as they are.
+    Those are sought that meet the data, and where the other has none like them, those that they are made
+    of: the programs need not split them alike. One may hold rounded frequencies where the other
+    computes the angles, or complex numbers where the other has cosines and sines.
     """
     rounding: dict[int, float] = {}
+    constants = constants_of(coarse)
     tables = {op.index for op in coarse.operations if op.kind == "parameter"}  # buffers of a module
-    for i in sorted(constants_of(coarse) | tables):
+    for i in sorted(constants | tables):
         op = coarse.operations[i]
         own = op.epsilon if op.run is None else 0.0
         rounding[i] = max([own, *(rounding[each] for each in op.inputs)])
-    index = Index(coarse, {i for i, epsilon in rounding.items() if epsilon})
-    if not index.operations:
+    rounded = Index(coarse, {i for i, epsilon in rounding.items() if epsilon})
+    if not rounded.operations:
         return {}
-    complex_ones = [op for op in index.operations if op.dtype[:3] == "com"]
+    every = Index(coarse, constants | tables)
     counterparts: dict[int, np.ndarray] = {}
-    for i in sorted(constants_of(fine)):
+    stack, seen, own = _meeting_data(fine), set[int](), constants_of(fine)
+    while stack:
+        i = fine.maker(stack.pop()).index
         op = fine.operations[i]
-        if op.mark is None or op.is_layout or op.dtype[:3] not in ("flo", "com"):
+        if i in seen or (op.mark is not None and every.find(op.mark)):
             continue
-        own, size = fine.values([i])[i], _size(fine, i)
-        if index.find(op.mark) or any(_has_numbers_of(each, own) for each in but):
-            continue
-        if not np.array_equal(size, np.abs(own)):  # the sine of pi may be any small number
-            near = [each for each in index.operations if each.size == op.size]
+        seen.add(i)
+        value = None
+        if op.mark is not None and op.dtype[:3] in ("flo", "com"):
+            value = _counterpart(fine, op, rounded, rounding)
+        if value is None:
+            stack += [each for each in op.inputs if each in own]
         else:
-            near = index.find(op.mark, close=MARGIN * max(rounding.values()))
-        parts = [each for each in complex_ones if each.size == op.size and op.dtype[:3] == "flo"]
-        for partner in (*near, *parts):
-            value = coarse.values([partner.index])[partner.index]
-            if not value.any():  # a bias of zeros is no sine of pi
-                continue
-            limit = MARGIN * rounding[partner.index] * size
-            for each in (value.real, value.imag) if partner in parts else (value,):
-                counterpart = _rounded(own, each, limit)
-                if counterpart is not None and i not in counterparts:
-                    counterparts[i] = counterpart
+            counterparts[i] = value
     return counterparts
+
+
+def _meeting_data(program: Program) -> list[int]:
+    """Return the constants that are read together with what is no constant."""
+    constants, readers = constants_of(program), program.consumers()
+    return sorted(i for i in constants if any(each not in constants for each in readers[i]))
+
+
+def _counterpart(
+    fine: Program, op: Operation, rounded: Index, rounding: Mapping[int, float]
+) -> np.ndarray | None:
+    """Return the other program's value that is a constant but for its rounding."""
+    coarse, own, size = rounded.program, fine.values([op.index])[op.index], _size(fine, op.index)
+    if np.array_equal(size, np.abs(own)):
+        near = rounded.find(op.mark, close=MARGIN * max(rounding.values()))
+    else:  # the sine of pi may be any small number
+        near = [each for each in rounded.operations if each.size == op.size]
+    is_real = op.dtype[:3] == "flo"
+    parts = [each for each in rounded.operations if is_real and each.dtype[:3] == "com"]
+    for partner in (*near, *parts):
+        value = coarse.values([partner.index])[partner.index]
+        if partner.size != op.size or not value.any():  # a bias of zeros is no sine of pi
+            continue
+        for each in (value.real, value.imag) if value.dtype.kind == "c" and is_real else (value,):
+            counterpart = _rounded(own, each, MARGIN * rounding[partner.index] * size)
+            if counterpart is not None:
+                return counterpart
+    return None
 
 
 def _size(program: Program, index: int) -> np.ndarray:
@@ -81,11 +100,6 @@ _JOINED = ("concat", "stack", "broadcast", "slice", "gather")
 """Operations that move elements, besides layouts."""
 MARGIN = 4.0
 """Roundings by which two constants may differ: of the number, and of those it was computed from."""
-
-
-def _has_numbers_of(one: np.ndarray, other: np.ndarray) -> bool:
-    """Return whether two arrays hold the same numbers, in any order."""
-    return one.size == other.size and np.array_equal(np.sort(one, None), np.sort(other, None))
 
 
 def _rounded(own: np.ndarray, value: np.ndarray, limit: np.ndarray) -> np.ndarray | None:

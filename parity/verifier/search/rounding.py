@@ -118,9 +118,8 @@ def align(a: Program, b: Program) -> tuple[Program, Program, tuple[str, ...]]:
     of_a, of_b = _finer(a, b), _finer(b, a)
     a, b = given_to(a, of_a), given_to(b, of_b)
     (a, written_a), (b, written_b) = restore(a, b), restore(b, a)
-    of_a = rounded_constants(a, b)
-    of_b = rounded_constants(b, a, but=of_a.values())  # or each would have the other's
-    a, b = given_to(a, of_a), given_to(b, of_b)
+    a = given_to(a, rounded_constants(a, b))
+    b = given_to(b, rounded_constants(b, a))  # what A has been given of B's is B's already
     return a, b, tuple(dict.fromkeys([*labels, *written_a, *written_b]))
 
 
