@@ -16,7 +16,7 @@ from parity.verifier.search.frontier import false_meetings
 from parity.verifier.search.meeting import Index, add_movers, is_weak, meet, neutral, noise, repeated
 from parity.verifier.search.pairing import Outputs, Pairs
 from parity.verifier.search.region import Gap, Region, before_of, first, recurrent
-from parity.verifier.search.trials import Repair, Siblings, Trial
+from parity.verifier.search.trials import Repair, Siblings, Trial, wipes
 
 DEPTH = 14
 """Operations downstream of a patched value within which all must meet again."""
@@ -62,6 +62,7 @@ class Round:
         self.unmet_b = b.upstream(self.roots, met_b - set(self.roots))
         self.live = b.upstream(self.roots)
         self.readers = b.consumers()
+        self.readers_a = a.consumers()
         self.recurrent = recurrent(b, self.readers)
         self.constants = constants_of(b) - b.repaired - b.behind(b.repaired)
         self.ends_a = ends_of(a, self.unmet_a, self.roots_a, NEARBY)
@@ -130,6 +131,8 @@ class Round:
         Where the consumers of the value meet, but much downstream does not, the rest may be written
         otherwise, as a hand-made backward pass is: then all outputs downstream must be equal.
         """
+        if wipes(trial, self.a, self.b, self.readers_a, self.readers):
+            return False
         y, (equal, follows) = trial.y, self.follows(trial.x)
         among = (
             self.live if trial.readers and not self.unmet_b.issuperset(trial.readers) else self.unmet_b

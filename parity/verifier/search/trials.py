@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from parity.verifier.programs.program import Program
 
+PRODUCTS = frozenset(["mul", "matmul", "linear", "addmm", "conv"])
+"""Operations that make zeros of zeros, whatever else they read."""
 STEPS = 2
 """Operations downstream of a value that must read it alike for it to be a sibling."""
 
@@ -48,6 +50,33 @@ class Trial:
     def at(self, b: Program, index: int) -> np.ndarray:
         """Return A's value for one of its places; siblings may have other axes of length one."""
         return self.value if index == self.y else self.value.reshape(b.operations[index].shape)
+
+
+def wipes(
+    trial: Trial,
+    a: Program,
+    b: Program,
+    readers_a: Sequence[Sequence[int]],
+    readers_b: Sequence[Sequence[int]],
+) -> bool:
+    """Return whether a trial makes a factor of zeros that are none in A, such as a bias: a branch that
+    is gone differs no more, and nothing is mended."""
+    if np.any(trial.value):
+        return False
+    reading = trial.readers or [reader for each in trial.places for reader in readers_b[each]]
+    return _are_factors(b, readers_b, reading) and not _are_factors(a, readers_a, readers_a[trial.x])
+
+
+def _are_factors(program: Program, readers: Sequence[Sequence[int]], reading: Iterable[int]) -> bool:
+    """Return whether one of the readers of a value, in any layout, is a product."""
+    stack = list(reading)
+    while stack:
+        op = program.operations[stack.pop()]
+        if op.name in PRODUCTS:
+            return True
+        if op.is_layout:
+            stack += readers[op.index]
+    return False
 
 
 @dataclass(frozen=True)
