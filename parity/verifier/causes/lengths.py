@@ -42,13 +42,8 @@ def other_rows(gap: Gap) -> str:
 
 def _values(region: Region) -> Iterator[tuple[Operation, np.ndarray]]:
     """Yield the first values of a region that part, and those behind them."""
-    program, behind = region.program, [region.end]
-    for op in program.operations[region.end + 1 :]:
-        if len(behind) > STEPS:
-            break
-        if set(behind).intersection(op.inputs):
-            behind.append(op.index)
-    values = program.values(behind)
+    program = region.program
+    values = program.values([region.end, *region.behind(STEPS).operations])
     for i, value in values.items():
         op = program.operations[i]
         if isinstance(value, np.ndarray) and value.dtype.kind == "f" and op.run is not None:

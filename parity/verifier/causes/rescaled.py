@@ -34,7 +34,7 @@ def judge(gap: Gap, _: Index) -> Explanation | None:
     said = _said(gap.b, gap.value_a, gap.error)
     if said is not None or gap.repaired is None or not _is_largest(gap.b):
         return said
-    behind = _behind(gap.b)
+    behind = gap.b.behind(LARGEST)
     for op in [op for op in computing(behind) if op.name == "add"][: -MOST_ENDS - 1 : -1]:
         own, wanted = (np.asarray(p.values([op.index])[op.index]) for p in (gap.b.program, gap.repaired))
         error = distance(wanted, own)
@@ -46,16 +46,6 @@ def judge(gap: Gap, _: Index) -> Explanation | None:
 
 def _is_largest(region: Region) -> bool:
     return region.program.maker(region.end).name in ("max", "maximum")
-
-
-def _behind(region: Region) -> Region:
-    """Return the operations behind a region's end."""
-    program, behind = region.program, {region.end}
-    for op in program.operations[region.end + 1 :]:
-        if len(behind) > LARGEST:
-            break
-        behind |= {op.index} if behind.intersection(op.inputs) else set()
-    return Region(program, max(behind), sorted(behind - {region.end}))
 
 
 def _said(region: Region, wanted: np.ndarray, error: float) -> Explanation | None:

@@ -9,8 +9,7 @@ import numpy as np
 from parity.verifier.causes.alone import name_operations
 from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.search.constants import constants_of
-from parity.verifier.search.exchange import closer, outside, rerun, upstream
-from parity.verifier.search.exchange import find_differing as unequal
+from parity.verifier.search.exchange import closer, find_differing, outside, rerun, upstream
 from parity.verifier.search.layouts import arrangements, long_axes
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Gap, Region
@@ -63,7 +62,7 @@ def _partly(gap: Gap, region: Region, side: str) -> Explanation | None:
     a, b = gap.value_a, gap.value_b
     if a.shape != b.shape:
         return None
-    apart = unequal(a, b)
+    apart = find_differing(a, b)
     if apart.all() or not apart.any():
         return None
     for axis in range(a.ndim):

@@ -100,7 +100,7 @@ def mean_off(gap: Gap, index: Index) -> Explanation | None:
         x, centred = (gap.value_b, gap.value_a) if region is gap.a else (gap.value_a, gap.value_b)
         axes = {n.axes for n in norms(x.shape, counts_of(region)) if n.split < 0}
         axes = {each for each in axes if is_the(gap, x - x.mean(each, keepdims=True), centred)}
-        behind = _behind(other)
+        behind = other.behind(FOLLOWING)
         for each in found(behind, index) if axes and _normalises(behind) else ():
             plain = not each.norm.centred and each.norm.split < 0
             if plain and each.norm.axes in axes and np.array_equal(each.x, x):
@@ -111,17 +111,6 @@ def mean_off(gap: Gap, index: Index) -> Explanation | None:
 def is_the(gap: Gap, value: np.ndarray, wanted: np.ndarray) -> bool:
     """Return whether a value is the one that a place has on one of its sides."""
     return is_a(gap, value) if wanted is gap.value_a else is_b(gap, value)
-
-
-def _behind(region: Region) -> Region:
-    """Return the operations that follow a region."""
-    program, behind = region.program, {region.end}
-    for op in program.operations[region.end + 1 :]:
-        if len(behind) > FOLLOWING:
-            break
-        behind |= {op.index} if behind.intersection(op.inputs) else set()
-    operations = sorted(behind - {region.end})
-    return Region(program, operations[-1] if operations else region.end, operations)
 
 
 def _explain(own: Norm, wanted: Norm) -> Explanation:

@@ -14,7 +14,7 @@ from parity.verifier.causes.masks import SHUT
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 from parity.verifier.search.constants import constants_of
-from parity.verifier.search.exchange import find_differing as unequal
+from parity.verifier.search.exchange import find_differing
 from parity.verifier.search.layouts import arrangements, long_axes
 from parity.verifier.search.meeting import Index, is_weak
 from parity.verifier.search.places import Search
@@ -38,7 +38,7 @@ def judge(gap: Gap, _: Index) -> Explanation | None:
 def _explain(value_a: np.ndarray, value_b: np.ndarray, names: str = "") -> Explanation | None:
     if value_a.shape != value_b.shape or value_a.size < 2:
         return None
-    apart = np.argwhere(unequal(value_a, value_b))
+    apart = np.argwhere(find_differing(value_a, value_b))
     if not len(apart):
         return None
     if value_a.ndim == 2 and np.array_equal(value_a.T, value_b):

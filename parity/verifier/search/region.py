@@ -26,6 +26,22 @@ class Region:
     readers: list[int] = field(default_factory=list)
     """The operations that read a wrong value, where nothing was computed wrongly."""
 
+    def behind(self, most: int) -> Region:
+        """Return the operations that follow the end, the first of them in the program's order.
+
+        Args:
+            most: how many of them at most.
+        """
+        behind: list[int] = []
+        reached = {self.end}
+        for op in self.program.operations[self.end + 1 :]:
+            if len(behind) == most:
+                break
+            if reached.intersection(op.inputs):
+                behind.append(op.index)
+                reached.add(op.index)
+        return Region(self.program, behind[-1] if behind else self.end, behind)
+
 
 @dataclass
 class Gap:
