@@ -67,8 +67,8 @@ def _read(path: Path) -> tuple[Any, list[int], dict[str, Any]]:
     if path.suffix == PROGRAMS["stablehlo"]:
         raise ConfigError(
             f"{path}: operations of StableHLO are not followed; compare the function that it was"
-            " exported from, as FILE.py:FUNCTION, or the same model exported with --to onnx or --to"
-            " torch-export"
+            " exported from, as FILE.py:FUNCTION, or export the same model by `parity export MODEL"
+            " m.onnx --to onnx` and compare that"
         )
     if path.suffix == PROGRAMS["onnx"]:
         from parity.exporting.onnx_graph import graph_module

@@ -69,6 +69,7 @@ def _counterpart(
     """Return the other program's value that is a constant but for its rounding."""
     coarse, own, size = rounded.program, fine.values([op.index])[op.index], _size(fine, op.index)
     if np.array_equal(size, np.abs(own)):
+        assert op.mark is not None
         near = rounded.find(op.mark, close=MARGIN * max(rounding.values()))
     else:  # the sine of pi may be any small number
         near = [each for each in rounded.operations if each.size == op.size]
