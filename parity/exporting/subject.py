@@ -234,7 +234,8 @@ def _read(
         text = read_text(checkpoint)
         tokens = None
         with suppress(InputError):  # no tokenizer beside it: ids are what the caller has
-            tokens = read_tokens(checkpoint.path, text.config)
+            cleaned = text.dialect.cleans(checkpoint.container.sidecars)
+            tokens = read_tokens(checkpoint.path, text.config, cleaned)
         return _Read(where, text.config, text.arrays, metadata, provenance, tokens=tokens, files=files)
     compared = _labels(checkpoint, labels, template) if labels else None
     return _Read(

@@ -43,7 +43,8 @@ class TextDialect:
     buffers: tuple[str, ...] = ()
     """Shell patterns of tensors of the tower that are no parameters."""
     cleans: Callable[[Mapping[str, Any]], str] = lambda sidecars: ""
-    """Returns, given the config files, what the library's code does to texts before its tokenizer."""
+    """Returns, given the config files, what the library's code does to texts before its tokenizer: a
+    name of `parity.porting.text.cleaning.CLEANINGS`, or words for what is not done here."""
     limits: Callable[[TextConfig], Iterator[str]] = lambda cfg: iter(())
     """Yields why the library cannot have such a tower, a sentence each."""
     files: Callable[[Contents, TextConfig, ViTConfig], Contents] = lambda files, cfg, image: files

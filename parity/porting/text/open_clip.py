@@ -17,6 +17,7 @@ from parity.porting.dialects.records.clip import NORM_BEFORE
 from parity.porting.dialects.records.open_clip_config import FILE, PLAIN, model_of, ratio_of
 from parity.porting.dialects.table import Table, add_prefix, layer, respell_names, row
 from parity.porting.reading.live import act_of, first
+from parity.porting.text.cleaning import CLEANINGS
 from parity.porting.text.dialect import Contents, TextDialect
 from vit_config import ConfigError, TextConfig, ViTConfig
 
@@ -96,11 +97,20 @@ def _modules(model: Any) -> dict[str, Any]:
 
 
 def _cleans(sidecars: Mapping[str, Any]) -> str:
-    """Return what open_clip does to texts before its tokenizer sees them, beyond its defaults."""
+    """Return what open_clip does to texts before its tokenizer sees them.
+
+    Its own tokenizer makes them small, one of Hugging Face's joins spaces alone
+    (open_clip/tokenizer.py).
+    """
     text = model_of(sidecars).get("text_cfg") or {}
-    options = text.get("tokenizer_kwargs") if isinstance(text, dict) else None
-    clean = options.get("clean") if isinstance(options, dict) else None
-    return clean if clean not in (None, "lower", "whitespace") else ""
+    text = text if isinstance(text, dict) else {}
+    options = text.get("tokenizer_kwargs") or {}
+    options = dict(options) if isinstance(options, dict) else {"tokenizer_kwargs": options}
+    clean = options.pop("clean", None) or ("whitespace" if text.get("hf_tokenizer_name") else "lower")
+    others = {name: value for name, value in options.items() if value and name != "context_length"}
+    if others or clean not in CLEANINGS:
+        return ", ".join(f"{name} = {value}" for name, value in {"clean": clean, **others}.items())
+    return clean
 
 
 def _openai(fields: Mapping[str, Any]) -> dict[str, Fixed]:
@@ -197,6 +207,7 @@ DIALECTS = (
         mark="token_embedding.weight",
         tower=AT_TOP,
         follows=_openai,
+        cleans=lambda sidecars: "lower",
         limits=_openai_limits,
         extra=_numbers,
     ),

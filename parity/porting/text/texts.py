@@ -47,22 +47,16 @@ class Texts:
     path: Path
     """The file or folder that it was read from; its tokenizer is beside it."""
     cleaned: str = ""
-    """Changes to texts by the library's code before its tokenizer; empty if there are none."""
+    """What the library's code does to texts before its tokenizer, see `TextDialect.cleans`."""
 
     @cached_property
     def tokens(self) -> Tokens:
         """The checkpoint's tokenizer, read when it is first used.
 
         Raises:
-            InputError, WeightsError: see `parity.porting.text.tokens.read_tokens`; also, texts would
-                have to be changed before.
+            InputError, WeightsError: see `parity.porting.text.tokens.read_tokens`.
         """
-        if self.cleaned:
-            raise InputError(
-                f"{self.path}: its library changes texts before its tokenizer sees them (clean ="
-                f" {self.cleaned}), which is not done here; give token ids (texts, tokens)"
-            )
-        return read_tokens(self.path, self.config)
+        return read_tokens(self.path, self.config, self.cleaned)
 
     def embed(self, texts: Any) -> np.ndarray:
         """Embed texts, (T, E), float32, or float64 of a float64 model.

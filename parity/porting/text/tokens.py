@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from parity.porting.formats.weights_folder import TOKENIZER, read_json
+from parity.porting.text.cleaning import CLEANINGS, REBUILT, cleaning, rebuilt
 from vit_config import InputError, TextConfig, WeightsError
 from vit_config.errors import first_line
 from vit_config.files.foreign import read_text
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 FILE, SETTINGS, SPECIAL = TOKENIZER
+NAMED = ("unk_token", "pad_token", "bos_token", "eos_token")
 SIDES = ("right", "left")
 
 
@@ -34,17 +37,24 @@ class Tokens:
     """Id of the tokens that fill a shorter one."""
     left: bool
     """Whether these stand before the text."""
+    cleaned: str
+    """What is done to a text before: a name of `CLEANINGS` or `REBUILT`."""
 
     def ids(self, texts: Sequence[str]) -> np.ndarray:
-        """Return the ids (T, length) of texts, which the tokenizer normalises by its own rules."""
+        """Return the ids (T, length) of texts, which the tokenizer normalises by its own rules.
+
+        Raises:
+            InputError: a text cannot be cleaned, for want of a library.
+        """
         ids = np.full((len(texts), self.length), self.pad, np.int64)
-        for row, each in zip(ids, self.tokenizer.encode_batch(list(texts)), strict=True):
+        cleaned = [CLEANINGS.get(self.cleaned, str)(each) for each in texts]
+        for row, each in zip(ids, self.tokenizer.encode_batch(cleaned), strict=True):
             begin = self.length - len(each.ids) if self.left else 0
             row[begin : begin + len(each.ids)] = each.ids
         return ids
 
 
-def read_tokens(path: Path, cfg: TextConfig) -> Tokens:
+def read_tokens(path: Path, cfg: TextConfig, cleaned: str = "") -> Tokens:
     """Read the tokenizer beside a checkpoint.
 
     Texts are filled up to the tower's context length, or to the tokenizer's ``model_max_length`` if that
@@ -52,9 +62,11 @@ def read_tokens(path: Path, cfg: TextConfig) -> Tokens:
 
     Args:
         path: the checkpoint's file or folder.
+        cleaned: what the model's library does to a text before, see `TextDialect.cleans`.
 
     Raises:
-        InputError: there is none, or its files do not say how texts are filled up.
+        InputError: there is none, its files do not say how texts are filled up, or nobody knows here how
+            they are cleaned.
         WeightsError: a file is damaged.
     """
     folder = path if path.is_dir() else path.parent
@@ -63,8 +75,16 @@ def read_tokens(path: Path, cfg: TextConfig) -> Tokens:
             f"{path}: no {FILE} beside it, which makes tokens of texts; put the checkpoint's own"
             " there, or give token ids (texts, tokens)"
         )
-    tokenizer = _opened(folder / FILE)
     settings, special = (_entries(folder / name) for name in (SETTINGS, SPECIAL))
+    cleaned = cleaning(cleaned, settings, folder)
+    if cleaned not in CLEANINGS and cleaned not in REBUILT:
+        raise InputError(
+            f"{path}: its library cleans texts in a way that is not known here ({cleaned}); give token"
+            " ids (texts, tokens)"
+        )
+    named = {**special, **settings}
+    tokens = {n: word for n in NAMED if isinstance(word := _content(named.get(n)), str)}
+    tokenizer = _opened(folder / FILE, cleaned, tokens)
     length, longest = cfg.context_length, settings.get("model_max_length")
     if isinstance(longest, int) and 0 < longest < length:
         length = longest
@@ -74,7 +94,7 @@ def read_tokens(path: Path, cfg: TextConfig) -> Tokens:
         raise WeightsError(
             f"{folder / SETTINGS}: padding_side = {side!r}, expected {' or '.join(SIDES)}"
         )
-    pad = _pad(tokenizer, settings.get("pad_token") or special.get("pad_token"), own)
+    pad = _pad(tokenizer, tokens.get("pad_token"), own)
     if pad is None and cfg.causal and cfg.pool in ("eos", "largest") and side == "right":
         pad = 0  # nothing behind the end of a text is seen
     if pad is None:
@@ -84,7 +104,7 @@ def read_tokens(path: Path, cfg: TextConfig) -> Tokens:
         )
     tokenizer.no_padding()
     tokenizer.enable_truncation(length)
-    return Tokens(tokenizer, length, pad, side == "left")
+    return Tokens(tokenizer, length, pad, side == "left", cleaned)
 
 
 def copy_tokenizer(source: Path, folder: Path) -> None:
@@ -95,12 +115,14 @@ def copy_tokenizer(source: Path, folder: Path) -> None:
             shutil.copyfile(place / name, folder / name)
 
 
-def _opened(file: Path) -> Tokenizer:
+def _opened(file: Path, cleaned: str, special: Mapping[str, str]) -> Tokenizer:
     from tokenizers import Tokenizer
 
     with guarded(file, "JSON file"):
         text = read_text(file)
     try:
+        if cleaned in REBUILT:
+            text = json.dumps(rebuilt(json.loads(text), cleaned, special))
         return Tokenizer.from_str(text)
     except Exception as error:  # the library raises its base class
         why = first_line(error)
@@ -112,8 +134,12 @@ def _entries(file: Path) -> Mapping[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _pad(tokenizer: Tokenizer, token: Any, own: Mapping[str, Any]) -> int | None:
+def _pad(tokenizer: Tokenizer, token: str | None, own: Mapping[str, Any]) -> int | None:
     """Return the id that fills up texts: by the settings' token, else by the tokenizer's own padding."""
-    token = token.get("content") if isinstance(token, dict) else token
-    token_id = tokenizer.token_to_id(token) if isinstance(token, str) else None
+    token_id = None if token is None else tokenizer.token_to_id(token)
     return own.get("pad_id") if token_id is None else token_id
+
+
+def _content(token: Any) -> Any:
+    """Return the text of a special token, which older files describe further."""
+    return token.get("content") if isinstance(token, dict) else token

@@ -125,11 +125,12 @@ def test_a_config_that_no_tower_has_is_refused(entry, said, tmp_path):
         loaded.texts  # noqa: B018
 
 
-def test_texts_that_its_code_would_clean_first_are_refused(tmp_path):
-    options = {"tokenizer_kwargs": {"clean": "canonicalize"}}
+def test_texts_that_its_code_would_change_first_are_refused(tmp_path):
+    options = {"tokenizer_kwargs": {"strip_sep_token": True}}
     _, folder = saved(tmp_path / "hub", **options)
+    (folder / "tokenizer.json").write_text("{}")
     loaded = parity.load(folder, framework="torch", preprocess=PIXELS)
-    with pytest.raises(InputError, match=r"clean = canonicalize.*give token ids"):
+    with pytest.raises(InputError, match=r"clean = lower, strip_sep_token = True.*give token ids"):
         loaded.zero_shot(IMAGES, ["a cat"])
     assert loaded.zero_shot(IMAGES, IDS).logits.shape == (2, 4)
 
