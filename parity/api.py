@@ -115,10 +115,13 @@ def export(
     platforms: Sequence[str] = ("cpu", "cuda", "tpu"),
     labels: Sequence[str] = (),
     template: str = "{}",
+    image_size: tuple[int, int] | None = None,
+    batch: int | None = None,
+    opset: int | None = None,
     force: bool = False,
     **reading: Unpack[Reading],
 ) -> Exported:
-    """Write a model as a program of another format, for any batch size.
+    """Write a model as a program of another format.
 
     A process that cannot import this project reads the program back and runs it on pictures; the outputs
     are compared with both twins'. ``OUT.json`` describes the program: inputs and outputs, schema,
@@ -136,6 +139,10 @@ def export(
         platforms: platforms that a StableHLO program is lowered for.
         labels: classes in words, of a CLIP or a SigLIP: the logits are those of their texts.
         template: text of each of these classes, with {} in its place.
+        image_size: height and width in pixels that the model itself sees, to which its positions are
+            resampled; None keeps them.
+        batch: number of images or texts of each call; None leaves it open.
+        opset: version of ONNX's operators; None is PyTorch's choice.
         force: replace existing files.
         reading: options of `read_checkpoint` that state what the checkpoint leaves open.
 
@@ -147,10 +154,12 @@ def export(
         MissingFileError, WeightsError: see `read_checkpoint`; or the program cannot be read back.
     """
     from parity.exporting.export import export as written
+    from parity.exporting.formats import Settings
     from parity.verifier.exported import explain
 
-    return written(source, out, to=to, input=input, dtype=dtype, platforms=platforms, labels=labels,
-                   template=template, force=force, explain=explain, **reading)  # fmt: skip
+    return written(source, out, to=to, input=input, dtype=dtype, labels=labels, template=template,
+                   image_size=image_size, batch=batch, settings=Settings(platforms, opset), force=force,
+                   explain=explain, **reading)  # fmt: skip
 
 
 def check(
@@ -223,7 +232,7 @@ def diff(
         ConfigError, InputError, MissingFileError, WeightsError: a side cannot be built or compared.
     """
     from parity.verifier.compare import compare
-    from parity.verifier.programs.build import BuildOrder, build_from
+    from parity.verifier.programs.build import BuildOrder, build_from, build_together
     from parity.verifier.recordings.sides import recordings
 
     names = _name_of("a", a), _name_of("b", b)
@@ -237,12 +246,17 @@ def diff(
         return diagnose(compare_sides(*recorded, how=how), accept)
     if accept:
         raise ConfigError(f"accept goes with two recordings, and {names[0]} is none")
-    sides = [
-        build_from(BuildOrder(name=str(each), twin=twin, seed=seed))
-        if isinstance(each, str | Path)
-        else each
-        for each, twin in ((a, "torch"), (b, "jax"))
-    ]
+    sides = build_together(
+        [
+            lambda batch, side=side, twin=twin: (
+                build_from(BuildOrder(name=str(side), twin=twin, seed=seed).of_images(batch))
+                if isinstance(side, str | Path)
+                else side
+            )
+            for side, twin in ((a, "torch"), (b, "jax"))
+        ],
+        names,
+    )
     return compare(*sides, names=names, gradients=gradients, backward=backward)
 
 

@@ -139,7 +139,7 @@ def main(argv: list[str], prog: str = "parity diff") -> int:
 
 def _compare(arguments: Diff) -> Compared:
     from parity.verifier.compare import compare
-    from parity.verifier.programs.build import build_from
+    from parity.verifier.programs.build import build_from, build_together
     from parity.verifier.programs.remote import Away
     from vit_config.waiting import Waiting
 
@@ -148,10 +148,16 @@ def _compare(arguments: Diff) -> Compared:
     orders = [arguments.order(*each) for each in zip(names, ("torch", "jax"), strict=True)]
     pythons = arguments.python_a, arguments.python_b
     with Waiting("building both sides") as waiting:
-        sides = [
-            build_from(order) if python is None else Away(order, python)
-            for order, python in zip(orders, pythons, strict=True)
-        ]
+        sides = build_together(
+            [
+                lambda batch, order=order, python=python: (
+                    build_from(order.of_images(batch)) if python is None
+                    else Away(order.of_images(batch), python)
+                )
+                for order, python in zip(orders, pythons, strict=True)
+            ],
+            names,
+        )  # fmt: skip
         return compare(
             *sides,
             names=names,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,14 +12,15 @@ import tyro
 
 from parity.cli.support.command_line import parse
 from parity.cli.support.kept import refuse_replacing_inputs
-from parity.cli.support.reading import ReadingFlags, shown_as
+from parity.cli.support.reading import ReadingFlags, parse_size, shown_as
 from parity.cli.support.run_weights import runs_here, weights_of
+from vit_config import ConfigError
 from vit_config.terminal import complain, say
 
 
 @dataclass(frozen=True)
 class Export:
-    """Write a model as a program of another format, for any batch size. The program is read again in a
+    """Write a model as a program of another format. The program is read again in a
     process that cannot import this project, and compared with both twins. Exit status: 0 written, 1 not
     the same function, so that nothing is written, 2 refused, 70 a fault of this program.
     """
@@ -43,6 +46,12 @@ class Export:
     """Classes in words, of a CLIP or a SigLIP: the logits are those of their texts."""
     template: str = "{}"
     """Text of each of these classes, with {} in its place, such as "a photo of {}"."""
+    image_size: Annotated[str | None, shown_as("HxW", "the model's")] = None
+    """Size of the images that the model itself sees; its positions are resampled to it."""
+    batch: Annotated[str, shown_as("N")] = "dynamic"
+    """Number of images or texts of each call, or "dynamic", for any."""
+    opset: Annotated[int | None, shown_as("N", "PyTorch's choice")] = None
+    """Version of ONNX's operators."""
     platforms: Annotated[str, shown_as("NAME,...")] = "cpu,cuda,tpu"
     """Platforms that StableHLO is lowered for."""
     step: Annotated[int | None, shown_as("N", "the weights it ended with, else the newest or best")] = (
@@ -53,12 +62,31 @@ class Export:
     """Replace an existing OUT."""
 
 
+MADE_OF = {
+    **dict.fromkeys(
+        ("litert", "tflite"), ("LiteRT", "vit.pt2 --to torch-export --input float32 --batch 1")
+    ),
+    **dict.fromkeys(("coreml", "mlpackage"), ("Core ML", "vit.pt2 --to torch-export --input float32")),
+    **dict.fromkeys(("tensorrt", "trt"), ("TensorRT", "vit.onnx --to onnx --input float32")),
+    "openvino": ("OpenVINO", "vit.onnx --to onnx"),
+}
+"""Programs that other tools make of an exported file: whose, and the export to begin with."""
+
+
 def main(argv: list[str], prog: str = "parity export") -> int:
     """Run the command, which the user calls `prog`."""
+    for flag, value in pairwise(argv):
+        if flag == "--to" and value.lower() in MADE_OF:
+            name, first = MADE_OF[value.lower()]
+            raise ConfigError(
+                f"--to {value}: {name} reads or converts an exported file; write it by"
+                f" `{prog} CKPT {first}`; what follows is in docs/serving.md, Mobile, edge, browser"
+            )
     arguments = parse(Export, runs_here(argv), prog=prog)
 
     from parity.cli.predict import labels_of
     from parity.exporting.export import DifferentError, description_path, export
+    from parity.exporting.formats import Settings
     from parity.verifier.exported import explain
     from vit_config.waiting import Waiting
 
@@ -73,9 +101,13 @@ def main(argv: list[str], prog: str = "parity export") -> int:
                 to=arguments.to,
                 input=arguments.input,
                 dtype=arguments.dtype,
-                platforms=[each.strip() for each in arguments.platforms.split(",")],
                 labels=labels_of(arguments.labels, arguments.template),
                 template=arguments.template,
+                image_size=parse_size(arguments.image_size),
+                batch=_batch(arguments.batch),
+                settings=Settings(
+                    [each.strip() for each in arguments.platforms.split(",")], arguments.opset
+                ),
                 force=arguments.force,
                 explain=explain,
                 on_stage=waiting.now,
@@ -99,3 +131,12 @@ def main(argv: list[str], prog: str = "parity export") -> int:
         say(f"  {each.output} ({shape})  {each.error:.1e} from float64; twins: {twins}{cost}")
     say(f"{done.beside}  describes its inputs, outputs and origin")
     return 0
+
+
+def _batch(text: str) -> int | None:
+    """Parse a number of images; None for "dynamic"."""
+    if text == "dynamic":
+        return None
+    if re.fullmatch(r"[1-9]\d{0,4}", text) is None:
+        raise ConfigError(f'--batch {text}: expected a number of images, such as 1, or "dynamic"')
+    return int(text)

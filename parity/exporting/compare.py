@@ -48,18 +48,22 @@ class OutputComparison:
 
 
 def pictures(subject: Subject) -> list[np.ndarray]:
-    """Draw batches of two pictures and of one, of other sizes and proportions: (B, h, w, C) of the type
-    of the model's pixels, uint8 if unknown; of a text tower, texts (B, N) int32, each with the token
-    that ends it somewhere."""
+    """Draw two batches of pictures of other sizes and proportions: (B, h, w, C) of the type of the
+    model's pixels, uint8 if unknown; of a text tower, texts (B, N) int32, each with the token that ends
+    it somewhere. Where the batch size is left open, they are of two and of one."""
+    counts = (subject.batch or 2, subject.batch or 1)
     if isinstance(cfg := subject.config, TextConfig):
         random, length = np.random.default_rng(0), subject.length
-        ids = random.integers(0, cfg.vocab_size, (3, length), dtype=np.int32)
-        ids[range(3), random.integers(1, length, 3)] = (
+        ids = random.integers(0, cfg.vocab_size, (sum(counts), length), dtype=np.int32)
+        ids[range(len(ids)), random.integers(1, length, len(ids))] = (
             cfg.vocab_size - 1 if cfg.eos_id is None else cfg.eos_id
         )
-        return [ids[:2], ids[2:]]
+        return [ids[: counts[0]], ids[counts[0] :]]
     height, width = subject.image_size
-    sizes = ((2, height * 4 // 3 + 1, width * 2 + 3), (1, height + 7, max(width * 2 // 3, 1)))
+    sizes = (
+        (counts[0], height * 4 // 3 + 1, width * 2 + 3),
+        (counts[1], height + 7, max(width * 2 // 3, 1)),
+    )
     random = np.random.default_rng(0)
     pixels, channels = subject.metadata.pixels or Preprocess(), cfg.in_channels
     if pixels.pixel_type == "float32":  # of any range: what counts as dark and bright, mean and std say

@@ -21,13 +21,14 @@ from parity.exporting.compare import (
     pictures,
     prepare_pictures,
 )
-from parity.exporting.formats import FORMATS, Format, quantised
+from parity.exporting.formats import FORMATS, Format, Settings, quantised
 from parity.exporting.programs import example
 from parity.exporting.replay import replay
 from parity.exporting.subject import DType, Input, Subject, subject_of
 from parity.measure.shown import json_text
 from parity.porting.formats.weights_folder import read_json
 from parity.porting.opening.provenance import versions
+from parity.porting.text.tokens import Tokens
 from vit_config import ConfigError, TextConfig, WeightsError
 from vit_config.files.atomic import atomic_file, check_spares, check_writable
 from vit_config.pretrained import Reading
@@ -74,9 +75,11 @@ def export(
     to: To,
     input: Input,
     dtype: DType | None,
-    platforms: Sequence[str],
     labels: Sequence[str],
     template: str,
+    image_size: tuple[int, int] | None,
+    batch: int | None,
+    settings: Settings,
     force: bool,
     explain: Explain,
     on_stage: Stage = nobody,
@@ -93,12 +96,17 @@ def export(
         raise ConfigError(f"to = {to!r}: expected one of {', '.join(FORMATS)}")
     form, out = FORMATS[to], Path(out)
     _check_out(out, force)
-    subject = subject_of(source, input=input, dtype=dtype, labels=labels, template=template, **reading)
+    if settings.opset is not None and to != "onnx":
+        raise ConfigError("opset (--opset) is of ONNX's operators; give to = onnx (--to onnx)")
+    subject = subject_of(
+        source, input=input, dtype=dtype, labels=labels, template=template, image_size=image_size,
+        batch=batch, **reading,
+    )  # fmt: skip
     for path in (out, description_path(out)):
         check_spares(path, subject.files)
     if subject.int8 and to != "onnx":
         raise ConfigError("dtype = int8 (--dtype int8) is ONNX Runtime's; give to = onnx (--to onnx)")
-    about = describe(subject, form, platforms)
+    about = describe(subject, form, settings.platforms)
     compared: tuple[OutputComparison, ...] = ()
     size = sum(each.size for each in subject.arrays.values()) / NUMBERS
     works = {TRACING: TRACED[to], **SECONDS}
@@ -122,7 +130,7 @@ def export(
             description.write(f"{json_text(about)}\n".encode())
 
         plan.begin(TRACING)
-        program = form.write(subject, dict(about), platforms)
+        program = form.write(subject, dict(about), settings)
         if subject.int8:  # what is quantised is first shown to be the twins' function
             exact = Path(folder, f"float32{form.suffix}")
             exact.write_bytes(program)
@@ -194,18 +202,17 @@ def laid_out(images: np.ndarray, form: Format) -> np.ndarray:
 def describe(subject: Subject, form: Format, platforms: Sequence[str]) -> dict[str, Any]:
     """Return the description of a program, as JSON values."""
     shape, dtype = example(subject, form.layout)
-    names = iter("Bhw")
     inside, text = subject.inside is not None, isinstance(subject.config, TextConfig)
     metadata = subject.metadata
     return {
         "format": form.name,
         "input": {
-            "name": "images",
-            "shape": [next(names) if length is None else length for length in shape],
+            "name": subject.input_name,
+            "shape": ["Bhw"[axis] if length is None else length for axis, length in enumerate(shape)],
             "layout": "BN" if text else "NHWC" if inside else form.layout,
             "dtype": dtype,
             "preprocessing": "inside" if inside else "left to the caller",
-            **({"fill": {"id": fill.pad, "left": fill.left}} if (fill := subject.tokens) else {}),
+            **(_tokens(subject.tokens) if subject.tokens else {}),
         },
         "outputs": {
             name: {"shape": each, "dtype": "float32"} for name, each in subject.shapes().items()
@@ -213,13 +220,18 @@ def describe(subject: Subject, form: Format, platforms: Sequence[str]) -> dict[s
         "dtype": "int8" if subject.int8 else subject.dtype,
         **({"platforms": list(platforms)} if form.name == "stablehlo" else {}),
         "schema": json.loads(subject.config.to_json()),
-        "preprocess": metadata.pixels and json.loads(metadata.pixels.to_json()),
+        "preprocess": None if text or not metadata.pixels else json.loads(metadata.pixels.to_json()),
         "class_names": subject.labels.names if subject.labels else metadata.class_names,
         **({"texts": subject.labels.texts} if subject.labels else {}),
         "license": metadata.license,
         "provenance": subject.provenance,
         "versions": versions(),
     }
+
+
+def _tokens(tokens: Tokens) -> dict[str, Any]:
+    """Return what a caller does to make the ids of a text, besides its tokenizer.json."""
+    return {"fill": {"id": tokens.pad, "left": tokens.left}, "cleaned": tokens.cleaned or None}
 
 
 def _refusal(out: Path, compared: Sequence[OutputComparison]) -> str:

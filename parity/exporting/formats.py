@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from parity.exporting.programs import example, jax_program, torch_program
 from parity.exporting.subject import Subject
@@ -22,8 +22,19 @@ AXES = ("batch", "height", "width")
 """Names of the axes of dynamic length: the first three of uint8 pictures."""
 ABOUT = "vit.about"
 """Key of the model's description inside an exported file, where the format has a place for it."""
+LEAST = 18
+"""The oldest version of ONNX's operators that PyTorch's exporter writes by itself."""
 MOST = 2**31 - 1
 """Maximum size of an ONNX file in bytes: it is one protobuf."""
+
+
+class Settings(NamedTuple):
+    """What a format is told besides the model; each is of one of them."""
+
+    platforms: Sequence[str] = ("cpu", "cuda", "tpu")
+    """Platforms that StableHLO is lowered for."""
+    opset: int | None = None
+    """Version of ONNX's operators; None is the exporter's own."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +46,8 @@ class Format:
     """Customary ending of file names."""
     layout: str
     """Layout of prepared images: ``NHWC`` or ``NCHW``."""
-    write: Callable[[Subject, Mapping[str, Any], Sequence[str]], bytes]
-    """Returns the bytes of the file, given the model, its description and the platforms."""
+    write: Callable[[Subject, Mapping[str, Any], Settings], bytes]
+    """Returns the bytes of the file, given the model and its description."""
     reader: str
     """Python source that defines ``run(images) -> {name: array}`` for the program at `path`."""
     without: tuple[str, ...]
@@ -48,13 +59,13 @@ def here() -> str:
     return os.environ.get("JAX_PLATFORMS", "cpu")
 
 
-def stablehlo(subject: Subject, about: Mapping[str, Any], platforms: Sequence[str]) -> bytes:
+def stablehlo(subject: Subject, about: Mapping[str, Any], settings: Settings) -> bytes:
     """Export the JAX twin by `jax.export`. The format has no place for the model's description."""
     import flatbuffers  # noqa: F401  # jax.export needs it, but does not install it
     import jax
     from jax import export
 
-    known = {"cpu", "cuda", "rocm", "tpu"}
+    known, platforms = {"cpu", "cuda", "rocm", "tpu"}, settings.platforms
     if not platforms or set(platforms) - known or len(set(platforms)) < len(platforms):
         stated = ",".join(platforms)
         raise ConfigError(
@@ -66,12 +77,14 @@ def stablehlo(subject: Subject, about: Mapping[str, Any], platforms: Sequence[st
             " or set JAX_PLATFORMS to one of them that this machine has"
         )
     shape, dtype = example(subject, "NHWC")
-    symbols = iter(export.symbolic_shape(", ".join(AXES)))
-    spec = jax.ShapeDtypeStruct([next(symbols) if n is None else n for n in shape], dtype)
+    symbols = (*export.symbolic_shape(", ".join(AXES)), None)
+    spec = jax.ShapeDtypeStruct(
+        [symbol if n is None else n for symbol, n in zip(symbols, shape, strict=False)], dtype
+    )
     return bytes(export.export(jax.jit(jax_program(subject)), platforms=platforms)(spec).serialize())
 
 
-def torch_export(subject: Subject, about: Mapping[str, Any], platforms: Sequence[str]) -> bytes:
+def torch_export(subject: Subject, about: Mapping[str, Any], settings: Settings) -> bytes:
     """Export the PyTorch twin by `torch.export`."""
     import torch
 
@@ -81,13 +94,16 @@ def torch_export(subject: Subject, about: Mapping[str, Any], platforms: Sequence
     return file.getvalue()
 
 
-def onnx(subject: Subject, about: Mapping[str, Any], platforms: Sequence[str]) -> bytes:
+def onnx(subject: Subject, about: Mapping[str, Any], settings: Settings) -> bytes:
     """Export the PyTorch twin to ONNX by PyTorch's own exporter."""
     import onnx
     import onnxruntime  # noqa: F401  # so that a missing one fails before the export, not after it
     import onnxscript  # noqa: F401
     import torch
 
+    most, opset = onnx.defs.onnx_opset_version(), settings.opset
+    if opset is not None and not LEAST <= opset <= most:
+        raise ConfigError(f"opset = {opset} (--opset {opset}): expected {LEAST} to {most}")
     if subject.dtype == "bfloat16":
         raise ConfigError(
             "ONNX Runtime does not compute in bfloat16 on a CPU, so that what is written could not be"
@@ -102,13 +118,19 @@ def onnx(subject: Subject, about: Mapping[str, Any], platforms: Sequence[str]) -
         )
     with _quiet():
         program = torch.onnx.export(
-            _traced(subject), dynamo=True, verbose=False, input_names=["images"],
-            output_names=list(subject.outputs),
+            _traced(subject), dynamo=True, verbose=False, input_names=[subject.input_name],
+            output_names=list(subject.outputs), opset_version=opset,
         )  # fmt: skip
     assert program is not None
     model = program.model_proto
-    symbols = [dim.dim_param for dim in model.graph.input[0].type.tensor_type.shape.dim if dim.dim_param]
-    named = dict(zip(symbols, AXES, strict=False))
+    written = next(each.version for each in model.opset_import if not each.domain)
+    if opset not in (None, written):
+        raise ConfigError(
+            f"opset = {opset} (--opset {opset}): PyTorch's exporter wrote {written}, the only one"
+            " that has all operators of this model; leave it out"
+        )
+    shape = model.graph.input[0].type.tensor_type.shape.dim
+    named = {dim.dim_param: axis for dim, axis in zip(shape, AXES, strict=False) if dim.dim_param}
     for value in (*model.graph.input, *model.graph.output):
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param:
@@ -187,7 +209,8 @@ run = lambda images: program.call(images)
 import onnxruntime
 session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 names = [each.name for each in session.get_outputs()]
-run = lambda images: dict(zip(names, session.run(names, {"images": images})))
+called = session.get_inputs()[0].name
+run = lambda images: dict(zip(names, session.run(names, {called: images})))
 """,
             without=(*OURS, "torch", "jax", "onnx"),
         ),

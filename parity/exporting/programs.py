@@ -80,8 +80,9 @@ def example(subject: Subject, layout: str) -> tuple[tuple[int | None, ...], str]
         layout: ``NHWC`` or ``NCHW``, the layout of prepared images.
     """
     if isinstance(subject.config, TextConfig):
-        return (None, subject.length), "int32"
+        return (subject.batch, subject.length), "int32"
     channels, size = subject.config.in_channels, subject.image_size
     if subject.inside is not None:
-        return (None, None, None, channels), "uint8"
-    return ((None, *size, channels) if layout == "NHWC" else (None, channels, *size)), "float32"
+        return (subject.batch, None, None, channels), "uint8"
+    B = subject.batch
+    return ((B, *size, channels) if layout == "NHWC" else (B, channels, *size)), "float32"

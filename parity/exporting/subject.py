@@ -14,13 +14,13 @@ import numpy as np
 
 from parity.exporting.pixels import FILTERS
 from parity.porting.dialects.rewrites import ModelState
-from parity.porting.dialects.transform import as_type
+from parity.porting.dialects.transform import as_type, resize_model
 from parity.porting.formats.base import Stored
 from parity.porting.formats.metadata import Metadata
 from parity.porting.models.files import twin_of
 from parity.porting.opening.provenance import digest_of_source, to_json, versions
 from parity.porting.reading.checkpoint import Checkpoint, read_checkpoint
-from parity.porting.text.read import read_text
+from parity.porting.text.read import beside_texts, read_text
 from parity.porting.text.texts import load_texts
 from parity.porting.text.tokens import Tokens, read_tokens
 from vit_config import ConfigError, InputError, Preprocess, TextConfig, ViTConfig
@@ -31,6 +31,8 @@ ids of texts."""
 DType = Literal["float32", "float16", "bfloat16", "int8"]
 """Type of the weights and of the computation; outputs are float32. int8: the products of ONNX Runtime's
 dynamic quantisation, all else in float32."""
+IMAGE_EMBEDS, TEXT_EMBEDS = "image_embeds", "text_embeds"
+"""Outputs that are compared with each other, by transformers' names."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,10 @@ class Subject:
     """How the tokenizer beside a text tower brings texts to one length, where there is one."""
     int8: bool = False
     """Whether ONNX Runtime quantises the products of the float32 program."""
+    embeds: bool = False
+    """Whether what the image tower returns is compared with texts: it was trained beside their tower."""
+    batch: int | None = None
+    """Number of images or texts of each call; None leaves it open."""
     files: tuple[Path, ...] = ()
     """The files that were read; none of a model in memory."""
 
@@ -79,6 +85,11 @@ class Subject:
     def inside(self) -> Preprocess | None:
         """The preprocessing that the program does itself; None if it is left to the caller."""
         return self.metadata.pixels if self.input == "uint8" else None
+
+    @property
+    def input_name(self) -> str:
+        """Name of the program's input, as people expect it."""
+        return "input_ids" if isinstance(self.config, TextConfig) else "images"
 
     @property
     def image_size(self) -> tuple[int, int]:
@@ -99,16 +110,26 @@ class Subject:
         return tuple(self.shapes())
 
     def shapes(self) -> dict[str, list[Any]]:
-        """Return the shape of each output; B is the batch size."""
-        cfg = self.config
+        """Return the shape of each output; B is a batch size that is left open."""
+        return {self._called.get(name, name): shape for name, shape in self._own_shapes().items()}
+
+    @property
+    def _called(self) -> dict[str, str]:
+        """The names of outputs that are not the twins' own."""
+        if isinstance(self.config, TextConfig):
+            return {"embeddings": TEXT_EMBEDS}
+        return {next(iter(self._own_shapes())): IMAGE_EMBEDS} if self.embeds and not self.labels else {}
+
+    def _own_shapes(self) -> dict[str, list[Any]]:
+        cfg, B = self.config, self.batch or "B"
         if isinstance(cfg, TextConfig):
             D, E = cfg.hidden_size, cfg.projection_dim or cfg.hidden_size
-            return {"embeddings": ["B", E], "pooled": ["B", D], "tokens": ["B", self.length, D]}
+            return {"embeddings": [B, E], "pooled": [B, D], "tokens": [B, self.length, D]}
         rows, columns = cfg.grid_of(*self.image_size)
         every: dict[str, list[Any]] = {
-            "logits": ["B", len(self.labels.names) if self.labels else cfg.num_logits],
-            "pooled": ["B", cfg.head_inputs],
-            "tokens": ["B", cfg.num_prefix_tokens + rows * columns, cfg.hidden_size],
+            "logits": [B, len(self.labels.names) if self.labels else cfg.num_logits],
+            "pooled": [B, cfg.head_inputs],
+            "tokens": [B, cfg.num_prefix_tokens + rows * columns, cfg.hidden_size],
         }
         if not (self.labels or cfg.num_classes or cfg.head_hidden):
             del every["logits"]
@@ -125,14 +146,18 @@ class Subject:
         Args:
             xp: `numpy`, `jax.numpy` or `torch`, whose arrays they are; float32 or float64 with `labels`.
         """
+        own = self._own_shapes()
         if isinstance(self.config, TextConfig):
-            return {name: getattr(output, name) for name in self.outputs}
-        concatenate = getattr(xp, "cat", xp.concatenate)  # torch's other name is an operator few know
-        tokens = concatenate([output.prefix_tokens, output.patch_tokens], 1)
-        every = {"logits": output.logits, "pooled": output.pooled, "tokens": tokens}
+            every = {name: getattr(output, name) for name in own}
+        else:
+            concatenate = getattr(
+                xp, "cat", xp.concatenate
+            )  # torch's other name is an operator few know
+            tokens = concatenate([output.prefix_tokens, output.patch_tokens], 1)
+            every = {"logits": output.logits, "pooled": output.pooled, "tokens": tokens}
         if self.labels:
             every["logits"] = self.labels.logits(xp, output.logits)
-        return {name: every[name] for name in self.outputs}
+        return {self._called.get(name, name): every[name] for name in own}
 
 
 def subject_of(
@@ -142,19 +167,29 @@ def subject_of(
     dtype: str | None = None,
     labels: Sequence[str] = (),
     template: str = "{}",
+    image_size: tuple[int, int] | None = None,
+    batch: int | None = None,
     **reading: Any,
 ) -> Subject:
     """Prepare a checkpoint, or a model in memory, for export.
 
+    Args:
+        image_size: height and width in pixels, to which positions are resampled; None keeps the model's.
+        batch: see `Subject`.
+
     Raises:
-        ConfigError: an unknown type or kind of input, or a checkpoint that cannot be read as stated.
+        ConfigError: an unknown type or kind of input, a size that the model cannot have, or a checkpoint
+            that cannot be read as stated.
         InputError: `input` is ``uint8``, and the preprocessing is unknown; or there is no text tower.
         MissingFileError, WeightsError: see `read_checkpoint`.
     """
     _among("input", input, get_args(Input))
     if dtype is not None:
         _among("dtype", dtype, get_args(DType))
+    if batch is not None and batch < 1:
+        raise ConfigError(f"batch = {batch} (--batch {batch}): expected at least 1, or None (dynamic)")
     read = _read(source, input, labels, template, reading)
+    read, said = _sized(read, image_size)
     if input == "uint8" and read.metadata.pixels is None:
         raise InputError(
             f"{read.where}: nobody says how images are prepared, so it cannot be a part of the program;"
@@ -185,12 +220,12 @@ def subject_of(
         )
     state = as_type(ModelState(read.config, read.arrays, ()), weights_type)  # type: ignore[arg-type]
     hops = list(read.provenance)
-    if state.said:
-        hops.append({"done": list(state.said), "versions": versions()})
+    if done := [*said, *state.said]:
+        hops.append({"done": done, "versions": versions()})
     loaded = {name: each.load() for name, each in state.arrays.items()}
     return Subject(
         read.config, loaded, weights_type, read.metadata, hops, input, read.labels, read.tokens,
-        int8=dtype == "int8", files=read.files,
+        int8=dtype == "int8", files=read.files, embeds=read.embeds, batch=batch,
     )  # fmt: skip
 
 
@@ -203,6 +238,19 @@ class _Read(NamedTuple):
     labels: Labels | None = None
     tokens: Tokens | None = None
     files: tuple[Path, ...] = ()
+    embeds: bool = False
+
+
+def _sized(read: _Read, image_size: tuple[int, int] | None) -> tuple[_Read, tuple[str, ...]]:
+    """Resample the positions of a model to another image size, and say so."""
+    if image_size is None:
+        return read, ()
+    if isinstance(read.config, TextConfig):
+        raise ConfigError("image_size (--image-size) is of images, and input = tokens of texts")
+    state = resize_model(ModelState(read.config, read.arrays, ()), image_size)
+    pixels = read.metadata.pixels
+    metadata = read.metadata.replace(pixels=pixels and pixels.replace(image_size=None))
+    return read._replace(config=state.config, arrays=state.arrays, metadata=metadata), state.said
 
 
 def _read(
@@ -239,8 +287,9 @@ def _read(
         return _Read(where, text.config, text.arrays, metadata, provenance, tokens=tokens, files=files)
     compared = _labels(checkpoint, labels, template) if labels else None
     return _Read(
-        where, checkpoint.config, checkpoint.arrays, metadata, provenance, compared, files=files
-    )
+        where, checkpoint.config, checkpoint.arrays, metadata, provenance, compared, files=files,
+        embeds=beside_texts(checkpoint) and not metadata.class_names,
+    )  # fmt: skip
 
 
 def _labels(checkpoint: Checkpoint, names: Sequence[str], template: str) -> Labels:

@@ -14,7 +14,7 @@ from parity.porting.reading.origins import CONFIG_FILES, HEADER, MODULES
 from parity.porting.recognition.known import GIVEN, OVERRIDDEN, SHAPES, word
 from parity.porting.recognition.matching import fits_any, some
 from parity.porting.text.dialect import TextDialect
-from parity.porting.text.dialects import DIALECTS
+from parity.porting.text.dialects import DIALECTS, OWN_TEXT
 from vit_config import ConfigError, InputError, TextConfig, WeightsError
 from vit_config.errors import UnstatedError
 from vit_config.parameters import text_parameters
@@ -46,6 +46,12 @@ def has_text(checkpoint: Checkpoint) -> TextDialect | None:
         if checkpoint.dialect.name in each.beside and each.mark in _place(checkpoint, each):
             return each
     return None
+
+
+def beside_texts(checkpoint: Checkpoint) -> bool:
+    """Return whether an image tower was trained beside a text tower, which its file may not hold."""
+    trained = [each for each in DIALECTS if checkpoint.dialect.name in each.beside]
+    return bool(trained) and (trained != [OWN_TEXT] or has_text(checkpoint) is not None)
 
 
 def _place(checkpoint: Checkpoint, dialect: TextDialect) -> Mapping[str, Stored]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from parity.measure.redraw import branch_norms, random_batch, redraw
 from parity.verifier.programs.built import watch_building
@@ -32,6 +32,10 @@ class BuildOrder(Schema, frozen=True):
     seed: int = 0
     """Seed of a preset's weights and of the images."""
 
+    def of_images(self, count: int | None) -> Self:
+        """Return the same order for a number of images; None keeps it."""
+        return self if count is None else self.replace(batch_size=count)
+
 
 def build_from(order: BuildOrder) -> Any:
     """Build what an order names: the model and its inputs, or whatever a user's function returns.
@@ -48,6 +52,22 @@ def build_from(order: BuildOrder) -> Any:
     if is_function(order.name):
         return _with_images(built_by(order.name))
     return _twin(order, order.name, order.twin)
+
+
+def build_together(makers: Sequence[Callable[[int | None], Any]], names: Sequence[str]) -> list[Any]:
+    """Build the sides of a comparison; files whose batch size is fixed come first, and decide it.
+
+    Args:
+        makers: build a side each, given a number of images; None leaves it as it was ordered.
+        names: what each is called; a program in a file by its path.
+    """
+    batch: int | None = None
+    built: list[Any] = [None] * len(makers)
+    for side in sorted(range(len(makers)), key=lambda side: not is_program(names[side])):
+        built[side] = makers[side](batch)
+        if is_program(names[side]) and isinstance(built[side], tuple):
+            batch = len(built[side][1])
+    return built
 
 
 def is_function(name: str) -> bool:

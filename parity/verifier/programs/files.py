@@ -10,6 +10,7 @@ from zipfile import is_zipfile
 import numpy as np
 
 from parity.exporting.formats import ABOUT
+from parity.exporting.subject import IMAGE_EMBEDS, TEXT_EMBEDS
 from parity.measure.redraw import random_images
 from parity.porting.formats.suffixes import PROGRAMS
 from vit_config import ConfigError, InputError, MissingFileError, ViTConfig, WeightsError
@@ -55,8 +56,8 @@ def program_with_images(path: str | Path, batch_size: int, seed: int) -> tuple[A
             f"{path}: its input is no batch of prepared images of one size, such as export writes with"
             " input = float32; from Python, give its inputs beside it, as (FILE, inputs)"
         )
-    _, channels, height, width = shape
-    images = random_images((batch_size, height, width, channels), seed)
+    stated, channels, height, width = shape
+    images = random_images((stated or batch_size, height, width, channels), seed)
     return _with_own_outputs(module, about), images.transpose(0, 3, 1, 2)
 
 
@@ -93,12 +94,17 @@ def _read(path: Path) -> tuple[Any, list[int], dict[str, Any]]:
 
 def _with_own_outputs(module: Any, about: dict[str, Any]) -> Any:
     """Return a program with a twin's outputs, given what its file says of it."""
-    if "tokens" not in about.get("outputs", ()) or about["input"]["layout"] == "BN":
-        return module  # a text tower returns its tokens as one
-    prefix = ViTConfig.from_json(json.dumps(about["schema"])).num_prefix_tokens
+    if "tokens" not in about.get("outputs", ()):
+        return module
+    texts = about["input"]["layout"] == "BN"  # a text tower returns its tokens as one
+    prefix = 0 if texts else ViTConfig.from_json(json.dumps(about["schema"])).num_prefix_tokens
+    embedded = "logits" if "pooled" in about["outputs"] else "pooled"
+    own = {TEXT_EMBEDS: "embeddings", IMAGE_EMBEDS: embedded}
 
     def split(outputs: dict[str, Any]) -> dict[str, Any]:
-        outputs = dict(outputs)
+        outputs = {own.get(name, name): each for name, each in outputs.items()}
+        if texts:
+            return outputs
         tokens = outputs.pop("tokens")
         return {**outputs, "prefix_tokens": tokens[:, :prefix], "patch_tokens": tokens[:, prefix:]}
 

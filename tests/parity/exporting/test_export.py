@@ -103,6 +103,60 @@ def test_an_archive_is_the_checkpoint_operation_by_operation(weights, tmp_path):
     assert "concatenate" not in str(torch.export.load(out).graph)  # which Core ML does not know
 
 
+def test_size_number_and_operators_are_the_callers(weights, tmp_path, capsys):
+    """The checkpoint at that size is the file operation by operation; the file's number decides."""
+    import onnx
+
+    big, out = tmp_path / "big.safetensors", tmp_path / "own.onnx"
+    argv = [
+        "--to",
+        "onnx",
+        "--input",
+        "float32",
+        "--image-size",
+        "42x15",
+        "--batch",
+        "3",
+        "--opset",
+        "21",
+    ]
+    assert main(["export", str(weights), str(out), *argv]) == 0
+    assert "images (3, 3, 42, 15) float32" in capsys.readouterr().out
+    parity.convert(weights, to="parity", out=big, image_size=(42, 15))
+    assert main(["diff", str(big), str(out)]) == 0
+    assert main(["diff", str(weights), str(out)]) == 2
+    assert "images [3, 3, 21, 15] in A, images [3, 3, 42, 15] in B" in capsys.readouterr().err
+    graph = onnx.load(out)
+    assert [each.version for each in graph.opset_import if not each.domain] == [21]
+    about = json.loads((tmp_path / "own.onnx.json").read_text())
+    assert about["outputs"]["tokens"]["shape"] == [3, 19, 30]
+    assert about["provenance"][-1]["done"][0].startswith("image size 21x15 to 42x15, positions fitted")
+
+
+@pytest.mark.parametrize(
+    ("to", "flags", "said"),
+    [
+        ("onnx", {"opset": 9}, r"opset = 9 .*expected 18 to \d\d"),
+        ("torch-export", {"opset": 20}, "opset .* is of ONNX's operators"),
+        ("onnx", {"batch": 0}, "batch = 0 .*at least 1"),
+        ("onnx", {"image_size": (20, 15)}, "not divisible by patch_size"),
+    ],
+)
+def test_what_no_program_can_be_is_refused(weights, tmp_path, to, flags, said):
+    with pytest.raises(ConfigError, match=said):
+        parity.export(weights, tmp_path / "out", to=to, input="float32", **flags)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("to", ["tflite", "TensorRT"])
+def test_programs_of_other_tools_begin_with_an_export(weights, tmp_path, capsys, to):
+    assert main(["export", str(weights), str(tmp_path / "out"), "--to", to]) == 2
+    said = capsys.readouterr().err
+    assert "docs/serving.md" in said
+    first = said.split("`")[1].replace("CKPT", str(weights)).replace("vit.", f"{tmp_path}/vit.")
+    assert main(first.split()[1:]) == 0
+
+
 def test_another_module_is_no_model_of_a_known_dialect(tmp_path):
     import torch
 
@@ -196,10 +250,10 @@ def test_an_exporter_that_is_wrong_leaves_nothing_and_is_told_why(
         monkeypatch.setattr(programs, "fit", other_resize)
         fault = None
 
-    def wrong(subject, about, platforms):
+    def wrong(subject, about, settings):
         twin = "jax" if form.layout == "NHWC" else "torch"
         with inject(fault and f"{fault}@{twin}", CFG):
-            return form.write(subject, about, platforms)
+            return form.write(subject, about, settings)
 
     monkeypatch.setitem(FORMATS, form.name, replace(form, write=wrong))
     argv = ["export", str(weights), str(tmp_path / "out"), "--to", form.name, "--input", takes]

@@ -8,7 +8,7 @@ import pytest
 import parity
 from parity.cli import main
 from parity.exporting.export import compare_with_twins
-from parity.exporting.formats import FORMATS
+from parity.exporting.formats import FORMATS, Settings
 from parity.exporting.replay import replay
 from parity.exporting.subject import subject_of
 from tests.support import text_models, tokenizers_tiny
@@ -22,6 +22,7 @@ CASES = [("siglip", "stablehlo")] + [
     if (kind, to) != ("siglip", "stablehlo")
 ]
 pytestmark = pytest.mark.usefixtures("replayed_here")
+INPUTS = ("float32", "tokens")
 TEXTS = ("a cat", "a small dog", "red")
 
 
@@ -45,7 +46,7 @@ def test_a_text_tower_answers_as_the_twins_do(folders, tmp_path, kind, to):
     assert described["fill"] == {"id": loaded.tokens.pad, "left": loaded.tokens.left}
     ids = loaded.tokens.ids(TEXTS).astype(np.int32)
     output = replay(FORMATS[to], done.path, [ids])[0]
-    np.testing.assert_allclose(output["embeddings"], loaded.embed(TEXTS), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(output["text_embeds"], loaded.embed(TEXTS), rtol=1e-5, atol=1e-5)
     if to != "stablehlo":
         assert parity.diff((loaded.model, ids), (str(done.path), ids)).verdict == "EQUAL"
 
@@ -67,11 +68,22 @@ def test_classes_in_words_are_the_last_layer(folders, tmp_path, capsys, kind, to
     np.testing.assert_allclose(output, wanted, rtol=1e-5, atol=1e-5)
 
 
+def test_inputs_and_outputs_have_the_names_that_people_expect(folders):
+    """A SigLIP's image tower has no head: what it pools is compared with texts."""
+    named = {
+        kind: [(s.input_name, s.outputs) for s in (subject_of(folders[kind], input=i) for i in INPUTS)]
+        for kind in ("clip", "siglip")
+    }
+    texts = ("input_ids", ("text_embeds", "pooled", "tokens"))
+    assert named["clip"] == [("images", ("image_embeds", "pooled", "tokens")), texts]
+    assert named["siglip"] == [("images", ("image_embeds", "tokens")), texts]
+
+
 def test_a_program_of_other_texts_is_refused(folders, tmp_path):
     """Another tower's text is another function: the comparison can fail."""
     subject = subject_of(folders["siglip"], input="tokens")
     form, path = FORMATS["stablehlo"], tmp_path / "texts"
-    path.write_bytes(form.write(subject, {}, ["cpu"]))
+    path.write_bytes(form.write(subject, {}, Settings(["cpu"])))
     assert all(each.passed for each in compare_with_twins(subject, form, path))
     subject.arrays["pos_embed"][3, 2] += 1e-3
     assert not all(each.passed for each in compare_with_twins(subject, form, path))
