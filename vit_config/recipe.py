@@ -168,8 +168,9 @@ class Recipe(Schema, frozen=True):
     watch_test: bool = False
     """Evaluate the test set while training, too; without it the test set is read once, at the end.
     Choose nothing by these scores."""
-    eval_every_epochs: PositiveInt = 10
-    """Epochs between evaluations while training, of the held-out share or the test set."""
+    eval_every_epochs: PositiveInt | None = None
+    """Epochs between evaluations while training, of the held-out share or the test set; None: a tenth of
+    the run, at most 10."""
     checkpoint_every_epochs: PositiveInt = 10
     """Epochs between checkpoints (the last epoch is always kept)."""
     log_every_steps: PositiveInt = 10
@@ -185,6 +186,16 @@ class Recipe(Schema, frozen=True):
     def warmup(self) -> float:
         """Epochs of warm-up."""
         return self.warmup_fraction * self.epochs or self.warmup_epochs
+
+    @property
+    def epochs_between_evaluations(self) -> int:
+        """Epochs from one evaluation to the next; there is one at the end as well."""
+        return self.eval_every_epochs or min(10, max(1, self.epochs // 10))
+
+    @property
+    def evaluations(self) -> int:
+        """Evaluations of the whole run."""
+        return -(-self.epochs // self.epochs_between_evaluations)
 
     def shortened(self, epochs: int) -> Self:
         """Return the recipe for fewer epochs if its warm-up would not fit them, with the warm-up's share

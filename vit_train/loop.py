@@ -44,7 +44,7 @@ class Hooks(NamedTuple, Generic[Stored, Params]):
     """Given the updates done and the state on the host, which the next step may change."""
     evaluate: Callable[[int, Params], AfterEvaluation]
     """Given the updates done and, on the devices, the parameters or their average, every
-    `eval_every_epochs`. If it raises `EvaluationLeftError`, the run ends here, with a checkpoint."""
+    `epochs_between_evaluations`. If it raises `EvaluationLeftError`, the run ends here, with a checkpoint."""
     should_stop: Callable[[], bool]
     """Called after every step; true ends the run early, with a checkpoint."""
     teach: Callable[[Mapping[str, Any]], Mapping[str, Any]]
@@ -93,7 +93,7 @@ def run_steps(
     last = total if stop_after is None else min(stop_after, total)
 
     def evaluates(done: int) -> bool:
-        return done == total or done / steps_per_epoch % recipe.eval_every_epochs == 0
+        return done == total or done / steps_per_epoch % recipe.epochs_between_evaluations == 0
 
     if evaluate_first and evaluates(start_step) and _evaluated(hooks, start_step, state).enough:
         return start_step, state

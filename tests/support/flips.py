@@ -189,7 +189,7 @@ RECIPE_FLIPS = {
     "matmul_precision": RecipeFlip("highest", "numerics"),
     "validation_fraction": RecipeFlip(0.2, "events"),
     "watch_test": RecipeFlip(True, "events", {"eval_every_epochs": 1}),
-    "eval_every_epochs": RecipeFlip(1, "events", {"validation_fraction": 0.2}),
+    "eval_every_epochs": RecipeFlip(7, "events", {"validation_fraction": 0.2}),
     "checkpoint_every_epochs": RecipeFlip(1, "events"),
     "log_every_steps": RecipeFlip(2, "events"),
 }

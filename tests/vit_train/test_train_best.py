@@ -129,6 +129,7 @@ def test_a_run_is_known_by_what_it_chooses_by(data_dir, tmp_path):
     [
         ({"best": "none"}, "patience = 2 waits for a better evaluation"),
         ({"patience": 0}, "patience = 0: give a number of evaluations"),
+        ({"patience": 11}, "patience = 11 cannot end a run of 12 epochs, which is evaluated 12 times"),
         ({"recipe": RECIPE.replace(validation_fraction=0.0)}, 'best = "accuracy" chooses by the valid'),
     ],
 )

@@ -69,7 +69,7 @@ def best_so_far(job: Job, events: Iterable[Mapping[str, Any]]) -> Best | None:
 
 
 def check_best(job: Job, validates: bool) -> None:
-    """Refuse patience without a criterion, and a criterion without validation images.
+    """Refuse patience without a criterion, or that can end no run, and a criterion without validation images.
 
     Args:
         validates: whether there are any.
@@ -82,6 +82,13 @@ def check_best(job: Job, validates: bool) -> None:
     if job.patience is not None and job.best == "none":
         raise ConfigError(
             f"patience = {job.patience} waits for a better evaluation; set best = loss or accuracy"
+        )
+    recipe = job.recipe
+    if job.patience is not None and job.patience + 1 >= recipe.evaluations:
+        raise ConfigError(
+            f"patience = {job.patience} cannot end a run of {recipe.epochs} epochs, which is evaluated"
+            f" {recipe.evaluations} times, each {recipe.epochs_between_evaluations} epochs; give"
+            " --recipe.eval-every-epochs fewer, --recipe.epochs more, or no --patience"
         )
     if job.best != "none" and not validates:
         raise ConfigError(
