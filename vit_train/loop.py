@@ -43,8 +43,9 @@ class Hooks(NamedTuple, Generic[Stored, Params]):
     save: Callable[[int, Stored], None]
     """Given the updates done and the state on the host, which the next step may change."""
     evaluate: Callable[[int, Params], AfterEvaluation]
-    """Given the updates done and, on the devices, the parameters or their average, every
-    `epochs_between_evaluations`. If it raises `EvaluationLeftError`, the run ends here, with a checkpoint."""
+    """Given the updates done and, on the devices, the parameters or their average, each
+    `epochs_between_evaluations`. If it raises `EvaluationLeftError`, the run ends here, with a
+    checkpoint."""
     should_stop: Callable[[], bool]
     """Called after every step; true ends the run early, with a checkpoint."""
     teach: Callable[[Mapping[str, Any]], Mapping[str, Any]]

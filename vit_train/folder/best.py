@@ -69,7 +69,8 @@ def best_so_far(job: Job, events: Iterable[Mapping[str, Any]]) -> Best | None:
 
 
 def check_best(job: Job, validates: bool) -> None:
-    """Refuse patience without a criterion, or that can end no run, and a criterion without validation images.
+    """Refuse patience without a criterion, or that can end no run; and a criterion without validation
+    images.
 
     Args:
         validates: whether there are any.
