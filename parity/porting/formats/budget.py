@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from vit_config.errors import WeightsError
-from vit_config.files.held import most_of, stored_bytes
+from vit_config.files.held import check_held, most_of
 
 MOST_OBJECTS = 2**29
 """Maximum bytes of Python objects - names, numbers, containers - for a file of any size."""
@@ -22,8 +22,12 @@ def folder_budget(folder: Path) -> Budget:
 
 
 def budget_of(path: Path, files: Iterable[Path]) -> Budget:
-    """Return the one budget of all files of a checkpoint, by their bytes on the disk."""
-    return Budget(path, sum(map(stored_bytes, files)))
+    """Return the one budget of all files of a checkpoint, by their bytes on the disk.
+
+    Raises:
+        WeightsError: a file is nearly all holes.
+    """
+    return Budget(path, sum(map(check_held, files)))
 
 
 class Budget:
