@@ -43,6 +43,7 @@ class Budget:
         self._most = most_of(size)
         self._objects = 0
         self._values = 0
+        self._copies = 0
 
     def objects(self, nbytes: int) -> None:
         """Count bytes of Python objects before they are created. WeightsError: there are too many."""
@@ -60,6 +61,12 @@ class Budget:
         """Check the unpacked size of all compressed members. WeightsError: it is too large."""
         if nbytes > self._most:
             raise self._refusal("unpacked members", self._most)
+
+    def copies(self, nbytes: int) -> None:
+        """Count bytes of files that are copied as they are. WeightsError: there are too many."""
+        self._copies += nbytes
+        if self._copies > self._most:
+            raise self._refusal("copies", self._most)
 
     def _refusal(self, what: str, most: int) -> WeightsError:
         return WeightsError(
