@@ -82,7 +82,8 @@ def conduct(
     job, program, hosts = task.job, trainer.program, trainer.hosts
     console = console if hosts.leads else screen(quiet=True)
     with ExitStack() as stack:
-        made = make_manifest(job, task.dataset.fingerprint, trainer.framework, task.start, task.teacher)
+        computing = trainer.framework, task.start, task.teacher, trainer.how["devices"]
+        made = make_manifest(job, task.dataset.fingerprint, *computing)
         manifest, renamed = as_begun(run_dir, made)
         changes: list[str] = []
         if hosts.leads:
@@ -109,7 +110,7 @@ def conduct(
             best.take(hosts.of_leader(best.numbers))
         checkpoints.pinned = best.step if best else None
         over = best is not None and best.is_enough  # it was enough when this run last ended
-        how = {"framework": trainer.framework, **trainer.how, **manifest.environment}
+        how = {"framework": trainer.framework, **manifest.environment, **trainer.how}
         log.write("start", start, run_id=manifest.run_id, **how)
         batches = stack.enter_context(closing(task.batches(start, hosts.rows)))
         bar = TrainingBar(

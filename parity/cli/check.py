@@ -15,6 +15,7 @@ from parity.cli.support.checking import Checking
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import parse_fields, shown_as
 from vit_config import ConfigError
+from vit_config.files.atomic import together
 from vit_config.terminal import say
 
 if TYPE_CHECKING:
@@ -89,10 +90,11 @@ def main(argv: list[str], prog: str = "parity check") -> int:
         return _check_several(arguments, subjects)
     report = _check(arguments, subjects[0])
     print_report(report)
-    if arguments.json:
-        write_json(arguments.json, _sealed(arguments, report))
-    if arguments.svg:
-        write_svg(report, arguments.svg)
+    with together():
+        if arguments.svg:
+            write_svg(report, arguments.svg)
+        if arguments.json:
+            write_json(arguments.json, _sealed(arguments, report))
     return 0 if report.passed else 1
 
 

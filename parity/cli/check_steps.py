@@ -13,6 +13,7 @@ from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
 from parity.measure.tolerance import DEFAULT_DTYPES
 from vit_config import ConfigError
+from vit_config.files.atomic import together
 
 if TYPE_CHECKING:
     from vit_config.job import Job
@@ -112,8 +113,9 @@ def _run(arguments: CheckSteps, subject: str, job: Job) -> int:
             progress=lambda dtype, step: bar.update(tasks[dtype], completed=step),  # pyright: ignore
         )
     print_steps(report)
-    if arguments.json:
-        write_json(arguments.json, steps_to_dict(report))
-    if arguments.plot:
-        draw_steps(report, arguments.plot)
+    with together():
+        if arguments.plot:
+            draw_steps(report, arguments.plot)
+        if arguments.json:
+            write_json(arguments.json, steps_to_dict(report))
     return 0 if report.passed else 1

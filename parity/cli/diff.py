@@ -14,6 +14,7 @@ from parity.cli.support.reading import shown_as
 from parity.cli.support.recordings import Recordings
 from parity.verifier.choices import LOW, TYPED, Low, Typed
 from vit_config import ConfigError, InputError
+from vit_config.files.atomic import together
 from vit_config.terminal import complain, say
 
 if TYPE_CHECKING:
@@ -131,9 +132,10 @@ def main(argv: list[str], prog: str = "parity diff") -> int:
         _show_modules(*compared.module_rows())
     from parity.verifier.report.of_comparison import report_of
 
-    arguments.write(report_of(compared, since))
-    if arguments.repro is not None:
-        reproduce(compared.places, arguments.repro, arguments.a, arguments.b)
+    with together():
+        if arguments.repro is not None:
+            reproduce(compared.places, arguments.repro, arguments.a, arguments.b)
+        arguments.write(report_of(compared, since))
     return status(compared.verdict)
 
 

@@ -15,6 +15,7 @@ from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
 from parity.cli.support.run_weights import is_run, runs_here, weights_of
 from vit_config import ConfigError, InputError, MissingFileError
+from vit_config.files.atomic import together
 from vit_train.frameworks import Framework
 
 if TYPE_CHECKING:
@@ -93,13 +94,14 @@ def main(argv: list[str], prog: str = "parity eval") -> int:
         _print_several(result, names, damaged)
     else:
         _print(result, names, damaged)
-    if arguments.json:
-        content = {"source": arguments.source, "data": data, "classes": names, **result.to_dict()}
-        write_json(arguments.json, content)
-    if arguments.plot and not isinstance(result, SeveralEvaluation):
-        from vit_train.display.plots import confusion, save_png
+    with together():
+        if arguments.plot and not isinstance(result, SeveralEvaluation):
+            from vit_train.display.plots import confusion, save_png
 
-        save_png(confusion(result.confusion, names), arguments.plot)
+            save_png(confusion(result.confusion, names), arguments.plot)
+        if arguments.json:
+            content = {"source": arguments.source, "data": data, "classes": names, **result.to_dict()}
+            write_json(arguments.json, content)
     return 0
 
 

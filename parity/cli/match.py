@@ -41,7 +41,7 @@ def main(argv: list[str], prog: str = "parity match") -> int:
     from parity.verifier.match.leaves import read_leaves
     from parity.verifier.match.match_report import print_links, print_rest, to_dict
     from parity.verifier.match.table_text import table_text
-    from vit_config.files.atomic import write_atomically
+    from vit_config.files.atomic import together, write_atomically
     from vit_config.screen import screen
     from vit_config.waiting import Waiting
 
@@ -52,15 +52,16 @@ def main(argv: list[str], prog: str = "parity match") -> int:
     with Waiting("opening both files") as waiting:
         matched = match(*map(read_leaves, arguments.files), on_stage=waiting.now)
     table = table_text(matched, arguments.files[1].name) if arguments.table else ""
-    if arguments.json:
-        content = {
-            "a": str(arguments.files[0]),
-            "b": str(arguments.files[1]),
-            **to_dict(matched),
-        }
-        write_json(arguments.json, content)
-    if arguments.table:
-        write_atomically(arguments.table, table.encode())
+    with together():
+        if arguments.table:
+            write_atomically(arguments.table, table.encode())
+        if arguments.json:
+            content = {
+                "a": str(arguments.files[0]),
+                "b": str(arguments.files[1]),
+                **to_dict(matched),
+            }
+            write_json(arguments.json, content)
     console = screen(140, highlight=False)
     print_links(matched, console, every=arguments.all)
     print_rest(matched, console)

@@ -17,6 +17,7 @@ from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
 from parity.cli.support.run_weights import runs_here, weights_of
 from vit_config import ConfigError, InputError, MissingFileError
+from vit_config.files.atomic import together
 from vit_config.terminal import complain, say
 from vit_train.frameworks import Framework
 
@@ -72,11 +73,12 @@ def main(argv: list[str], prog: str = "parity plot") -> int:
     run_dir = Path(arguments.run)
     if not run_dir.is_dir():
         raise MissingFileError(f"{run_dir}: no such folder; give the folder of a training run")
-    written = [draw_curves(run_dir)]
-    if (run_dir / WEIGHTS).is_file():
-        written += draw_model(run_dir / WEIGHTS, run_dir / IMAGES, framework)
-    else:
-        complain(f"{run_dir}: no {WEIGHTS} yet, so only the curves are drawn")
+    with together():
+        written = [draw_curves(run_dir)]
+        if (run_dir / WEIGHTS).is_file():
+            written += draw_model(run_dir / WEIGHTS, run_dir / IMAGES, framework)
+        else:
+            complain(f"{run_dir}: no {WEIGHTS} yet, so only the curves are drawn")
     for path in written:
         say(path)
     from vit_config.screen import screen
@@ -201,7 +203,7 @@ def draw_photos(weights: str, photos: list[str], framework: Framework) -> list[P
         check_spares(path, map(Path, (weights, *photos)))
     if twice := {path for path in paths if paths.count(path) > 1}:
         raise ConfigError(f"{min(twice)}: two images would be drawn as this file; give them one by one")
-    with _wide(framework), Waiting("reading the model") as waiting:
+    with together(), _wide(framework), Waiting("reading the model") as waiting:
         loaded = load(weights, framework=framework)
         preprocess = stated_preprocess(loaded)
         waiting.now("drawing", len(photos))

@@ -30,7 +30,7 @@ from parity.porting.formats.weights_folder import read_json
 from parity.porting.opening.provenance import versions
 from parity.porting.text.tokens import Tokens
 from vit_config import ConfigError, TextConfig, WeightsError
-from vit_config.files.atomic import atomic_file, check_spares, check_writable
+from vit_config.files.atomic import atomic_file, check_spares, check_writable, together
 from vit_config.pretrained import Reading
 from vit_config.waiting import Plan, Stage, nobody
 
@@ -121,6 +121,7 @@ def export(
 
     with (
         TemporaryDirectory(prefix="parity-") as folder,
+        together(),
         atomic_file(description_path(out), force=force) as description,
     ):
 

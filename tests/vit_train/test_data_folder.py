@@ -91,6 +91,14 @@ def test_the_fingerprint_follows_names_and_contents(root, tmp_path):
     assert opened(moved).fingerprint != renamed
 
 
+def test_an_image_that_is_replaced_after_the_fingerprint_is_refused(root):
+    data = opened(root)
+    path = root / data.train.raw.files[0][0]
+    path.write_bytes(path.read_bytes() + b"more")
+    with pytest.raises(DataError, match="was changed after the fingerprint of the set was taken"):
+        data.train[0]
+
+
 def test_files_are_read_in_the_channels_of_the_model(root):
     """As `predict` reads them: grey for a model of one channel, whatever a file is stored in."""
     for index, path in enumerate(sorted((root / "train").rglob("*.*"))):

@@ -109,17 +109,20 @@ def test_where_records_begin_is_found_once(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     paths = sorted(folder.glob("*.tfrecord-*"))
     first = TFRecords(paths)
+    content = [*first]
     [index] = (tmp_path / "cache" / "vit-parity" / "indexes").iterdir()
     with monkeypatch.context() as patch:
         patch.setattr("vit_train.sources.tfrecord.record_offsets", None)
         again = TFRecords(paths)
     assert again.counts == first.counts
-    assert [*again] == [*first]
+    assert [*again] == content
     index.write_bytes(index.read_bytes()[:50])  # a damaged index is found anew
-    assert [*TFRecords(paths)] == [*first]
+    assert [*TFRecords(paths)] == content
     with monkeypatch.context() as patch:  # and so is that of a file which has changed
         patch.setattr("vit_train.sources.tfrecord.record_offsets", lambda path: np.zeros(5, np.int64))
         os.utime(paths[0], ns=(1, 1))
         assert TFRecords(paths).counts == [5] * len(paths)
     monkeypatch.setenv("XDG_CACHE_HOME", str(index))  # a file: there is no place to keep it
-    assert [*TFRecords(paths)] == [*first]
+    assert [*TFRecords(paths)] == content
+    with pytest.raises(OSError, match="was changed after the fingerprint"):
+        first[0]

@@ -250,6 +250,13 @@ def test_another_version_of_what_computes_is_said(tmp_path):
     assert json.loads((tmp_path / "run.json").read_text()) == manifest
 
 
+def test_other_devices_are_said(tmp_path):
+    assert claim(tmp_path, make_manifest(JOB, "0", devices=["cpu"] * 4)) == []
+    fewer = make_manifest(JOB, "0", devices=["cpu"])
+    assert claim(tmp_path, fewer) == ["continuing with jax on 1 cpu, the run began with 4 cpu"]
+    assert claim(tmp_path, make_manifest(JOB, "0", "torch", devices=["cuda"])) == []
+
+
 def test_a_run_keeps_its_format_not_the_version_of_this_program(tmp_path, monkeypatch):
     manifest = make_manifest(JOB, "0")
     assert claim(tmp_path, manifest) == []

@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all."""
+"""Files and folders that appear whole or not at all, and all files of a command together."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import BinaryIO
 
 from vit_config.errors import ConfigError, MissingFileError
+from vit_config.files.places import flush_folder, mend, place_all, temporary_prefix
 
 Check = Callable[[Path], None]
 """Function that checks a written file before it gets its name, and raises to refuse it."""
@@ -19,6 +21,30 @@ Check = Callable[[Path], None]
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What writing fails with where a disk, a quota or a limit leaves no room."""
+Made = dict[Path, Path | None]
+"""Temporary files of a group by the paths that they are to get; None of one that is being written."""
+_GROUP: ContextVar[Made | None] = ContextVar("group", default=None)
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """Give the files of `atomic_file` within the block their names when it ends, or none of them.
+
+    They get them in the order in which they were begun: begin the one that others read first as the
+    last. Files that another thread writes are not of the group.
+
+    Raises:
+        OSError: a file cannot be written or get its name; all others are what they were before.
+    """
+    made: Made = {}
+    token = _GROUP.set(made)
+    try:
+        yield
+        place_all([(each, path) for path, each in made.items() if each is not None])
+    finally:
+        _GROUP.reset(token)
+        for each in filter(None, made.values()):  # of what was replaced, or of what failed
+            _remove(each)
 
 
 def accept(path: Path) -> None:
@@ -41,8 +67,9 @@ def check_writable(path: Path) -> None:
 def atomic_file(path: str | Path, *, force: bool = False, check: Check = accept) -> Iterator[BinaryIO]:
     """Open a binary file, readable and seekable, that gets its name if the block ends without error.
 
-    The file is a temporary one beside `path`, flushed to the disk before it is renamed. After any
-    exception, KeyboardInterrupt included, nothing of it is left and `path` is unchanged.
+    The file is a temporary one beside `path`, flushed to the disk before it is renamed; in a block of
+    `together` it is renamed when that ends. After any exception, KeyboardInterrupt included, nothing of
+    it is left and `path` is unchanged.
 
     Args:
         force: replace a file that exists.
@@ -55,8 +82,13 @@ def atomic_file(path: str | Path, *, force: bool = False, check: Check = accept)
     """
     path = Path(path)
     check_writable(path)
+    if _GROUP.get() is not None:
+        mend(path)
     _refuse_existing(path, force)
-    handle, temporary = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
+    group = _GROUP.get()
+    if group is not None:
+        group[path.absolute()] = None
+    handle, temporary = tempfile.mkstemp(dir=path.absolute().parent, prefix=temporary_prefix(path.name))
     inside: OSError | None = None
     try:
         with os.fdopen(handle, "w+b") as file:
@@ -70,14 +102,24 @@ def atomic_file(path: str | Path, *, force: bool = False, check: Check = accept)
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
         _refuse_existing(path, force)  # it may have appeared meanwhile
-        os.replace(temporary, path)
-        _flush_folder(path.absolute().parent)
+        if group is None:
+            place_all([(Path(temporary), path.absolute())])
+        else:
+            group[path.absolute()] = Path(temporary)
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         if isinstance(error, OSError) and error is not inside and error.filename is None:
             error.filename = str(path)
         raise
+
+
+def _remove(path: Path) -> None:
+    """Remove a temporary file or folder; try twice, since a network may fail once."""
+    for _ in range(2):
+        with contextlib.suppress(OSError):
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+            return
 
 
 def _is_full(file: BinaryIO) -> bool:
@@ -108,8 +150,7 @@ def atomic_folder(path: str | Path, *, force: bool = False) -> Iterator[Path]:
     """Make an empty folder to fill, which gets its name `path` if the block ends without an exception.
 
     The folder is a temporary one beside `path`; all files in it are flushed to the disk before it
-    is renamed. A folder that is replaced is moved aside first and removed only after the new one is
-    in place.
+    is renamed. It is exchanged with a folder that it replaces, which is removed only afterwards.
 
     Args:
         force: replace a folder that exists.
@@ -122,40 +163,30 @@ def atomic_folder(path: str | Path, *, force: bool = False) -> Iterator[Path]:
     if path.exists() and not path.is_dir():
         raise ConfigError(f"{path}: is a file; give the path of a folder to write")
     check_parent(path)
+    mend(path)
     _refuse_existing(path, force)
-    whole = path.absolute()
-    temporary = Path(tempfile.mkdtemp(dir=whole.parent, prefix=f".{whole.name}."))
+    token = _GROUP.set(None)  # files within get their names there at once
     try:
-        yield temporary
-        for folder, _, names in os.walk(temporary):
-            for name in names:
-                _flush(Path(folder, name))
-            _flush_folder(Path(folder))
-        os.chmod(temporary, 0o755)
-        _refuse_existing(path, force)
-        put_in_place(temporary, whole)
-        _flush_folder(whole.parent)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-
-
-def put_in_place(temporary: Path, path: Path) -> None:
-    """Give a file or folder its name; the present holder of the name is removed only afterwards."""
-    if not os.path.lexists(path):
-        os.rename(temporary, path)
-        return
-    aside = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.old."))
-    try:
-        os.rename(path, aside / path.name)
-        os.rename(temporary, path)
-    except BaseException:
-        if (aside / path.name).exists() and not path.exists():
-            os.rename(aside / path.name, path)
-        raise
+        with beside(path) as temporary:
+            yield temporary
+            flush_all(temporary)
+            os.chmod(temporary, 0o755)
+            _refuse_existing(path, force)
+            place_all([(temporary, path.absolute())])  # what is replaced is then the temporary one
     finally:
-        if path.exists():
-            shutil.rmtree(aside, ignore_errors=True)
+        _GROUP.reset(token)
+
+
+@contextlib.contextmanager
+def beside(path: Path) -> Iterator[Path]:
+    """Make a temporary folder beside a path, which is removed with all that is left in it."""
+    mend(path)
+    path = path.absolute()
+    folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=temporary_prefix(path.name)))
+    try:
+        yield folder
+    finally:
+        _remove(folder)
 
 
 def _refuse_existing(path: Path, force: bool) -> None:
@@ -198,18 +229,11 @@ def check_parent(path: Path) -> None:
         raise MissingFileError(f"{path.parent}: no such folder to write {path.name} in; create it")
 
 
-def _flush(path: Path) -> None:
-    if path.is_symlink():
-        return
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
-def _flush_folder(folder: Path) -> None:
-    """Flush a folder: only then are the names in it on the disk."""
-    with contextlib.suppress(OSError):  # not every file system can
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+def flush_all(folder: Path) -> None:
+    """Flush a folder with all that is in it to the disk."""
+    for inside, _, names in os.walk(folder):
+        for path in (Path(inside, name) for name in names):
+            if not path.is_symlink():
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+        flush_folder(Path(inside))

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from vit_config.errors import WeightsError
+
 FLOOR = 2**26
 """Bytes that even the smallest file may use."""
 MULTIPLE = 8
@@ -17,6 +19,17 @@ MULTIPLE = 8
 def most_of(nbytes: int) -> int:
     """Return the bytes that the content of a file with `nbytes` on the disk may use."""
     return FLOOR + MULTIPLE * nbytes
+
+
+def check_held(path: Path) -> int:
+    """Return the bytes of a file that are not holes. WeightsError: nearly all of it is holes."""
+    size, there = path.stat().st_size, stored_bytes(path)
+    if size > most_of(there):
+        raise WeightsError(
+            f"{path}: only {there} of its {size} bytes are on the disk, the others are holes; let the"
+            " download end, or do not trust it"
+        )
+    return there
 
 
 def stored_bytes(path: Path) -> int:

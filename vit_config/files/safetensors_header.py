@@ -14,7 +14,7 @@ import numpy as np
 
 from vit_config.errors import WeightsError
 from vit_config.files.foreign import parse_json, without_repeats
-from vit_config.files.held import most_of, stored_bytes
+from vit_config.files.held import check_held
 from vit_config.files.stored import Extent, Stored, checked_shape, counts, guarded
 
 LONGEST_HEADER = 100_000_000
@@ -61,12 +61,8 @@ def read_file_header(path: Path) -> FileHeader:
             contradicts itself.
     """
     with guarded(path, "safetensors file"):
-        size, there = path.stat().st_size, stored_bytes(path)
-        if size > most_of(there):
-            raise WeightsError(
-                f"{path}: only {there} of its {size} bytes are on the disk, the others are holes; let"
-                " the download end, or do not trust it"
-            )
+        check_held(path)
+        size = path.stat().st_size
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > min(LONGEST_HEADER, size - 8):

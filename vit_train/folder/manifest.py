@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from itertools import zip_longest
@@ -58,7 +58,7 @@ class Manifest(dict[str, Any]):
 
     @property
     def environment(self) -> dict[str, str]:
-        """Versions of the packages that compute."""
+        """Versions of the packages that compute, and on how many devices of which kind."""
         return self[ENVIRONMENT]
 
 
@@ -68,6 +68,7 @@ def make_manifest(
     framework: str = "jax",
     start: Start | None = None,
     teacher: TeacherWeights | None = None,
+    devices: Sequence[str] = (),
 ) -> Manifest:
     """Make the manifest of a run.
 
@@ -76,7 +77,10 @@ def make_manifest(
         framework: the framework whose packages compute.
         start: initial parameters, if they are not drawn.
         teacher: the model whose logits are learnt from, if any.
+        devices: the kind of each device that computes; none if that is not known yet.
     """
+    kinds = "/".join(dict.fromkeys(devices))
+    on = {f"{framework} on": f"{len(devices)} {kinds}"} if devices else {}
     begun = {} if start is None else {"init": start.identity}
     return Manifest(
         model=json.loads(job.model.to_json()),
@@ -86,7 +90,7 @@ def make_manifest(
         **job.further,
         **({} if teacher is None else {"teacher": teacher.identity}),
         format=RUN_FORMAT,
-        environment={name: version(name) for name in COMPUTING[framework]},
+        environment={name: version(name) for name in COMPUTING[framework]} | on,
     )
 
 
@@ -138,7 +142,8 @@ def claim(run_dir: Path, manifest: Manifest) -> list[str]:
     """Write the manifest into a new run folder, or check that the folder holds this very run.
 
     Returns:
-        One phrase for each computing package whose version differs from the run's first one.
+        One phrase for each computing package whose version differs from the run's first one, and for
+        other devices.
 
     Raises:
         CheckpointError: the folder holds another run (the first changed fields are named) or something

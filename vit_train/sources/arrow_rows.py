@@ -16,7 +16,15 @@ import pyarrow.parquet as pq
 from vit_config.errors import DataError
 from vit_config.files.held import most_of
 from vit_config.images.pixels import LONGEST_FILE
-from vit_train.sources.place import Place, check_here, on_disk, open_ordinary, read_all, resolve_below
+from vit_train.sources.place import (
+    Place,
+    check_here,
+    on_disk,
+    open_ordinary,
+    read_all,
+    resolve_below,
+    stamp_of,
+)
 
 KEPT_BYTES = 2**30
 """Bytes of Parquet row groups that are kept in memory."""
@@ -205,22 +213,23 @@ class ParquetRows(TableRows):
     """Rows of Parquet files, a group of rows at a time."""
 
     @cached_property
-    def _groups(self) -> list[tuple[Place, int, int, int]]:
-        """File, number in the file, rows and bytes of each group."""
+    def _groups(self) -> list[tuple[Place, Sequence[int], int, int, int]]:
+        """File with its stamp, number in the file, rows and bytes of each group."""
         groups = []
         for path in self.files:
-            with open_ordinary(path) as file:
+            known = stamp_of(path)
+            with open_ordinary(path, known) as file:
                 about = pq.read_metadata(file)
             self.checked(path, about.schema.to_arrow_schema())
             rows = [about.row_group(i) for i in range(about.num_row_groups)]
             _check_made(path, sum(max(row.total_byte_size, ROW * row.num_rows) for row in rows))
-            groups += [(path, i, row.num_rows, row.total_byte_size) for i, row in enumerate(rows)]
+            groups += [(path, known, i, row.num_rows, row.total_byte_size) for i, row in enumerate(rows)]
         return groups
 
     @cached_property
     def lengths(self) -> list[int]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Number of rows of each group."""
-        return [rows for _, _, rows, _ in self._groups]
+        return [rows for *_, rows, _ in self._groups]
 
     def part(self, number: int) -> pa.Table:
         """Return the columns of one group."""
@@ -231,9 +240,9 @@ class ParquetRows(TableRows):
         largest = max(size for *_, size in self._groups)
 
         def read(number: int) -> pa.Table:
-            path, group, rows, nbytes = self._groups[number]
+            path, known, group, rows, nbytes = self._groups[number]
             batches: list[pa.RecordBatch] = []
-            with open_ordinary(path) as opened:
+            with open_ordinary(path, known) as opened:
                 file = pq.ParquetFile(opened, page_checksum_verification=True)
                 of_both = {"row_groups": [group], "columns": [self.image, self.label]}
                 at_once = max(1, min(AT_ONCE, most_of(on_disk(path)) // max(nbytes, 1)))

@@ -9,13 +9,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
+import numpy as np
+
 from vit_config.errors import DataError, MissingFileError
 from vit_config.images.pixels import LONGEST_FILE
 from vit_train.data.dataset import ImageDataset, named_classes
 from vit_train.data.records import Label, Records
 from vit_train.sources.fingerprint import fingerprint
 from vit_train.sources.pixels import SetOfFiles, set_of
-from vit_train.sources.place import Place, files_below, folders_in, read_all
+from vit_train.sources.place import Place, files_below, folders_in, read_all, stamp_of
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".npy")
 """Endings of image files, in any case: torchvision's list, and NumPy's arrays."""
@@ -35,13 +37,16 @@ class ImageFiles(Sequence[Any]):
 
     def __init__(self, root: Place, files: Sequence[tuple[str, Label]]) -> None:
         self.root, self.files = root, files
+        stamps = [stamp_of(root / path) for path, _ in files]
+        self._stamps = np.array(stamps, np.int64).reshape(-1, 2)  # taken before the fingerprint
 
     def __len__(self) -> int:
         return len(self.files)
 
     def __getitem__(self, index: Any) -> Any:
         path, label = self.files[index]
-        return {"image": read_all(self.root / path, LONGEST_FILE), "label": label}
+        image = read_all(self.root / path, LONGEST_FILE, self._stamps[index].tolist())
+        return {"image": image, "label": label}
 
     @property
     def labels(self) -> list[Label]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -16,6 +16,8 @@ from vit_config.files.foreign import LONGEST_JSON, check_ordinary, parse_json
 from vit_config.files.held import stored_bytes
 
 SCHEME = "://"
+UNKNOWN = (-1, -1)
+"""Stamp of a file whose changes cannot be seen."""
 MOST_FOLDERS = 10_000
 """Most folders of a set that has fewer files than folders."""
 
@@ -199,16 +201,20 @@ def check_here(root: Place, file: Place) -> None:
         raise OSError(f"{file} is a link to what is not below {root}")
 
 
-def read_all(file: Place, most: int) -> bytes:
+def read_all(file: Place, most: int, known: Sequence[int] = UNKNOWN) -> bytes:
     """Read the content of an ordinary file.
 
+    Args:
+        known: the `stamp_of` that the file must still have.
+
     Raises:
-        OSError: the file cannot be read, is a device or a pipe, or has more than `most` bytes.
+        OSError: the file cannot be read, is a device or a pipe, has more than `most` bytes, or another
+            stamp.
     """
     if isinstance(file, Remote):
         content = file.system.cat_file(file._path, start=0, end=most + 1)
     else:
-        with open_ordinary(file) as opened:
+        with open_ordinary(file, known) as opened:
             size = os.fstat(opened.fileno()).st_size  # `read` allocates as many bytes as it is asked for
             content = opened.read(size) if size <= most else None
     if content is None or len(content) > most:
@@ -238,16 +244,19 @@ def read_json(file: Place) -> Any:
         raise ValueError(f"{file}: {error}") from None
 
 
-def read_part(file: Place, offset: int, size: int) -> bytes:
+def read_part(file: Place, offset: int, size: int, known: Sequence[int] = UNKNOWN) -> bytes:
     """Read some bytes of an ordinary file.
 
+    Args:
+        known: the `stamp_of` that the file must still have.
+
     Raises:
-        OSError: the file ends before them, or cannot be read.
+        OSError: the file ends before them, cannot be read, or has another stamp.
     """
     if isinstance(file, Remote):
         content = file.system.cat_file(file._path, start=offset, end=offset + size)
     else:
-        with open_ordinary(file) as opened:
+        with open_ordinary(file, known) as opened:
             opened.seek(offset)
             content = opened.read(max(min(size, os.fstat(opened.fileno()).st_size - offset), 0))
     if len(content) < size:
@@ -255,14 +264,31 @@ def read_part(file: Place, offset: int, size: int) -> bytes:
     return content
 
 
-def open_ordinary(file: Place) -> IO[bytes]:
-    """Open a file for reading. OSError: it cannot be opened, or is a device or a pipe."""
-    if isinstance(file, Path):
-        try:
-            check_ordinary(file)
-        except ValueError as error:
-            raise OSError(f"{file}: {error}") from None
-    return file.open("rb")
+def open_ordinary(file: Place, known: Sequence[int] = UNKNOWN) -> IO[bytes]:
+    """Open a file for reading. OSError: it cannot be opened, is a device or a pipe, or has another stamp
+    than is `known`."""
+    if isinstance(file, Remote):
+        return file.open("rb")
+    try:
+        check_ordinary(file)
+    except ValueError as error:
+        raise OSError(f"{file}: {error}") from None
+    opened = file.open("rb")
+    about = os.fstat(opened.fileno())
+    if tuple(known) not in (UNKNOWN, (about.st_size, about.st_mtime_ns)):
+        opened.close()
+        raise OSError("the file was changed after the fingerprint of the set was taken")
+    return opened
+
+
+def stamp_of(file: Place) -> tuple[int, int]:
+    """Return a file's size and the time of its last change, in ns; `UNKNOWN` on object storage, or if it
+    is not there."""
+    try:
+        about = None if isinstance(file, Remote) else os.stat(file)
+    except OSError:
+        about = None
+    return UNKNOWN if about is None else (about.st_size, about.st_mtime_ns)
 
 
 def size_of(file: Place) -> int:

@@ -18,7 +18,7 @@ from vit_train.data.records import ImageShape, Records
 from vit_train.sources.fingerprint import fingerprint
 from vit_train.sources.folder import SUFFIXES
 from vit_train.sources.index_cache import Index, recall_index
-from vit_train.sources.place import Place, ending_in, open_ordinary, read_part, read_text
+from vit_train.sources.place import Place, ending_in, open_ordinary, read_part, read_text, stamp_of
 
 CLASSES = "classes.txt"
 """File beside the tar files with the name of each class, one a line, in the order of the labels."""
@@ -61,13 +61,15 @@ class TarImages(Sequence[Any]):
 
     def __init__(self, shards: Sequence[Place], samples: np.ndarray, names: Sequence[str]) -> None:
         self.shards, self.samples, self.names = list(shards), samples, list(names)
+        self._stamps = [stamp_of(shard) for shard in shards]
 
     def __len__(self) -> int:
         return len(self.samples)
 
     def __getitem__(self, index: Any) -> Any:
         shard, offset, size, label = self.samples[index].tolist()
-        return {"image": read_part(self.shards[shard], offset, size), "label": label}
+        image = read_part(self.shards[shard], offset, size, self._stamps[shard])
+        return {"image": image, "label": label}
 
     @property
     def labels(self) -> list[int]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from vit_config.images.pixels import LONGEST_FILE
 from vit_train.sources.index_cache import Index, recall_index
-from vit_train.sources.place import open_ordinary
+from vit_train.sources.place import open_ordinary, stamp_of
 
 HEAD, TAIL = 12, 4
 """Bytes before and behind the content of a record."""
@@ -31,7 +31,7 @@ class TFRecords(Sequence[bytes]):
 
     def __init__(self, paths: Sequence[Path]) -> None:
         _checksum(b"")
-        self.paths = list(paths)
+        self.paths, self._stamps = list(paths), [stamp_of(path) for path in paths]
         index = recall_index("tfrecord 1", self.paths, lambda: _index(self.paths))
         self.counts: list[int] = index["counts"].tolist()
         """Number of records in each file."""
@@ -47,7 +47,8 @@ class TFRecords(Sequence[bytes]):
         Raises:
             OSError: the record's bytes are not those that were written.
         """
-        with open_ordinary(self._path(index)) as file:
+        number = int(np.searchsorted(self._ends, index, side="right"))
+        with open_ordinary(self.paths[number], self._stamps[number]) as file:
             file.seek(int(self._offsets[index]))
             head = file.read(HEAD)
             length = int.from_bytes(head[:8], "little")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from parity.measure.shown import json_text
-from vit_config.files.atomic import atomic_file
+from vit_config.files.atomic import atomic_file, together
 from vit_config.terminal import complain, say
 
 if TYPE_CHECKING:
@@ -33,13 +33,14 @@ class Answers:
     def __init__(self, prog: str, *, json: Path | None, csv: Path | None, features: Path | None, k: int):
         self._prog, self._rows, self._width = prog, 0, 0
         self._open, self._k = ExitStack(), k
-        self._paths = json, csv, features
+        self._paths = features, csv, json  # what is read first gets its name last
         self._began = self._last = time.monotonic()
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
+            stack.enter_context(together())
             opened = [p and stack.enter_context(atomic_file(p, force=True)) for p in self._paths]
-            self._json, self._csv, self._features = opened
+            self._features, self._csv, self._json = opened
             self._open = stack.pop_all()
         if self._csv is not None:
             places = range(1, self._k + 1)

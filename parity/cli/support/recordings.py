@@ -11,7 +11,7 @@ import tyro
 from parity.cli.support.reading import shown_as
 from parity.verifier.choices import HOW, How
 from vit_config import ConfigError
-from vit_config.files.atomic import write_atomically
+from vit_config.files.atomic import together, write_atomically
 from vit_config.terminal import complain
 
 if TYPE_CHECKING:
@@ -39,10 +39,11 @@ class Reporting:
         from parity.measure.shown import write_json
         from parity.verifier.report.page import to_html
 
-        if self.json is not None:
-            write_json(self.json, report.to_dict())
-        if self.html is not None:
-            write_atomically(self.html, to_html(report).encode())
+        with together():
+            if self.html is not None:
+                write_atomically(self.html, to_html(report).encode())
+            if self.json is not None:
+                write_json(self.json, report.to_dict())
 
 
 @dataclass(frozen=True)
@@ -140,9 +141,10 @@ class Recordings(Reporting):
         for note in difference.notes:
             complain(f"note: {note}")
         print_diagnosis(diagnosis, screen(110))
-        self.write(report_of_diagnosis(diagnosis))
-        if self.picture:
-            from parity.verifier.recordings.picture import draw
+        with together():
+            if self.picture:
+                from parity.verifier.recordings.picture import draw
 
-            draw(difference, self.picture)
+                draw(difference, self.picture)
+            self.write(report_of_diagnosis(diagnosis))
         return diagnosis.verdict

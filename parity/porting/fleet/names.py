@@ -12,6 +12,7 @@ from parity.porting.dialects import find_dialects
 from parity.porting.fleet.manifest import FleetJob
 from parity.porting.formats.suffixes import INDEX, NAMED
 from vit_config import ConfigError
+from vit_config.files.places import shortened
 
 LONGEST = 100
 """Maximum bytes of a name that is proposed, without suffix."""
@@ -81,7 +82,8 @@ def sweep(folder: Path, names: Mapping[str, str]) -> int:
     Returns:
         The number of removed files and folders.
     """
-    mine = {each for name in names.values() for each in (name, f"{name}.verification.json")}
+    both = (each for name in names.values() for each in (name, f"{name}.verification.json"))
+    mine = set(map(shortened, both))
     swept = 0
     for path in folder.iterdir():
         match = re.fullmatch(r"\.(.+?)(\.old)?\.[a-z0-9_]{8}", path.name)

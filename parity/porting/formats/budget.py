@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from vit_config.errors import WeightsError
-from vit_config.files.held import most_of, stored_bytes
+from vit_config.files.held import check_held, most_of
 
 MOST_OBJECTS = 2**29
 """Maximum bytes of Python objects - names, numbers, containers - for a file of any size."""
@@ -22,8 +22,12 @@ def folder_budget(folder: Path) -> Budget:
 
 
 def budget_of(path: Path, files: Iterable[Path]) -> Budget:
-    """Return the one budget of all files of a checkpoint, by their bytes on the disk."""
-    return Budget(path, sum(map(stored_bytes, files)))
+    """Return the one budget of all files of a checkpoint, by their bytes on the disk.
+
+    Raises:
+        WeightsError: a file is nearly all holes.
+    """
+    return Budget(path, sum(map(check_held, files)))
 
 
 class Budget:
@@ -39,6 +43,7 @@ class Budget:
         self._most = most_of(size)
         self._objects = 0
         self._values = 0
+        self._copies = 0
 
     def objects(self, nbytes: int) -> None:
         """Count bytes of Python objects before they are created. WeightsError: there are too many."""
@@ -56,6 +61,12 @@ class Budget:
         """Check the unpacked size of all compressed members. WeightsError: it is too large."""
         if nbytes > self._most:
             raise self._refusal("unpacked members", self._most)
+
+    def copies(self, nbytes: int) -> None:
+        """Count bytes of files that are copied as they are. WeightsError: there are too many."""
+        self._copies += nbytes
+        if self._copies > self._most:
+            raise self._refusal("copies", self._most)
 
     def _refusal(self, what: str, most: int) -> WeightsError:
         return WeightsError(

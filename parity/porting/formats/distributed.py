@@ -24,6 +24,7 @@ from parity.porting.formats.part import FilePart
 from parity.porting.formats.torch_types import torch_dtype
 from parity.porting.formats.torch_zip import prefix_of, read_torch_zip
 from vit_config.errors import MissingFileError, WeightsError
+from vit_config.files.lasting import lasting
 from vit_config.files.stored import checked_shape, counts
 
 METADATA = ".metadata"
@@ -52,7 +53,7 @@ def read_distributed(folder: Path) -> Container:
     """
     with guarded(folder, "checkpoint of torch.distributed.checkpoint"):
         budget = folder_budget(folder)
-        index = _index(folder / METADATA, budget)
+        index = _index(index_file := lasting(folder / METADATA), budget)
         places = _places(folder, index)
         tensors = {
             name: _tensor(name, about, places.get(name, {}), budget)
@@ -60,10 +61,8 @@ def read_distributed(folder: Path) -> Container:
             if "chunks" in (_state(about) or {})
         }
         check_names(tensors)
-    shards = tuple(sorted({*folder.glob("*.distcp")}))
-    return Container(
-        folder, (folder / METADATA, *shards), f"torch.distributed ({len(shards)} shards)", tensors
-    )
+    shards = tuple(map(lasting, sorted(folder.glob("*.distcp"))))
+    return Container(folder, (index_file, *shards), f"torch.distributed ({len(shards)} shards)", tensors)
 
 
 def _index(path: Path, budget: Budget) -> Mapping[str, Any]:
@@ -89,6 +88,7 @@ def _dict(fields: Mapping[str, Any], name: str) -> dict:
 def _places(folder: Path, index: Mapping[str, Any]) -> dict[str, dict[tuple[int, ...], FilePart]]:
     """Return where the pieces of each tensor are, by their offsets in the tensor."""
     places: dict[str, dict[tuple[int, ...], FilePart]] = {}
+    shards = dict[str, Path]()
     for key, value in _dict(index, "storage_data").items():
         name, info = _state(key) or {}, _state(value) or {}
         if info.get("transform_descriptors"):
@@ -96,7 +96,8 @@ def _places(folder: Path, index: Mapping[str, Any]) -> dict[str, dict[tuple[int,
         if name.get("offset") is None:  # an object that is no tensor
             continue
         begin, length = counts((info["offset"], info["length"]))
-        path = _shard(folder, info["relative_path"])
+        file = info["relative_path"]
+        path = shards[file] = shards.get(file) or lasting(_shard(folder, file))
         if begin + length > path.stat().st_size:
             raise WeightsError(
                 f"{path}: ends before byte {begin + length}, where a piece ends; copy it again"

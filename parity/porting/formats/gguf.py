@@ -43,7 +43,7 @@ def read_gguf(path: Path, budget: Budget) -> Container:
         metadata = {reader.text(): reader.value(*reader.numbers("I")) for _ in range(entries)}
         tensors = [(reader.text(), *reader.tensor()) for _ in range(count)]
         align = metadata.get("general.alignment", 32)
-        begin = -(-file.tell() // align) * align
+        begin = end = -(-file.tell() // align) * align
         arrays = dict[str, Stored]()
         for name, shape, kind, offset in tensors:
             if (dtype := FLOATS.get(kind)) is None:
@@ -52,9 +52,14 @@ def read_gguf(path: Path, budget: Budget) -> Container:
                     " undone exactly; take the file of F32, F16 or BF16, or what it was made of"
                 )
             shape, start = checked_shape(shape, dtype.itemsize), begin + offset
-            if name in arrays or start + math.prod(shape) * dtype.itemsize > reader.size:
-                raise WeightsError(f"{name[:80]} is there twice, or ends behind the end; copy it again")
+            if name in arrays or start != end:
+                raise WeightsError(
+                    f"{name[:80]} is there twice, or not behind the one before it; copy it again"
+                )
+            end = start - (-math.prod(shape) * dtype.itemsize // align) * align
             arrays[name] = lying_at(lambda: path.open("rb"), start, shape, dtype, path)
+        if arrays and end != reader.size:
+            raise WeightsError(f"has {reader.size} bytes, and its tensors end at {end}; copy it again")
         check_names(arrays)
         return Container(path, (path,), KIND, _straight(arrays), sidecars={KIND: metadata})
 
@@ -67,7 +72,9 @@ class _Reader:
         return struct.unpack(f"<{kinds}", self._take(struct.calcsize(f"<{kinds}")))
 
     def text(self) -> str:
-        return self._take(*self.numbers("Q")).decode()
+        (count,) = self.numbers("Q")
+        self._budget.objects(count)
+        return self._take(count).decode()
 
     def value(self, kind: int) -> Any:
         """Read an entry's value; None for a long list."""

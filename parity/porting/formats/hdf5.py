@@ -69,6 +69,8 @@ class _Reader:
             raise WeightsError(
                 f"is HDF5 with superblock {head[8]}; only that of h5py's default (0) is read"
             )
+        if (end := self._number(head, 40)) != self._size:
+            raise WeightsError(f"has {self._size} bytes, and says that it ends at {end}; copy it again")
         return self._number(head, 64)
 
     def arrays(self, address: int, name: str, depth: int) -> Iterator[tuple[str, Stored]]:

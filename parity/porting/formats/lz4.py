@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import tarfile
 from pathlib import Path
+from typing import BinaryIO
 
 from parity.porting.formats.budget import Budget
 from vit_config.errors import WeightsError
@@ -23,7 +24,8 @@ def read_archive(path: Path, budget: Budget) -> dict[str, bytes]:
         WeightsError: it is damaged, or unpacks to too much for the budget.
         ModuleNotFoundError: the package lz4 is not installed.
     """
-    unpacked = io.BytesIO(_unpacked(path.read_bytes(), budget))
+    with path.open("rb") as packed:
+        unpacked = io.BytesIO(_unpacked(packed, budget))
     files = {}
     try:
         with tarfile.open(fileobj=unpacked, mode="r:") as archive:
@@ -36,16 +38,16 @@ def read_archive(path: Path, budget: Budget) -> dict[str, bytes]:
     return files
 
 
-def _unpacked(packed: bytes, budget: Budget) -> bytearray:
+def _unpacked(packed: BinaryIO, budget: Budget) -> bytearray:
     from lz4.frame import LZ4FrameDecompressor
 
     unpacker, out = LZ4FrameDecompressor(), bytearray()
     try:
         while not unpacker.eof:
-            piece = unpacker.decompress(packed, max_length=_PIECE)
-            if not piece and unpacker.needs_input:
+            more = packed.read(_PIECE) if unpacker.needs_input else b""
+            if unpacker.needs_input and not more:
                 raise WeightsError("ends in the middle; copy it again")
-            packed = b""
+            piece = unpacker.decompress(more, max_length=_PIECE)
             out += piece
             budget.unpacked(len(out))
     except RuntimeError as error:

@@ -22,7 +22,6 @@ from parity.porting.formats.budget import Budget
 from parity.porting.formats.flatten import Flat
 from parity.porting.formats.torch_types import DTYPES
 from vit_config.errors import WeightsError
-from vit_config.files.held import most_of, stored_bytes
 from vit_config.files.stored import checked_shape, guarded
 
 CHUNKED = "__msgpack_chunked_array__"
@@ -61,8 +60,7 @@ def read_msgpack(path: Path, budget: Budget) -> Flat:
 
 class _Walk:
     def __init__(self, path: Path, file: BinaryIO, codes: BinaryIO, budget: Budget):
-        most = min(path.stat().st_size, most_of(stored_bytes(path)))
-        self.unpacker = msgpack.Unpacker(file, max_buffer_size=most)
+        self.unpacker = msgpack.Unpacker(file, max_buffer_size=path.stat().st_size)
         self._path, self._codes, self._budget = path, codes, budget
 
     def value(self, depth: int = 0) -> Any:

@@ -14,6 +14,7 @@ from parity.porting.formats.budget import folder_budget
 from parity.porting.formats.flatten import Flat
 from vit_config.errors import MissingFileError, WeightsError
 from vit_config.files.foreign import parse_json, read_text
+from vit_config.files.lasting import lasting
 from vit_config.files.stored import checked_shape
 
 _TREE = "_METADATA"
@@ -75,6 +76,7 @@ def read_orbax(checkpoint: OrbaxTree) -> Container:
         ) from None
     item, handler = epath.Path(checkpoint.item.absolute()), ocp.PyTreeCheckpointHandler()
     with guarded(checkpoint.item, "Orbax checkpoint"):
+        files = (lasting(checkpoint.item),)
         _check_tree(parse_json(read_text(checkpoint.item / _TREE)))
         tree = handler.metadata(item).tree
         leaves, structure = jax.tree_util.tree_flatten(tree, is_leaf=_is_leaf)
@@ -108,9 +110,7 @@ def read_orbax(checkpoint: OrbaxTree) -> Container:
 
         flat = Flat("/", folder_budget(checkpoint.item))
         flat.add("", jax.tree_util.tree_map(leaf, tree, is_leaf=_is_leaf))
-    return Container(
-        checkpoint.item, (checkpoint.item,), f"orbax{checkpoint.step}", flat.tensors, flat.objects
-    )
+    return Container(checkpoint.item, files, f"orbax{checkpoint.step}", flat.tensors, flat.objects)
 
 
 def _check_tree(described: Any) -> None:

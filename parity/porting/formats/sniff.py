@@ -23,6 +23,7 @@ from parity.porting.formats.torch_zip import is_torchscript, prefix_of, read_tor
 from parity.porting.formats.weights_folder import SHARD, in_shards
 from vit_config.errors import WeightsError
 from vit_config.files.foreign import MOST_ENTRIES, parse_json
+from vit_config.files.lasting import lasting
 
 _TAR = slice(257, 262)
 _ARRAY = b"\x93NUMPY"
@@ -54,8 +55,10 @@ def read_file(path: Path, budget: Budget | None = None) -> Container:
     """
     if path.suffix == SHARD:
         raise WeightsError(in_shards(path.parent))
-    with guarded(path, "checkpoint file"), path.open("rb") as file:
-        head = file.read(512)
+    with guarded(path, "checkpoint file"):
+        path = lasting(path)
+        with path.open("rb") as file:
+            head = file.read(512)
     if head[8:9] == b"{":  # first, because the eight bytes before are a length of any value
         return read_safetensors(path)
     budget = budget or budget_of(path, [path])

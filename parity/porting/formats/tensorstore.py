@@ -19,6 +19,7 @@ from parity.porting.formats.budget import Budget, folder_budget
 from parity.porting.formats.flatten import Flat
 from vit_config.errors import MissingFileError, WeightsError
 from vit_config.files.foreign import parse_json, read_text
+from vit_config.files.lasting import lasting
 from vit_config.files.stored import checked_shape
 
 DESCRIPTION = ".zarray"
@@ -63,7 +64,7 @@ def read_tensorstore(folder: Path) -> Container:
         MissingFileError: tensorstore is not installed.
         WeightsError: the checkpoint is damaged.
     """
-    budget = folder_budget(folder)
+    budget, folder = folder_budget(folder), lasting(folder)
     flat = Flat("/", budget)
     for place in sorted(folder.iterdir()):
         if (place / DESCRIPTION).is_file():

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +12,7 @@ import numpy as np
 
 from parity.measure.shown import write_json
 from parity.porting.hosts.fitting import Fitted, fit
-from parity.porting.hosts.rewriting import check_kind, copy_host, files_holding, rewrite
+from parity.porting.hosts.rewriting import check_kind, copy_host, files_holding, files_of, rewrite
 from parity.porting.opening.opened import Opened, open_checkpoint
 from parity.porting.opening.provenance import digest_of, to_json
 from parity.porting.reading.checkpoint import Checkpoint, read_checkpoint
@@ -22,7 +20,8 @@ from parity.porting.recognition.known import word
 from parity.porting.writing.conversion import check_license
 from vit_config import ConfigError, WeightsError
 from vit_config.errors import UnstatedError
-from vit_config.files.atomic import atomic_folder, check_spares, check_writable, put_in_place
+from vit_config.files.atomic import atomic_folder, beside, check_spares, check_writable, flush_all
+from vit_config.files.places import place_all
 from vit_config.pretrained import Reading
 
 REPORT = "tower.json"
@@ -90,6 +89,7 @@ def put_into(
     within, notes = _read(opened, tower, host_part)
     _check_out(opened, tower, out, force)
     fitted = fit(tower, within, num_classes=num_classes)
+    every = files_of(opened.container)
     changed = {name: change for name, change in _changes(within, fitted) if change}
     files = [str(each) for each in files_holding(opened.container, [*changed])]
     done = (*notes, *fitted.said)
@@ -102,7 +102,7 @@ def put_into(
     }
 
     def write(copy: Path) -> None:
-        copy_host(opened.path, copy)
+        copy_host(opened.path, copy, every)
         rewrite(opened.container, copy, {name: fitted.tensors[name] for name in changed})
         _check(copy, out, opened, fitted)
         beside = copy / REPORT if copy.is_dir() else copy.with_name(f"{out.name}.{REPORT}")
@@ -174,10 +174,8 @@ def _check(copy: Path, out: Path, host: Opened, fitted: Fitted) -> None:
 def _write_file(out: Path, write: Callable[[Path], None]) -> None:
     """Write a file and its report to a temporary folder, and move both into place."""
     check_writable(out)
-    folder = Path(tempfile.mkdtemp(dir=out.absolute().parent, prefix=f".{out.name}."))
-    try:
+    with beside(out) as folder:
         write(folder / out.name)
-        for each in folder.iterdir():
-            put_in_place(each, out.absolute().parent / each.name)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        flush_all(folder)
+        made = sorted(folder.iterdir(), reverse=True)  # the report, then the host
+        place_all([(each, out.absolute().with_name(each.name)) for each in made])

@@ -7,6 +7,7 @@ Archives of numpy are copied member by member. tensorstore overwrites Orbax's ar
 
 from __future__ import annotations
 
+import os
 import shutil
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +17,9 @@ from typing import Any
 import numpy as np
 
 from parity.porting.formats.base import Container, Stored
+from parity.porting.formats.budget import budget_of
 from vit_config import ConfigError
+from vit_config.files.atomic import atomic_file
 from vit_config.files.stored import Extent
 
 Tensors = Mapping[str, Stored]
@@ -90,8 +93,11 @@ def _safetensors(host: Container, copy: Path, tensors: Tensors) -> None:
 
 
 def _npz(path: Path, tensors: Tensors) -> None:
-    written = path.with_name(f"{path.name}.new")
-    with zipfile.ZipFile(path) as source, zipfile.ZipFile(written, "w") as out:
+    with (
+        atomic_file(path, force=True) as written,
+        zipfile.ZipFile(path) as source,
+        zipfile.ZipFile(written, "w") as out,
+    ):
         for member in source.infolist():
             stored = tensors.get(member.filename.removesuffix(".npy"))
             if stored is None:
@@ -99,7 +105,6 @@ def _npz(path: Path, tensors: Tensors) -> None:
                 continue
             with out.open(member.filename, "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, stored.load(), allow_pickle=False)
-    written.replace(path)
 
 
 def _torch(path: Path, tensors: Tensors) -> None:
@@ -114,7 +119,8 @@ def _torch(path: Path, tensors: Tensors) -> None:
         for name, tensor in _leaves(content, ""):
             if name in tensors:
                 tensor.copy_(from_numpy(tensors[name].load()))
-    torch.save(content, path)
+    with atomic_file(path, force=True) as file:
+        torch.save(content, file)
 
 
 def _leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -152,9 +158,43 @@ def _open(tensorstore: Any, store: dict[str, Any]) -> Any:
         return tensorstore.open({"driver": "zarr3", "kvstore": store}, open=True).result()
 
 
-def copy_host(host: Path, to: Path) -> None:
-    """Copy a host's file or folder, following links."""
-    if host.is_dir():
-        shutil.copytree(host, to, dirs_exist_ok=True)
-    else:
-        shutil.copyfile(host, to)
+def files_of(host: Container) -> list[Path]:
+    """List the files to copy of a host: its one file, or all in its folder.
+
+    Raises:
+        ConfigError: one is a device or a pipe, or leads to a folder or out of the host's own.
+        WeightsError: they are nearly all holes, or together more than their bytes on the disk allow.
+    """
+    if not host.path.is_dir():
+        return [host.path]
+    root, own = host.path, host.path.resolve()
+    roots = (own, own.parent.parent / "blobs") if own.parent.name == "snapshots" else (own,)
+    known, files = {*host.files}, list[Path]()
+    for folder, folders, names in os.walk(root):
+        links = [name for name in folders if Path(folder, name).is_symlink()]
+        for path in (Path(folder, name) for name in (*links, *names)):
+            if path.is_dir() or not path.is_file():
+                what = "is a link to a folder or to nothing, a device or a pipe"
+            elif path not in known and not any(map(path.resolve().is_relative_to, roots)):
+                what = "is a link to a file that is not below it"
+            else:
+                files.append(path)
+                continue
+            raise ConfigError(
+                f"{root}: {path.relative_to(root)} {what}; remove it, or put the file there"
+            )
+    budget = budget_of(root, files)
+    for path in files:
+        budget.copies(path.stat().st_size)
+    return files
+
+
+def copy_host(host: Path, to: Path, files: Iterable[Path]) -> None:
+    """Copy a host's files; what links lead to, as files."""
+    for path in files:
+        copy = to if path == host else to / path.relative_to(host)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            shutil.copy2(path, copy)
+        except OSError as error:  # of which the second name is that of the file that is written
+            raise OSError(error.errno, error.strerror, error.filename2 or error.filename) from None

@@ -16,7 +16,8 @@ from parity.porting.opening.provenance import Hop
 from parity.porting.writing.conversion import Converted, convert
 from vit_config import ConfigError, Preprocess, WeightsError
 from vit_config.errors import first_line
-from vit_config.files.atomic import check_parent, put_in_place
+from vit_config.files.atomic import beside, check_parent
+from vit_config.files.places import place_all
 from vit_config.pretrained import DType, Reading, Saving
 from vit_train.frameworks import Framework
 
@@ -113,14 +114,14 @@ def save_pretrained(
     if folder.exists() and not force:
         raise ConfigError(f"{folder}: already exists; give another path, or force=True to replace it")
     model = model.model if isinstance(model, Loaded) else model
-    with tempfile.TemporaryDirectory(dir=folder.absolute().parent, prefix=f".{folder.name}.") as place:
-        path = Path(place) / f"{type(model).__module__.partition('.')[0]}.safetensors"
+    with beside(folder) as place:
+        path = place / f"{type(model).__module__.partition('.')[0]}.safetensors"
         save(path, model, preprocess=preprocess)
-        converted = convert(path, to=to, out=Path(place) / folder.name)
+        converted = convert(path, to=to, out=place / folder.name)
         verification = _verified(converted, folder) if verify else None
         text = "\n".join(card_lines(converted, name or folder.name, verification))
         (converted.path / CARD).write_text(text, encoding="utf-8")
-        put_in_place(converted.path, folder.absolute())
+        place_all([(converted.path, folder.absolute())])
     return replace(converted, path=folder)
 
 

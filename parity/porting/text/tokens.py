@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,11 +107,16 @@ def read_tokens(path: Path, cfg: TextConfig, cleaned: str = "") -> Tokens:
 
 
 def copy_tokenizer(source: Path, folder: Path) -> None:
-    """Copy the files of the tokenizer beside a checkpoint, as far as there are any."""
+    """Copy the files of the tokenizer beside a checkpoint, as far as there are any.
+
+    Raises:
+        WeightsError: one is no text, or longer than any JSON file may be.
+    """
     place = source if source.is_dir() else source.parent
-    for name in TOKENIZER:
-        if (place / name).is_file():
-            shutil.copyfile(place / name, folder / name)
+    for path in (place / name for name in TOKENIZER):
+        if path.is_file():
+            with guarded(path, "JSON file"):
+                (folder / path.name).write_bytes(read_text(path).encode())
 
 
 def _opened(file: Path, cleaned: str, special: Mapping[str, str]) -> Tokenizer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,8 @@ from parity.porting.reading.checkpoint import Checkpoint
 from parity.porting.verification.runs import LogitsCache, installed_twins
 from parity.porting.verification.verify import Verification, sample, verify, write_verification
 from parity.porting.writing.conversion import Converted, check_out, convert
-from vit_config.files.atomic import check_parent, put_in_place
+from vit_config.files.atomic import beside, check_parent
+from vit_config.files.places import place_all
 from vit_config.waiting import Stage, nobody
 
 
@@ -52,15 +52,16 @@ def convert_verified(
     out = Path(out)
     check_parent(out)
     check_out(source, out, force)
-    with tempfile.TemporaryDirectory(dir=out.absolute().parent, prefix=f".{out.name}.") as folder:
-        converted = convert(source, out=Path(folder) / out.name, **options)
+    with beside(out) as folder:
+        converted = convert(source, out=folder / out.name, **options)
         verification = verify(converted, runs=runs or LogitsCache(sample(converted.config), on_stage))
         path = out if verification.passed else different(out)
-        if converted.path.is_dir():
-            write_verification(verification, converted.path)
-        put_in_place(converted.path, path.absolute())
-    if not path.is_dir():
-        write_verification(verification, path)
+        report = write_verification(verification, converted.path)
+        made = [(converted.path, path.absolute())]
+        if converted.path.is_file():
+            name = report.name.replace(converted.path.name, path.name, 1)
+            made.insert(0, (report, path.absolute().with_name(name)))
+        place_all(made)
     return Verified(replace(converted, path=path), verification, path)
 
 

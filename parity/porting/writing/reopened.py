@@ -13,6 +13,7 @@ from parity.porting.reading.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.writing.conversion_plan import Target
 from vit_config import WeightsError
 from vit_config.errors import USER_ERRORS, UnstatedError
+from vit_config.files.lasting import check_lasting
 
 
 def reopen(written: Path, target: Target, out: Path) -> None:
@@ -25,8 +26,10 @@ def reopen(written: Path, target: Target, out: Path) -> None:
         out: the final path, for messages.
 
     Raises:
-        WeightsError: with both values of the first field that differs, or the reason it cannot be read.
+        WeightsError: with both values of the first field that differs, or the reason it cannot be read;
+            or the source changed while it was read.
     """
+    check_lasting(target.source.container.files)
     try:
         for opened in _readings(written, target):
             checkpoint = _read(opened, target)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from tests.support.dialect_proof import images_for
 from tests.support.hf_models import transformers
 from tests.support.hosts import HOSTS, build
 from tests.support.tiny import error
-from vit_config import ConfigError, write_weights
+from vit_config import ConfigError, WeightsError, write_weights
 
 MATRIX = "blocks.1.mlp.fc2.weight"
 SAMPLE = ("LLaVA on SigLIP", "Video-LLaVA", "Depth Anything")
@@ -154,6 +156,52 @@ def scanned(pali: Path) -> dict[str, Any]:
     tensors = plan(read_checkpoint(pali), "big-vision-scan").tensors
     tree = {f"PaliGemma/img/{name}/value": each.load() for name, each in tensors.items()}
     return {**tree, "PaliGemma/llm/embedder/input_embedding/value": np.arange(12.0).reshape(3, 4)}
+
+
+def spoiled(host: Path, kind: str) -> None:
+    odd = host / "odd"
+    if kind == "pipe":
+        os.mkfifo(odd)
+    elif kind == "holes":
+        odd.touch()
+        os.truncate(odd, 2**30)
+    elif kind == "many holes":
+        odd.mkdir()
+        for number in range(100):
+            (odd / str(number)).touch()
+            os.truncate(odd / str(number), 2**26)
+    else:
+        odd.symlink_to(
+            {"device": "/dev/zero", "itself": ".", "nothing": "no", "outside": __file__}[kind]
+        )
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "said"),
+    [
+        *((each, ConfigError, "odd is a link to a folder or to nothing, a device or a pipe")
+          for each in ("pipe", "device", "itself", "nothing")),
+        ("outside", ConfigError, "odd is a link to a file that is not below it"),
+        ("holes", WeightsError, "only 0 of its 1073741824 bytes are on the disk"),
+        ("many holes", WeightsError, r"would make more than \d+ of copies"),
+    ],
+)  # fmt: skip
+def test_what_lies_beside_a_host_is_not_copied_blindly(pali, kind, error, said, tmp_path):
+    host = shutil.copytree(pali, tmp_path / "host")
+    spoiled(host, kind)
+    with pytest.raises(error, match=said):
+        put_into(trained(pali, tmp_path / "new.safetensors"), host, tmp_path / "out")
+    assert {each.name for each in tmp_path.iterdir()} == {"host", "new.safetensors"}
+
+
+def test_a_host_in_the_cache_of_the_hub_is_links(pali, tmp_path):
+    snapshot = tmp_path / "model/snapshots/0123"
+    blobs = shutil.copytree(pali, tmp_path / "model/blobs")
+    snapshot.mkdir(parents=True)
+    for each in blobs.iterdir():
+        (snapshot / each.name).symlink_to(each)
+    put_into(trained(pali, tmp_path / "new.safetensors"), snapshot, tmp_path / "out")
+    assert not any(each.is_symlink() for each in (tmp_path / "out").iterdir())
 
 
 def test_an_archive_of_numpy(pali, tmp_path):

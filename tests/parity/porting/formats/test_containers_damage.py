@@ -11,7 +11,8 @@ from parity.porting.formats import open_container
 from parity.porting.formats.comment import pack, unpack
 from tests.support.container_files import loaded, write_each
 from vit_config import ConfigError, MissingFileError, WeightsError
-from vit_config.files.atomic import atomic_file, atomic_folder
+from vit_config.files import places
+from vit_config.files.atomic import atomic_file, atomic_folder, together
 
 pytestmark = pytest.mark.quick
 
@@ -163,10 +164,66 @@ def test_the_old_folder_comes_back_if_the_new_cannot_take_its_place(tmp_path, mo
             raise OSError("no space left")
         rename(source, target)
 
+    def write():
+        with atomic_folder(path, force=True) as folder:
+            (folder / "file").write_text("new")
+
+    monkeypatch.setattr(places, "_exchanged", lambda one, other: False)
     monkeypatch.setattr("os.rename", failing)
-    with pytest.raises(OSError, match="no space"), atomic_folder(path, force=True) as folder:
-        (folder / "file").write_text("new")
+    with pytest.raises(OSError, match="no space"):
+        write()
     assert contents(tmp_path) == {"folder/file": "old"}
+    monkeypatch.setattr("os.rename", rename)
+    write()
+    assert contents(tmp_path) == {"folder/file": "new"}
+
+
+def test_what_was_moved_aside_comes_back_with_a_word(tmp_path, capsys):
+    """As after a kill between the two renames of a file system that cannot exchange names."""
+    (tmp_path / ".folder.old.abcd_f12" / "folder").mkdir(parents=True)
+    (tmp_path / ".folder.old.abcd_f12" / "folder" / "file").write_text("old")
+    with pytest.raises(ConfigError, match="already exists"), atomic_folder(tmp_path / "folder"):
+        raise AssertionError("not reached")
+    assert contents(tmp_path) == {"folder/file": "old"}
+    assert capsys.readouterr().err.count("what it was is back") == 1
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_files_get_their_names_together(exchanges, tmp_path, monkeypatch):
+    if not exchanges:
+        monkeypatch.setattr(places, "_exchanged", lambda one, other: False)
+
+    def write(word, meanwhile=lambda: None):
+        with together():
+            for name in ("a", "b", "c"):
+                with atomic_file(tmp_path / name, force=True) as file:
+                    file.write(word)
+            assert word.decode() not in {each.read_text() for each in tmp_path.glob("[abc]")}
+            meanwhile()
+
+    write(b"old")
+    assert contents(tmp_path) == dict.fromkeys("abc", "old")
+    with pytest.raises(ZeroDivisionError):
+        write(b"new", lambda: 1 / 0)
+    assert contents(tmp_path) == dict.fromkeys("abc", "old")
+    (tmp_path / "c").unlink()
+    real = os.replace
+    monkeypatch.setattr("os.replace", lambda *names: real(*names if names[1].name != "c" else ("", "")))
+    with pytest.raises(OSError, match="c'"):  # the last cannot get its name
+        write(b"new")
+    monkeypatch.setattr("os.replace", real)
+    assert contents(tmp_path) == dict.fromkeys("ab", "old")
+    write(b"new")
+    assert contents(tmp_path) == dict.fromkeys("abc", "new")
+
+
+@pytest.mark.parametrize("name", ["x" * 243 + ".safetensors", "\u6a21" * 85])
+def test_the_longest_names_can_be_written(name, tmp_path):
+    for make in (atomic_file, atomic_folder):
+        with make(tmp_path / name):
+            pass
+        os.rename(tmp_path / name, tmp_path / make.__name__)
+    assert {each.name for each in tmp_path.iterdir()} == {"atomic_file", "atomic_folder"}
 
 
 def test_nothing_is_replaced_unasked(tmp_path):

@@ -151,9 +151,17 @@ def once(action):
 @pytest.mark.parametrize(
     ("action", "error", "words"),
     [
-        (lambda path: os.truncate(path, 9000), WeightsError, r"ends after \d+ bytes of \d+"),
+        (
+            lambda path: os.truncate(path, 9000),
+            WeightsError,
+            r"ends after \d+ bytes of \d+|changed wh",
+        ),
         (lambda path: path.unlink(), WeightsError, "cannot be read as a safetensors file"),
-        (lambda path: changed_in(path, "norm.weight", np.nan), WeightsError, "norm.weight: 1 of"),
+        (
+            lambda path: changed_in(path, "norm.weight", np.nan),
+            WeightsError,
+            "weight: 1 of|changed wh",
+        ),
         (lambda path: 1 / 0, ZeroDivisionError, "by zero"),
     ],
 )

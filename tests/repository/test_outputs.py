@@ -1,0 +1,79 @@
+"""Every output gets its name by `vit_config.files`: no code opens one by itself, and no command writes
+several one after the other."""
+
+import ast
+import re
+
+import pytest
+
+from tests.support.sources import calls_in, modules_of, name_of
+
+pytestmark = pytest.mark.quick
+
+BY_ITSELF = {
+    "vit_config/files/atomic.py": "the writer",
+    "vit_config/files/places.py": "the writer",
+    "parity/cli/dispatch.py": "the null device, where nobody reads the output",
+    "parity/exporting/export.py": "into a temporary folder",
+    "parity/measure/traces/writer.py": "into the folder of `atomic_folder`",
+    "parity/porting/fleet/ledger.py": "a log that grows, line by line",
+    "parity/porting/fleet/names.py": "removes what a killed run left",
+    "parity/porting/formats/npz.py": "a member of an archive that `atomic_file` opened",
+    "parity/porting/formats/torch_writer.py": "a member of an archive that `atomic_file` opened",
+    "parity/porting/hosts/rewriting.py": "into a temporary folder",
+    "parity/porting/models/lora.py": "into the folder of `atomic_folder`",
+    "parity/porting/models/pretrained.py": "into a temporary folder",
+    "parity/porting/text/tokens.py": "into the folder of `atomic_folder`",
+    "parity/porting/writing/conversion.py": "into the folder of `atomic_folder`",
+    "parity/verifier/exported.py": "into a temporary folder",
+    "parity/verifier/repro/script.py": "into a temporary folder",
+    "vit_jax/train/checkpoint.py": "the folder of Orbax, which has its own protocol",
+    "vit_jax/train/description.py": "into the folder of Orbax, before it is finished",
+    "vit_jax/train/hosts.py": "a number for one start of several processes",
+    "vit_train/data/digits.py": "a set, prepared in a temporary folder and renamed",
+    "vit_train/folder/checkpoints.py": "moves aside a checkpoint that cannot be read",
+    "vit_train/folder/log.py": "logs that grow, line by line",
+    "vit_train/folder/mirror.py": "copies of a run's files to object storage, with their own protocol",
+    "vit_train/folder/unwritten.py": "removes what a killed run left",
+}
+"""Files that write otherwise, with the reason."""
+
+WRITES = re.compile(
+    r"(.*\.)?(write_text|write_bytes)|(os|shutil)\.(rename|replace|copy\w*|move|rmtree)|tempfile\.mkstemp"
+    r"|(?!dialect|match|self\._)\w+\.rename"
+)
+
+
+def writes(call: ast.Call) -> bool:
+    """Whether a call opens a file to write it, or writes, copies, moves or removes one."""
+    name = name_of(call)
+    if name == "os.open":
+        return bool(re.search("O_CREAT|O_WRONLY|O_RDWR", ast.unparse(call)))
+    if name.rpartition(".")[2] != "open":
+        return WRITES.fullmatch(name) is not None
+    given = [each.value for each in ast.walk(call) if isinstance(each, ast.Constant)]
+    modes = [each for each in map(str, given) if re.fullmatch("[rwaxbt+]{1,3}", each)]
+    return any({*each} & {*"wax+"} for each in modes)
+
+
+def test_no_output_is_opened_by_itself():
+    found = {path for path, tree in modules_of() for call in calls_in(tree) if writes(call)}
+    assert found == set(BY_ITSELF)
+
+
+WRITERS = {
+    "write_json", "write_atomically", "save_png", "write_svg", "draw_steps", "draw", "write",
+    "reproduce",
+}  # fmt: skip
+
+
+def test_a_command_that_writes_several_files_writes_them_together():
+    several = {
+        path
+        for path, tree in modules_of("parity/cli")
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef)
+        if sum(name_of(each).rpartition(".")[2] in WRITERS for each in calls_in(function)) > 1
+        if "together" not in map(name_of, calls_in(function))
+    }
+    assert several <= {"parity/cli/support/answers.py"}  # whose files are opened together
