@@ -63,28 +63,31 @@ def base_job(
     part: str | None = None,
     tuned: Recipe | None = None,
     say: Callable[[str], None] = lambda line: None,
+    adapter: str | None = None,
 ) -> Job:
     """Return the job that a file describes, a preset's own, or one for the model of a checkpoint.
 
     Args:
         tuned: recipe for a checkpoint that is given none, see `tunes`.
         say: takes a line on what a file's recipe leaves open and was not the preset's.
+        adapter: folder of a LoRA that was trained on the checkpoint.
 
     Raises:
         ConfigError, MissingFileError: no such preset or file, or fields that are not valid.
     """
+    start: dict[str, Any] = {"init": init, "init_part": part, "init_adapter": adapter}
     if config is None:
         if preset or not init:
-            job = replace(default_job(preset or "digits"), init=init, init_part=part)
+            job = replace(default_job(preset or "digits"), **start)
             return replace(job, recipe=tuned) if tuned else job
         from parity.porting.models.start import start_config
 
-        model = start_config(init, part=part)
-        return Job(model, tuned or Recipe(), init=init, init_part=part)
+        model = start_config(init, part=part, adapter=adapter)
+        return Job(model, tuned or Recipe(), **start)
     file = JobFile.load(config)
     try:
         base = default_job(preset or file.preset)
-        start = {"init": init, "init_part": part} if init else file.start
+        start = start if init else file.start
         return Job(
             _override(base.model, file.model),
             _override(giving_way(base.recipe, flatten(file.recipe), say), file.recipe),

@@ -34,6 +34,9 @@ class BaseFlags:
     anew."""
     init_part: Annotated[str | None, _arg("NAME", "the only one")] = None
     """Model to take from that file if it holds several, such as state_dict_ema."""
+    init_adapter: Annotated[str | None, _arg("DIR", "none")] = None
+    """Folder of a LoRA that PEFT trained on --init; the run goes on with it, and with its head, without
+    --lora-rank."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +57,6 @@ class Options(BaseFlags):
     damaged: Literal["refuse", "replace"] = "refuse"
     """On an image that cannot be read: stop and name it; or train on the next one in its place, leave it
     out of scores, and name all at the end."""
-    init_adapter: Annotated[str | None, _arg("DIR", "none")] = None
-    """Folder of a LoRA that PEFT trained on --init; the run goes on with it, without --lora-rank."""
     new_head: bool = False
     """Draw the head anew even where that of --init fits."""
     freeze: Annotated[tuple[str, ...], _arg("PATH [PATH ...]", "nothing")] = ()

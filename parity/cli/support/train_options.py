@@ -166,7 +166,8 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
     given, notes = given_flags(rest), list[str]()
     images = about_images(rest) if tunes(source.preset, source.config, source.init) else None
     tuned = fine_tuning(images, given.get("batch_size")) if images else None
-    base = base_job(source.preset, source.config, source.init, source.init_part, tuned, notes.append)
+    start = (source.init, source.init_part)
+    base = base_job(source.preset, source.config, *start, tuned, notes.append, source.init_adapter)
     usual = giving_way(base.recipe, given, notes.append)
     defaults = Options(
         preset=source.preset,

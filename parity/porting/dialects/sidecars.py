@@ -24,11 +24,13 @@ class Sidecars:
     Args:
         contents: parsed JSON files by file name.
         section: the entry of a larger model's config.json that takes the place of config.json here.
+        classes: the number of classes of another head than the files'; None if it is theirs.
     """
 
-    def __init__(self, contents: Mapping[str, Any], section: str = ""):
+    def __init__(self, contents: Mapping[str, Any], section: str = "", classes: int | None = None):
         self.contents = dict(contents)
         self.section = section
+        self.classes = classes
         self._read: dict[tuple[str, str], Any] = {}
 
     def are_of(self, dialect: Dialect) -> bool:
@@ -45,7 +47,8 @@ class Sidecars:
         settings = dialect.settings
         if settings is None or not self.are_of(dialect):
             return {}
-        return self._once("fields", dialect, lambda: _guarded(lambda: settings.fields(self.contents)))
+        fields = self._once("fields", dialect, lambda: _guarded(lambda: settings.fields(self.contents)))
+        return fields if self.classes is None else {**fields, "num_classes": self.classes}
 
     def of_relative(self, dialect: Dialect) -> tuple[dict[str, Any], str]:
         """Read a related model's config.json by the entries that it shares with the dialect.
@@ -70,9 +73,10 @@ class Sidecars:
         if settings is None or not self.are_of(dialect):
             return Metadata()
         fields = self.fields(dialect)
-        return self._once(
+        metadata = self._once(
             "metadata", dialect, lambda: _guarded(lambda: settings.metadata(self.contents, fields))
         )
+        return metadata if self.classes is None else metadata.replace(class_names=None)
 
     def notes(self, dialect: Dialect) -> list[str]:
         """Return notes for the user on the model that the files describe."""
@@ -128,7 +132,8 @@ class Sidecars:
         """Yield every nested config with its path: ColPali's tower is two levels down."""
         for name, section in config.items():
             if isinstance(section, dict) and within.count(".") < DEEPEST:
-                yield f"{within}{name}", Sidecars({**self.contents, CONFIG: section}, name)
+                inner = Sidecars({**self.contents, CONFIG: section}, name, self.classes)
+                yield f"{within}{name}", inner
                 yield from self._sections(section, f"{within}{name}.")
 
     def _recognised(self, dialect: Dialect) -> bool:

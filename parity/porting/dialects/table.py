@@ -186,6 +186,8 @@ def bind_theirs(table: Table, shapes: Mapping[str, tuple[int, ...]]) -> tuple[li
 def role(table: Table, name: str) -> tuple[tuple[str | None, ...], int] | None:
     """Return what one of their tensors is: the names of ours, and which of several theirs it is."""
     for each in table:
+        if each.ours == REST.ours and name.startswith(prefix := each.theirs[0].removesuffix("*")):
+            return (name.removeprefix(prefix),), 0
         for place, template in enumerate(each.theirs):
             if match := _pattern(template).fullmatch(name):
                 numbers = {letter: int(value) for letter, value in match.groupdict().items()}

@@ -22,7 +22,14 @@ from parity.porting.dialects.transfer import write
 from parity.porting.formats import write_safetensors
 from parity.porting.formats.base import Stored
 from parity.porting.formats.weights_folder import ADAPTER, ADAPTER_WEIGHTS
-from parity.porting.reading.adapters import PREFIX, parts_of, place_of, read_folder, scaling_of
+from parity.porting.reading.adapters import (
+    PREFIX,
+    head_of,
+    parts_of,
+    place_of,
+    read_folder,
+    scaling_of,
+)
 from parity.porting.reading.checkpoint import Checkpoint
 from vit_config import ConfigError, ViTConfig
 from vit_config.adapters import HEADS, WEIGHT, A, B
@@ -77,10 +84,9 @@ def read_lora(base: Checkpoint, folder: str | Path) -> tuple[Lora, dict[str, np.
     for path, pieces in layers.items():
         arrays[path + A], arrays[path + B] = _joined(pieces, base.arrays[path + WEIGHT].shape, rank)
     for own, stored in saved.items():
-        one = places.get(place_of(own, base.tensors, folder))
-        if one is None or one.row.layout or not (one.ours[0] or "").startswith(HEADS):
+        if not (head := head_of(own, base.dialect)):
             raise ConfigError(f"{folder}: {own} is held whole, and no head; {MERGE}")
-        arrays[one.ours[0] or ""] = stored.load()
+        arrays[head] = stored.load()
     return lora, arrays
 
 

@@ -141,15 +141,18 @@ def read_teacher(source: str) -> TeacherWeights:
     return TeacherWeights(source, digest_of(checkpoint.container.files), weights)
 
 
-def start_config(source: str, *, part: str | None = None) -> ViTConfig:
+def start_config(source: str, *, part: str | None = None, adapter: str | None = None) -> ViTConfig:
     """Read a checkpoint's schema, for the defaults of the model's flags; no tensor is read.
+
+    Args:
+        adapter: folder of a LoRA, whose head may have other classes.
 
     Raises:
         UnstatedError: the file leaves fields of the schema open; a preset has to supply them.
     """
     advice = "add --preset, and what differs from it as --model.FIELD"
     with _in_flags_of_training(), _advising(f"--init {source}", advice):
-        return read_checkpoint(source, part=part).config
+        return read_checkpoint(source, part=part, adapter=adapter).config
 
 
 def _read_as(source: str, part: str | None, cfg: ViTConfig) -> tuple[Checkpoint, list[str]]:

@@ -30,6 +30,8 @@ class OwnHeader:
 
     entries: dict[str, str]
     path: Path
+    classes: int | None = None
+    """See `Opened`."""
 
     @property
     def dialect(self) -> str | None:
@@ -56,12 +58,16 @@ class OwnHeader:
     def schema(self) -> ViTConfig | None:
         """Schema of the model. ConfigError: the entry is not valid."""
         text = self.entries.get("vit.schema")
-        return None if text is None else ViTConfig.from_json(text, where=f"{self.path}: vit.schema")
+        cfg = None if text is None else ViTConfig.from_json(text, where=f"{self.path}: vit.schema")
+        return cfg if cfg is None or self.classes is None else cfg.replace(num_classes=self.classes)
 
     @cached_property
     def metadata(self) -> Metadata | None:
         """Preprocessing, class names and licence. ConfigError: an entry is not valid."""
-        return Metadata.from_header(self.entries, where=str(self.path))
+        metadata = Metadata.from_header(self.entries, where=str(self.path))
+        if metadata is None or self.classes is None:
+            return metadata
+        return metadata.replace(class_names=None)
 
     @cached_property
     def hops(self) -> tuple[Hop, ...]:
@@ -90,6 +96,9 @@ class Opened:
     """The weights' preset, if a ``timm:`` name says it."""
     live: Live | None = None
     """A model in memory that states its own schema; None of a file."""
+    classes: int | None = None
+    """Number of classes of a head that an adapter brought, of which header and config files do not know;
+    None if they know the head."""
 
     @property
     def path(self) -> Path:
@@ -106,7 +115,7 @@ class Opened:
     @cached_property
     def header(self) -> OwnHeader:
         """The entries that this project wrote into the file's header."""
-        return OwnHeader(self.container.metadata, self.path)
+        return OwnHeader(self.container.metadata, self.path, self.classes)
 
     @property
     def sidecars(self) -> Sidecars:
@@ -121,7 +130,7 @@ class Opened:
 
     @cached_property
     def _tower(self) -> tuple[Sidecars, str]:
-        return Sidecars(self.container.sidecars).of_tower(dialects())
+        return Sidecars(self.container.sidecars, classes=self.classes).of_tower(dialects())
 
 
 def open_checkpoint(source: str | Path, **downloading: Any) -> Opened:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -197,8 +197,8 @@ def read_checkpoint(
         raise ConfigError(f"{', '.join(twice)}: both given and overridden; keep one")
     (given, text_given), (override, text_override) = _by_tower(given), _by_tower(override)
     opened = open_source(source)
-    container, merged = with_adapter(opened.container, adapter)
-    opened = replace(opened, container=container)
+    whole = opened
+    opened, merged = with_adapter(opened, adapter, lambda: find_model(whole, dialect, part))
     with naming(opened.path):
         model = find_model(opened, dialect, part)
         matched = match_model(opened, model)

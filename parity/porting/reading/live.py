@@ -6,6 +6,7 @@ or from its config; a state dict has neither, and what it leaves open is asked f
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -38,8 +39,9 @@ def open_live(source: Any) -> Opened:
     """Open a model or a state dict in memory, as `open_checkpoint` opens a file.
 
     Args:
-        source: a `torch.nn.Module`, such as a model of timm, transformers, torchvision or open_clip; or
-            a mapping from names to tensors of PyTorch, or to numpy arrays in PyTorch's layout.
+        source: a `torch.nn.Module`, such as a model of timm, transformers, torchvision or open_clip, or
+            one of them with adapters of PEFT, which a copy of it merges; or a mapping from names to
+            tensors of PyTorch, or to numpy arrays in PyTorch's layout.
 
     Raises:
         InputError: neither.
@@ -56,6 +58,8 @@ def open_live(source: Any) -> Opened:
             f"{library}.{name} is no checkpoint; give a path, a name on the Hub, a torch.nn.Module or a"
             " state dict"
         )
+    if library == "peft" and hasattr(source, "merge_and_unload"):
+        return open_live(copy.deepcopy(source).merge_and_unload(safe_merge=True))
     if library == "transformers":
         from parity.porting.reading.libraries.of_transformers import name_tensors
 

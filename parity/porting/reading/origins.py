@@ -52,7 +52,11 @@ def schema_origins(
     if shown := dialect.stated({name: stored.shape for name, stored in model.tensors.items()}):
         origins.stated.append((SHAPES, shown))
     if (cfg := header.schema) is not None:
-        origins.stated.append((HEADER, {name: getattr(cfg, name) for name in cfg.fields()}))
+        fields = {name: getattr(cfg, name) for name in cfg.fields()}
+        if opened.classes is not None:  # they are of the head before
+            odd = ("head_hidden", "head_bias", *(["pool"] if "pool" in dialect.problems(cfg) else []))
+            fields = {name: value for name, value in fields.items() if name not in odd}
+        origins.stated.append((HEADER, fields))
     if opened.live is not None:
         origins.stated.append((MODULES, opened.live.facts))
         origins.fallback.append((CONFIG, opened.sidecars.fields(dialect)))

@@ -96,6 +96,26 @@ def test_a_run_goes_on_with_it_and_gives_it_back(base, tmp_path):
         assert (config["r"], config["lora_alpha"], config["modules_to_save"]) == (2, 5, ["head"])
 
 
+def test_its_head_is_that_of_the_run(base, tmp_path):
+    """On a base without a head or of other classes: PEFT's guide to image classification."""
+    convert(base, to="timm", out=tmp_path / "bare", num_classes=0)
+    convert(base, to="timm", out=tmp_path / "nine", num_classes=9)
+    folder = fused(tmp_path / "lora")
+    for name in ("bare", "nine"):
+        source = str(tmp_path / name)
+        job = parse(["--init", source, "--init-adapter", str(folder)], prog="parity train").job
+        assert job.model.num_classes == 3
+        start = read_start(source, job.model, adapter=str(folder))
+        assert (start.arrays["head.weight"] == 1).all()
+        assert not any("drawn anew" in each for each in start.account)
+        assert job.lora is not None
+        write_lora(job.model, job.lora, start.arrays, "timm", tmp_path / f"{name}-back")
+        before = load_file(folder / "adapter_model.safetensors")
+        after = load_file(tmp_path / f"{name}-back" / "adapter_model.safetensors")
+        assert after.keys() == before.keys()
+        assert all(torch.equal(after[each], before[each]) for each in before)
+
+
 def test_queries_and_keys_apart_are_joined_and_taken_apart(tmp_path, base):
     """transformers has them apart; a smaller rank of another layer is filled with zeros."""
     convert(base, to="hf", out=tmp_path / "hf")

@@ -206,7 +206,8 @@ def _under(branch: str, tensors: Mapping[str, T]) -> dict[str, T]:
 
 
 def _is_folder(checkpoint: Checkpoint) -> bool:
-    return (checkpoint.path / "config.json").is_file()
+    """Return whether a folder's own files are the model; a merged adapter is not among them."""
+    return checkpoint.adapter is None and (checkpoint.path / "config.json").is_file()
 
 
 def _options(kind: Any, cfg: ViTConfig) -> dict[str, Any]:
