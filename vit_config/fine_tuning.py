@@ -27,6 +27,7 @@ class TrainingSet(NamedTuple):
 
     count: int | None = None  # pyright: ignore[reportIncompatibleMethodOverride]
     class_names: tuple[str, ...] | None = None
+    classes: int | None = None
 
 
 def fine_tuning(images: TrainingSet, batch: object = None) -> Recipe:

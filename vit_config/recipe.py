@@ -141,6 +141,9 @@ class Recipe(Schema, frozen=True):
     eval_crop: float | None = Field(default=None, gt=0, le=1)
     """Share of a resized image that evaluation sees, from its centre; 0.875 is 224 of 256; null: that of
     the weights to start from if `pixels` is data, else the whole image."""
+    exif: Literal["ignore", "apply"] | None = None
+    """Whether photos are turned as their camera noted (EXIF); null: as the weights to start from say, or
+    else as their pixels lie."""
     augment: Augment = Augment()
     """Random changes to training images."""
     mix: Mix = Mix()

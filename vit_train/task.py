@@ -159,7 +159,9 @@ def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
     if options.get("workers", 0) < 0:
         raise ConfigError(f"workers = {options.get('workers')}: give a number of processes, 0 for none")
     check_taught(job.recipe, job.model, options.get("teacher"))
-    whole = fit_dataset(job.model, open_dataset(job.data, data_dir))
+    own = start and start.preprocess
+    exif = job.recipe.exif or (own.exif if own else "ignore")
+    whole = fit_dataset(job.model, open_dataset(job.data, data_dir).oriented(exif))
     for split in (whole.train, whole.test, whole.validation):
         if split is not None:
             split.on_damage = options.get("on_damage", "refuse")
@@ -169,7 +171,7 @@ def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
     job.check()
     job, lines = resolve_class_weights(job, dataset)
     per_epoch = steps_per_epoch(len(dataset.train), job.recipe.batch_size)
-    preprocess = make_preprocess(dataset, job.recipe, start.preprocess if start else None)
+    preprocess = make_preprocess(dataset, job.recipe, own)
     task = Task(
         job,
         dataset,

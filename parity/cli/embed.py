@@ -11,7 +11,7 @@ import tyro
 from parity.cli.eval import default_framework
 from parity.cli.predict import answer
 from parity.cli.support.command_line import parse
-from parity.cli.support.reading import parse_fields, shown_as
+from parity.cli.support.reading import EXIF, Exif, parse_fields, shown_as
 from parity.cli.support.run_weights import runs_here, weights_of
 from vit_train.frameworks import Framework
 
@@ -39,6 +39,8 @@ class Embed:
     """Framework of the twin to run."""
     fields: Annotated[tuple[str, ...], shown_as("FIELD=VALUE ...", name="set")] = ()
     """Fields of the schema that the file leaves open, as for `parity convert`."""
+    exif: Annotated[Exif | None, EXIF] = None
+    """Turn photos as their camera noted, or take them as their pixels lie."""
 
 
 def main(argv: list[str], prog: str = "parity embed") -> int:
@@ -54,6 +56,7 @@ def main(argv: list[str], prog: str = "parity embed") -> int:
     given = parse_fields(arguments.fields)
     with weights_of(arguments.source, arguments.step) as weights:
         loaded = load(weights, framework=arguments.framework or default_framework(), given=given)
+    loaded = loaded.seeing(arguments.exif)
     files = {"json": None, "csv": arguments.names, "features": arguments.out}
     return answer(
         loaded,

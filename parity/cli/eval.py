@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from parity.cli.support.command_line import parse
-from parity.cli.support.reading import shown_as
+from parity.cli.support.reading import EXIF, Exif, shown_as
 from parity.cli.support.run_weights import is_run, runs_here, weights_of
 from vit_config import ConfigError, InputError, MissingFileError
 from vit_config.files.atomic import together
+from vit_config.terminal import complain
 from vit_train.frameworks import Framework
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class Eval:
     """Framework of the twin to run."""
     batch_size: int = 64
     """Images in a batch; the scores do not depend on it."""
+    exif: Annotated[Exif | None, EXIF] = None
+    """Turn photos as their camera noted, or take them as their pixels lie."""
     damaged: Literal["refuse", "replace"] = "refuse"
     """On an image that cannot be read: stop and name it, or leave it out."""
     json: Annotated[Path | None, shown_as("FILE")] = None
@@ -79,8 +82,12 @@ def main(argv: list[str], prog: str = "parity eval") -> int:
         raise ConfigError(f"{arguments.source} does not say what it was trained on; give --data")
     with weights_of(arguments.source, arguments.step) as weights:
         loaded = load(weights, framework=arguments.framework or default_framework())
+    loaded = loaded.seeing(arguments.exif)
     folder = arguments.data_dir or Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
     dataset = fit_dataset(loaded.config, open_dataset(data, folder.expanduser()), trained=True)
+    dataset = dataset.oriented(loaded.preprocess.exif if loaded.preprocess else "ignore")
+    for note in dataset.notes:
+        complain(f"note: {note}")
     _check_names(loaded, dataset)
     if arguments.plot and dataset.test.several:
         raise ConfigError(
@@ -197,7 +204,7 @@ def _print(result: Evaluation, names: tuple[str, ...], damaged: list[str]) -> No
         other = f"{names[int(row.argmax())]} ({row.max()})" if row.any() else ""
         numbers = (f"{result.recall[label]:.4f}", f"{result.precision[label]:.4f}")
         table.add_row(names[label], str(count), *numbers, other)
-    _show(summary, table, damaged)
+    _show(summary, table, [names[each] for each in result.never], damaged)
 
 
 def _print_several(result: SeveralEvaluation, names: tuple[str, ...], damaged: list[str]) -> None:
@@ -216,16 +223,20 @@ def _print_several(result: SeveralEvaluation, names: tuple[str, ...], damaged: l
         scores = (each[label] for each in (precision, result.recall, result.precision))
         count = str(int(result.labels[:, label].sum()))
         table.add_row(names[label], count, *(f"{score:.4f}" for score in scores))
-    _show(summary, table, damaged)
+    _show(summary, table, [names[each] for each in result.never], damaged)
 
 
-def _show(summary: str, table: Table, damaged: list[str]) -> None:
+def _show(summary: str, table: Table, never: list[str], damaged: list[str]) -> None:
     from parity.measure.tables import show_table
     from vit_config.screen import screen
 
     console = screen()
     console.print(summary, highlight=False, soft_wrap=True)
     show_table(table, console)
+    if never:
+        more = f" and {len(never) - SHOWN} more" if len(never) > SHOWN else ""
+        said = f"never predicted, so that their precision is 0: {', '.join(never[:SHOWN])}{more}"
+        console.print(said, highlight=False, markup=False, soft_wrap=True)
     if damaged:
         console.print(
             f"damaged images that were left out: {len(damaged)}: {'; '.join(damaged[:5])}",

@@ -13,7 +13,7 @@ import tyro
 
 from parity.cli.eval import default_framework, stated_preprocess
 from parity.cli.support.command_line import parse
-from parity.cli.support.reading import parse_fields, shown_as
+from parity.cli.support.reading import EXIF, Exif, parse_fields, shown_as
 from parity.cli.support.run_weights import runs_here, weights_of
 from vit_config.errors import ConfigError, InputError, MissingFileError, one_line
 from vit_config.terminal import complain
@@ -46,6 +46,8 @@ class Predict:
     fields: Annotated[tuple[str, ...], shown_as("FIELD=VALUE ...", name="set")] = ()
     """Fields of the schema that the file leaves open, as for `parity convert`; text.act=gelu is of the
     text tower."""
+    exif: Annotated[Exif | None, EXIF] = None
+    """Turn photos as their camera noted, or take them as their pixels lie."""
     labels: Annotated[str | None, shown_as("A,B,...")] = None
     """Classes in words, of a CLIP or a SigLIP: each image is compared with their texts."""
     template: str = "{}"
@@ -74,6 +76,7 @@ def main(argv: list[str], prog: str = "parity predict") -> int:
     given = parse_fields(arguments.fields)
     with weights_of(arguments.source, arguments.step) as weights:
         loaded = load(weights, framework=arguments.framework or default_framework(), given=given)
+    loaded = loaded.seeing(arguments.exif)
     classes = loaded.most_probable
     if labels:
         loaded.check_k(k)
@@ -121,13 +124,14 @@ def answer(
         raise ConfigError("no image; give files, folders of them, or - for names from standard input")
     from parity.cli.support.answers import Answers, names_of
     from parity.porting.models.loaded import BATCH
+    from vit_config.images.orientation import is_turned_file
 
-    stated_preprocess(loaded)
+    counts = stated_preprocess(loaded).exif == "ignore"
     coming, total = images_of(names_of(given, sys.stdin or ())), None
     if "-" not in given:
         listed = list(coming)
         coming, total = iter(listed), len(listed)
-    done = answered = refused = 0
+    done = answered = refused = turned = 0
     with Answers(prog, k=k, **files) as answers:
         while some := list(islice(coming, BATCH)):
             ready = []
@@ -136,6 +140,7 @@ def answer(
                     if error is not None:
                         raise error
                     ready.append((path, loaded.fitted(path)))
+                    turned += counts and is_turned_file(path)
                 except (InputError, MissingFileError) as error:
                     if total == 1:
                         raise
@@ -155,6 +160,9 @@ def answer(
         if not answered:
             unwritten = "; no file is written" if any(files.values()) else ""
             raise InputError(f"no image of {refused} could be used, see above{unwritten}")
+    if turned:
+        of = "1 photo" if turned == 1 else f"{turned} photos"
+        complain(f"note: the camera noted of {of} that it is turned; --exif apply turns it first")
     if refused:
         what = "1 image was" if refused == 1 else f"{refused} images were"
         complain(f"{prog}: {what} passed over, {answered} answered")

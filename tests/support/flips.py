@@ -180,6 +180,7 @@ RECIPE_FLIPS = {
     "rsqrt_epochs": RecipeFlip(1.0, "updates", {"schedule": "rsqrt", "final_learning_rate": 0.0}),
     "pixels": RecipeFlip("half", "preprocess"),
     "eval_crop": RecipeFlip(0.5, "preprocess"),
+    "exif": RecipeFlip("apply", "preprocess"),
     "augment": RecipeFlip(Augment(flip=True), "batches"),
     "mix": RecipeFlip(Mix(mixup=0.8), "batches"),
     "device_side": RecipeFlip(48, "batches", {"augment": Augment(crop="torchvision")}),

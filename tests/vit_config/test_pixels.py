@@ -8,10 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from evidence import compare_preprocessing as peers
 from vit_config import ConfigError, InputError, MissingFileError, Preprocess
+from vit_config.images.orientation import is_turned, is_turned_file
 from vit_config.images.pixels import decode, fit, prepare, prepare_batch
 from vit_config.images.preprocess import crop_fraction
 
@@ -163,13 +164,33 @@ def test_many_channels_come_as_arrays():
         prepare(rgb(), (4, 3), many)
 
 
-def test_a_cameras_orientation_is_not_applied(tmp_path):
-    """As in timm; transformers applies it where it opens a file itself."""
-    image = rgb(6, 9)
-    exif = image.getexif()
-    exif[0x0112] = 6  # turned by a quarter
-    image.save(tmp_path / "it.png", exif=exif)
-    np.testing.assert_array_equal(prepare(tmp_path / "it.png", (6, 9), SQUASH), np.asarray(image))
+@pytest.mark.parametrize("noted", [None, *range(1, 9), 9])
+@pytest.mark.parametrize("kind", ["png", "jpg", "webp", "tif"])
+def test_a_cameras_orientation_is_applied_where_it_is_asked_for(noted, kind, tmp_path):
+    """By default as timm does, which takes the pixels as PIL reads them; PIL turns a TIFF itself."""
+    file, exif = tmp_path / f"it.{kind}", Image.Exif()
+    if noted is not None:
+        exif[0x0112] = noted
+    rgb(16, 8).save(file, exif=exif)
+    stored, turned = Image.open(file), ImageOps.exif_transpose(Image.open(file))
+    for pixels, wanted in ((SQUASH, stored), (SQUASH.replace(exif="apply"), turned)):
+        size = (wanted.height, wanted.width)
+        for given in (file, Image.open(file)):
+            np.testing.assert_array_equal(
+                prepare(given, size, pixels), np.asarray(wanted.convert("RGB"))
+            )
+        decoded = decode(file.read_bytes(), 3, exif=pixels.exif)
+        np.testing.assert_array_equal(decoded, np.asarray(wanted.convert("RGB")))
+    noticed = noted in range(2, 9) and kind != "tif"
+    assert (is_turned(file.read_bytes()), is_turned_file(file)) == (noticed, noticed)
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF")
+def test_a_damaged_note_is_none(tmp_path):
+    rgb(16, 8).save(tmp_path / "it.jpg", exif=b"Exif\0\0MM\0*\0\0\xff\xff\xff\xff")
+    content = (tmp_path / "it.jpg").read_bytes()
+    assert not is_turned(content)
+    assert decode(content, 3, exif="apply").shape == (16, 8, 3)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +240,7 @@ def test_images_of_many_pixels_in_few_bytes_are_opened_one_at_a_time(monkeypatch
     Image.new("L", (60, 50)).save(flat, "PNG")
     inside, most = [], []
 
-    def slow(image, channels):
+    def slow(image, channels, exif):
         inside.append(image)
         most.append(len(inside))
         time.sleep(0.01)

@@ -107,7 +107,8 @@ def batches(recipe, data_dir, folder):
 
 def preprocess(recipe, data_dir, folder):
     """How pixels become numbers, in training, evaluation and the file of weights."""
-    return [str(make_preprocess(open_dataset("tfds:tiny_rectangles", data_dir), recipe))]
+    dataset = open_dataset("tfds:tiny_rectangles", data_dir).oriented(recipe.exif or "ignore")
+    return [str(make_preprocess(dataset, recipe))]
 
 
 def events(recipe, data_dir, folder):

@@ -233,3 +233,29 @@ def test_a_run_on_a_folder_names_what_was_replaced(root, tmp_path, capsys):
     (event,) = [event for event in read_log(tmp_path / "run") if event["kind"] == "damaged"]
     assert event["count"] == 1
     assert "train/red/02.png: damaged" in event["records"][0]
+
+
+def test_photos_that_a_camera_turned_are_counted_and_turned_where_asked_for(root, tmp_path, capsys):
+    """By the same field in training and in what the run exports."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    for place in ("train/red/02.png", "train/blue/01.JPG", "val/red/01.JPG"):
+        with Image.open(root / place) as image:
+            image.save(root / place, exif=exif)
+    dataset = opened(root)
+    assert dataset.turned == 3
+    kept, turned = (dataset.oriented(exif) for exif in ("ignore", "apply"))
+    assert "noted of 3 photos that they are turned" in " ".join(kept.notes)
+    assert not turned.notes
+    every = range(len(kept.train))
+    differ = [kept.train[i]["image"].shape != turned.train[i]["image"].shape for i in every]
+    assert sum(differ) == 2
+    assert opened(root).turned == 3  # remembered with the fingerprint
+    sizes = {"hidden_size": 30, "depth": 1, "num_heads": 5, "mlp_dim": 44}
+    cfg = ViTConfig(image_size=SIZE, patch_size=(7, 5), num_classes=3, **sizes)
+    recipe = Recipe(epochs=1, batch_size=13, learning_rate=1e-3)
+    for exif in (None, "apply"):
+        job = Job(cfg, recipe.replace(exif=exif), f"folder:{root}")
+        trained = train(job, data_dir=tmp_path, run_dir=tmp_path / f"run{exif}")
+        assert trained.preprocess.exif == (exif or "ignore")
+        assert ("--exif apply turns them" in capsys.readouterr().out) == (exif is None)

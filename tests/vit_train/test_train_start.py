@@ -250,12 +250,13 @@ def test_the_command_fine_tunes_from_any_dialect_and_resumes(
     parity.convert(weights, to=dialect, out=out)
     command = [
         *("--framework", "torch", "--init", str(out), "--data", DATA, "--data-dir", str(data_dir)),
-        *("--model.num-classes", "3", "--model.stochastic-depth", "0.1", "--recipe.epochs", "2"),
+        *("--model.stochastic-depth", "0.1", "--recipe.epochs", "2"),
         *("--recipe.batch-size", "16", "--recipe.warmup-epochs", "0", "--freeze", "patch_embed"),
     ]
     assert run("train", [*command, "--run-dir", str(tmp_path / "run"), "--stop-after", "1"]) == 0
     printed = capsys.readouterr().out
     assert "drawn anew: head.weight (3, 30), head.bias (3,)" in printed
+    assert "model.num_classes = 3, the classes of the set" in printed
     assert "frozen: 2 tensors; " in printed
     for name in ("run", "whole"):
         assert run("train", [*command, "--run-dir", str(tmp_path / name)]) == 0

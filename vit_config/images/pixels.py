@@ -4,8 +4,8 @@ An image file comes from a stranger: the memory it would take is known from its 
 pixels are made.
 
 The rule, every rounding included, is timm's (with PIL); docs/preprocessing.md lists what it was
-measured to be equal to. The orientation that a camera notes in a file (EXIF) is not applied; call
-``PIL.ImageOps.exif_transpose`` first if you want it.
+measured to be equal to. The orientation that a camera notes in a file is applied where the
+preprocessing has ``exif = "apply"``, which no library does by itself.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ import numpy as np
 from vit_config.errors import InputError, MissingFileError, first_line
 from vit_config.images.bands import TIFF, BandsError, is_stored, read_bands
 from vit_config.images.jpeg import decode_jpeg, scale_for
+from vit_config.images.orientation import is_noted, upright
 from vit_config.images.patches import size_within
-from vit_config.images.preprocess import WHITE, Preprocess
+from vit_config.images.preprocess import WHITE, Exif, Preprocess
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -89,7 +90,7 @@ def prepare(
             channels that cannot become the expected ones.
     """
     channels = len(preprocess.mean)
-    pixels = _pixels(image, channels, preprocess.pixel_type)
+    pixels = _pixels(image, channels, preprocess)
     if pixels.dtype != preprocess.pixel_type or pixels.shape[2] != channels:
         raise InputError(
             f"{image if isinstance(image, str | Path) else 'an image'}: has {pixels.shape[2]} channels"
@@ -121,7 +122,9 @@ def prepare_batch(
     return preprocess.normalise(np.stack(pixels))
 
 
-def decode(encoded: bytes, channels: int, least: int | None = None) -> np.ndarray:
+def decode(
+    encoded: bytes, channels: int, least: int | None = None, *, exif: Exif = "ignore"
+) -> np.ndarray:
     """Decode PNG, JPEG or another format of `_FORMATS`; a grey or CMYK file becomes RGB, and so on. A
     NumPy array, or a TIFF file that is more than a picture, stays as it is: `vit_config.images.bands`.
 
@@ -129,6 +132,7 @@ def decode(encoded: bytes, channels: int, least: int | None = None) -> np.ndarra
         least: length of the smaller side that is enough, in pixels: a JPEG is decoded to 1/2, 1/4 or
             1/8 of its size where that is not below; faster, but with other pixels than the whole
             image's.
+        exif: see `Preprocess`.
 
     Returns:
         (H, W, channels) uint8, read-only; the same with and without simplejpeg. Or what bands there are.
@@ -138,12 +142,15 @@ def decode(encoded: bytes, channels: int, least: int | None = None) -> np.ndarra
         InputError: the image has more pixels than a file of its size may have, or more than 8 bits
             per channel.
     """
-    if (pixels := decode_jpeg(encoded, channels, least)) is not None:
+    plain = exif == "ignore" or not is_noted(encoded)
+    if plain and (pixels := decode_jpeg(encoded, channels, least)) is not None:
         return pixels
-    return _read(io.BytesIO(encoded), len(encoded), channels, least)
+    return _read(io.BytesIO(encoded), len(encoded), channels, exif, least)
 
 
-def _read(source: IO[bytes], nbytes: int, channels: int, least: int | None = None) -> np.ndarray:
+def _read(
+    source: IO[bytes], nbytes: int, channels: int, exif: Exif, least: int | None = None
+) -> np.ndarray:
     """Read a file of `nbytes` bytes as (H, W, channels) uint8, or its bands as they are."""
     head = source.read(8)
     source.seek(0)
@@ -168,7 +175,7 @@ def _read(source: IO[bytes], nbytes: int, channels: int, least: int | None = Non
                 )
             pixels = file.width * file.height
             with _ALONE if pixels > max(FEW_PIXELS, PIXELS_A_BYTE * nbytes) else nullcontext():
-                return _converted(file, channels)
+                return _converted(file, channels, exif)
     except InputError:
         raise
     except Exception as error:  # each of PIL's readers has errors of its own for damage
@@ -252,15 +259,16 @@ def _padded(pixels: np.ndarray, size: tuple[int, int], preprocess: Preprocess) -
     return padded
 
 
-def _pixels(image: Picture, channels: int, pixel_type: str) -> np.ndarray:
+def _pixels(image: Picture, channels: int, preprocess: Preprocess) -> np.ndarray:
     """Convert an image of any kind to (H, W, channels), of uint8, or as a file of bands or an array has
     it."""
     from PIL import Image
 
+    pixel_type, exif = preprocess.pixel_type, preprocess.exif
     if isinstance(image, str | Path):
-        return _opened(Path(image), channels)
+        return _opened(Path(image), channels, exif)
     if isinstance(image, Image.Image):
-        return _converted(image, channels)
+        return _converted(image, channels, exif)
     if not isinstance(image, np.ndarray):
         raise InputError(f"an image is a {type(image).__name__}; give a path, a PIL image or an array")
     if image.dtype != pixel_type:
@@ -277,21 +285,21 @@ def _pixels(image: Picture, channels: int, pixel_type: str) -> np.ndarray:
     return _converted(Image.fromarray(image[:, :, 0] if image.shape[2] == 1 else image), channels)
 
 
-def _opened(path: Path, channels: int) -> np.ndarray:
+def _opened(path: Path, channels: int, exif: Exif) -> np.ndarray:
     if not path.is_file():
         other = "is a pipe or a device, not an ordinary file" if path.exists() else "no such file"
         what = "is a folder" if path.is_dir() else other
         raise MissingFileError(f"{path}: {what}; give the path of an image")
     try:
         with path.open("rb") as file:
-            return _read(file, os.fstat(file.fileno()).st_size, channels)
+            return _read(file, os.fstat(file.fileno()).st_size, channels, exif)
     except DamagedImageError as error:
         raise InputError(f"{path}: not an image, or damaged ({error})") from None
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
 
-def _converted(image: Image.Image, channels: int) -> np.ndarray:
+def _converted(image: Image.Image, channels: int, exif: Exif = "ignore") -> np.ndarray:
     """Convert a PIL image to (H, W, channels) uint8, read-only."""
     if image.mode.partition(";")[0] in _DEEP:
         raise InputError(
@@ -304,6 +312,7 @@ def _converted(image: Image.Image, channels: int) -> np.ndarray:
     if isinstance(image.info.get("transparency"), bytes):
         # a palette with partly transparent colours: PIL would warn otherwise
         image = image.convert("RGBA")
+    image = upright(image) if exif == "apply" else image
     image = image if image.mode == _MODES[channels] else image.convert(_MODES[channels])
     pixels = np.asarray(image)  # (H, W) or (H, W, C)
     return pixels.reshape(*pixels.shape[:2], channels)

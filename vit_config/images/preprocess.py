@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 PixelType = Literal["uint8", "uint16", "float32"]
+Exif = Literal["ignore", "apply"]
 WHITE = {"uint8": 255, "uint16": 65535, "float32": 1}
 """The value of a pixel that counts as 1."""
 
@@ -23,7 +24,7 @@ WHITE = {"uint8": 255, "uint16": 65535, "float32": 1}
 class Preprocess(Schema, frozen=True):
     """What is done to an image before the model sees it; part of every weights file."""
 
-    later: ClassVar = ("pixel_type", "several_labels")
+    later: ClassVar = ("pixel_type", "several_labels", "exif")
 
     mean: FloatTuple = (0.5, 0.5, 0.5)
     """Per-channel mean, on pixels scaled to [0, 1] (see `pixel_type`)."""
@@ -51,6 +52,9 @@ class Preprocess(Schema, frozen=True):
     several_labels: bool = False
     """Whether an image may have any number of the classes, each by a sigmoid of its logit, and not
     exactly one by a softmax of all."""
+    exif: Exif = "ignore"
+    """Whether a photo is turned first as its camera noted (EXIF), or taken as its pixels lie in the
+    file, as libraries do."""
     license: str | None = None
     """Under which licence the weights are; None if unknown."""
 

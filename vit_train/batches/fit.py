@@ -165,4 +165,4 @@ def make_preprocess(
             " convert the images"
         )
     own = {"crop_fraction": crop, "class_names": dataset.class_names, "several_labels": several}
-    return base.replace(max_patches=None, **own)
+    return base.replace(max_patches=None, exif=dataset.train.exif, **own)

@@ -6,8 +6,10 @@ import unicodedata
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from vit_config.errors import DataError
+from vit_config.images.preprocess import Exif
 from vit_train.data.records import DamagedRecordError, ImageShape, Records, classes_of
 
 
@@ -34,14 +36,29 @@ class ImageDataset:
     """The set's own split for validation, if it has one beside that for testing."""
     notes: tuple[str, ...] = ()
     """Parts of it that are not read, a sentence each."""
+    turned: int = 0
+    """Photos whose camera noted that their pixels are turned or mirrored."""
 
     def in_channels(self, count: int) -> ImageDataset:
         """Return the same set, its files read in `count` channels."""
         shape = (*self.image_shape[:2], count)
+        return replace(self._read(image_shape=shape), image_shape=shape)
+
+    def oriented(self, exif: Exif) -> ImageDataset:
+        """Return the same set with photos turned as their camera noted, or with a note of how many."""
+        if exif == "apply" or not self.turned:
+            return self._read(exif=exif)
+        note = (
+            f"{self.name}: the camera noted of {self.turned:,} photos that they are turned; they are"
+            " taken as their pixels lie (--exif apply turns them)"
+        )
+        return replace(self, notes=(*self.notes, note))
+
+    def _read(self, **changes: Any) -> ImageDataset:
+        """Return the same set with the records of all splits read otherwise."""
         names = ("train", "test", "validation")
         splits = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        changed = {name: split.like_these(image_shape=shape) for name, split in splits.items()}
-        return replace(self, image_shape=shape, **changed)
+        return replace(self, **{name: each.like_these(**changes) for name, each in splits.items()})
 
 
 MOST_CLASSES = 2**16

@@ -10,7 +10,7 @@ import numpy as np
 
 from vit_config.errors import DataError, InputError, first_line
 from vit_config.images.pixels import LONGEST_FILE, decode
-from vit_config.images.preprocess import PixelType
+from vit_config.images.preprocess import Exif, PixelType
 from vit_config.waiting import Waiting
 
 ImageShape = tuple[int | None, int | None, int]
@@ -67,6 +67,7 @@ class Records:
         pixel_type: type of the pixels of an image.
         several: whether an image has any number of labels.
         least: length of an image's smaller side that is enough, see `vit_config.images.pixels.decode`.
+        exif: whether photos are turned as their camera noted, see `Preprocess`.
     """
 
     def __init__(
@@ -80,8 +81,10 @@ class Records:
         pixel_type: PixelType = "uint8",
         several: bool = False,
         least: int | None = None,
+        exif: Exif = "ignore",
     ) -> None:
         self.raw, self.where, self.several, self.least = raw, where, several, least
+        self.exif: Exif = exif
         self.pixel_type: PixelType = pixel_type
         self._labels: list[Label | None] | None = None
         self.on_damage: OnDamage = on_damage
@@ -112,7 +115,7 @@ class Records:
     def like_these(self, **changes: Any) -> Records:
         """Return records with the same arguments as these, except for `changes`."""
         same = ("raw", "where", "num_classes", "image_shape", "on_damage")
-        same += ("pixel_type", "several", "least")
+        same += ("pixel_type", "several", "least", "exif")
         return Records(**{**{name: getattr(self, name) for name in same}, **changes})
 
     def __getitem__(self, index: int) -> Record:
@@ -224,7 +227,7 @@ class Records:
         image, label = stored["image"], stored["label"]
         if isinstance(image, bytes):
             try:
-                image = decode(image, self.image_shape[2], self.least)
+                image = decode(image, self.image_shape[2], self.least, exif=self.exif)
             except InputError as error:
                 raise self._damaged(index, error) from None
         self._checked(index, label)

@@ -64,8 +64,13 @@ class Evaluation:
 
     @property
     def precision(self) -> np.ndarray:
-        """(K,): share of the images taken for each class that belong to it; nan if there are none."""
-        return _shares(self.confusion.diagonal(), self.confusion.sum(axis=0))
+        """(K,): share of the images taken for each class that belong to it; 0 if there are none."""
+        return _shares(self.confusion.diagonal(), self.confusion.sum(axis=0), none=0.0)
+
+    @property
+    def never(self) -> np.ndarray:
+        """Classes, by number, that no image was taken for, though some are of them."""
+        return np.flatnonzero((self.confusion.sum(axis=0) == 0) & (self.confusion.sum(axis=1) > 0))
 
     @property
     def calibration_error(self) -> float:
@@ -140,8 +145,14 @@ class SeveralEvaluation:
 
     @property
     def precision(self) -> np.ndarray:
-        """(K,): share of the images taken for each class that have it; nan if there are none."""
-        return _shares((self.predicted & (self.labels == 1)).sum(axis=0), self.predicted.sum(axis=0))
+        """(K,): share of the images taken for each class that have it; 0 if there are none."""
+        right = (self.predicted & (self.labels == 1)).sum(axis=0)
+        return _shares(right, self.predicted.sum(axis=0), none=0.0)
+
+    @property
+    def never(self) -> np.ndarray:
+        """Classes, by number, that no image was taken for, though some have them."""
+        return np.flatnonzero(~self.predicted.any(axis=0) & (self.labels == 1).any(axis=0))
 
     @property
     def f1(self) -> float:
@@ -159,5 +170,5 @@ class SeveralEvaluation:
         return {"images": len(self.labels), **scores, "loss": self.loss, **per_class}
 
 
-def _shares(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    return np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
+def _shares(part: np.ndarray, whole: np.ndarray, none: float = np.nan) -> np.ndarray:
+    return np.divide(part, whole, out=np.full(len(whole), none), where=whole > 0)

@@ -66,7 +66,7 @@ def open_arrow(spec: str, path: Place) -> ImageDataset:
         image_shape=SHAPE,
         class_names=names,
         of_files=True,
-        fingerprint=known,
+        **known._asdict(),
     )
 
 

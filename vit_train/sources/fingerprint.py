@@ -7,9 +7,11 @@ import json
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
 
+from vit_config.images.orientation import is_turned
 from vit_config.terminal import complain
 from vit_train.data.records import DamagedRecordError, ImageShape, Records
 from vit_train.sources.index_cache import Index, recall_index
@@ -25,14 +27,23 @@ SETTLED = 2.0
 """Seconds after which a new change of a file gets another time, on any file system."""
 
 
+class Fingerprint(NamedTuple):
+    """What all records of a set were read for, once."""
+
+    fingerprint: str
+    """SHA-256 (hex), see `ImageDataset`."""
+    turned: int
+    """Photos whose camera noted that they are turned."""
+
+
 def fingerprint(
     full_name: str,
     class_names: tuple[str, ...] | None,
     shape: ImageShape,
     *splits: Records,
     files: Sequence[Place],
-) -> str:
-    """Compute the SHA-256 (hex) that identifies an `ImageDataset`.
+) -> Fingerprint:
+    """Compute what identifies an `ImageDataset`.
 
     Args:
         files: files of the set: while their paths, sizes and times stay the same, the digest of
@@ -43,36 +54,39 @@ def fingerprint(
     """
     about = json.dumps([full_name, class_names, shape, [len(records) for records in splits]])
     values = recall_index(
-        f"records 1 {about}",
+        f"records 2 {about}",
         files,
         lambda: _digest_of(splits, files),
         lasts=lambda index: not index["unreadable"] and _settled(files),
     )
-    return hashlib.sha256(about.encode() + values["digest"].tobytes()).hexdigest()
+    digest = hashlib.sha256(about.encode() + values["digest"].tobytes()).hexdigest()
+    return Fingerprint(digest, int(values["turned"]))
 
 
 def _digest_of(splits: Sequence[Records], files: Sequence[Place]) -> Index:
-    """Compute SHA-256 of all records, and count those that could not be read: these are handled when
-    their turn comes."""
+    """Compute SHA-256 of all records, and count turned photos, and records that could not be read: these
+    are handled when their turn comes."""
     size = sum(map(on_disk, files))
     if size > LARGE:
         name = splits[0].where.partition(", split")[0]
         complain(f"{name}: {size / 1e9:.1f} GB are read once, so that a changed record is noticed")
-    digest, unreadable = hashlib.sha256(), 0
+    digest, unreadable, turned = hashlib.sha256(), 0, 0
     with ThreadPoolExecutor(THREADS) as pool:
         for records in splits:
             starts = range(0, len(records), CHUNK)
-            for part, missed in pool.map(lambda start, of=records: _chunk(of, start), starts):
+            for part, missed, noted in pool.map(lambda start, of=records: _chunk(of, start), starts):
                 digest.update(part)
                 unreadable += missed
+                turned += noted
     return {
         "digest": np.frombuffer(digest.digest(), np.uint8),
         "unreadable": np.array(unreadable),
+        "turned": np.array(turned),
     }
 
 
-def _chunk(records: Records, start: int) -> tuple[bytes, int]:
-    digest, unreadable = hashlib.sha256(), 0
+def _chunk(records: Records, start: int) -> tuple[bytes, int, int]:
+    digest, unreadable, turned = hashlib.sha256(), 0, 0
     for index in range(start, min(start + CHUNK, len(records))):
         try:
             raw = records.read_raw(index)
@@ -81,9 +95,10 @@ def _chunk(records: Records, start: int) -> tuple[bytes, int]:
             unreadable += 1
             continue
         image = raw["image"] if isinstance(raw["image"], bytes) else raw["image"].tobytes()
+        turned += isinstance(raw["image"], bytes) and is_turned(image)
         label = str(raw["label"]).encode()
         digest.update(b"%d %s %d " % (index, label, len(image)) + image)
-    return digest.digest(), unreadable
+    return digest.digest(), unreadable, turned
 
 
 def _settled(files: Sequence[Place]) -> bool:

@@ -108,9 +108,9 @@ def open_folder(spec: str, path: Place) -> ImageDataset:
         of_files=about.of_files,
         validation=splits[2] if len(splits) > 2 else None,
         notes=(_left_out(spec, odd),) if odd else (),
-        fingerprint=fingerprint(
+        **fingerprint(
             listing.hexdigest(), names, about.image_shape, *splits, files=[path / file for file in paths]
-        ),
+        )._asdict(),
     )
 
 

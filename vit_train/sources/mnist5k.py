@@ -68,7 +68,7 @@ def open_mnist5k(spec: str) -> ImageDataset:
         num_classes=len(NAMES),
         image_shape=SHAPE,
         class_names=NAMES,
-        fingerprint=fingerprint("mnist5k", NAMES, SHAPE, *splits, files=[path]),
+        **fingerprint("mnist5k", NAMES, SHAPE, *splits, files=[path])._asdict(),
     )
 
 

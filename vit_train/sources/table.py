@@ -88,13 +88,13 @@ def open_table(spec: str, path: Place) -> ImageDataset:
         class_names=names,
         of_files=about.of_files,
         validation=splits[2] if validation else None,
-        fingerprint=fingerprint(
+        **fingerprint(
             f"table {listing.hexdigest()}",
             names,
             about.image_shape,
             *splits,
             files=files,
-        ),
+        )._asdict(),
     )
 
 

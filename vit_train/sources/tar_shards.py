@@ -120,7 +120,7 @@ def open_tar(spec: str, path: Place) -> ImageDataset:
         image_shape=SHAPE,
         class_names=names,
         of_files=True,
-        fingerprint=fingerprint("tar", names, SHAPE, *pair, files=shards),
+        **fingerprint("tar", names, SHAPE, *pair, files=shards)._asdict(),
     )
 
 

@@ -163,7 +163,7 @@ def _dataset(spec: str, builder: Any) -> ImageDataset:
         num_classes=label.num_classes,
         image_shape=shape,
         class_names=names,
-        fingerprint=fingerprint(builder.info.full_name, names, shape, *pair, files=used),
+        **fingerprint(builder.info.full_name, names, shape, *pair, files=used)._asdict(),
         shuffled=True,
     )
 

@@ -136,4 +136,4 @@ def about_images(argv: Sequence[str]) -> TrainingSet:
         dataset = open_dataset(spec, data_folder(Path(folder) if folder else None))
     except (ValueError, OSError, ImportError):
         return published
-    return TrainingSet(len(dataset.train), dataset.class_names)
+    return TrainingSet(len(dataset.train), dataset.class_names, dataset.num_classes)

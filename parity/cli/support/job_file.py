@@ -103,6 +103,15 @@ def base_job(
         raise ConfigError(f"{config}: {error}") from None
 
 
+def for_classes(base: Job, classes: int | None, say: Callable[[str], None]) -> Job:
+    """Return a job whose model has the classes of a set, where the weights to start from have others."""
+    if classes in (None, base.model.num_classes):
+        return base
+    had = base.model.num_classes
+    say(f"model.num_classes = {classes}, the classes of the set; the weights to start from have {had}")
+    return replace(base, model=base.model.replace(num_classes=classes))
+
+
 def tunes(preset: str | None, config: Path | None, init: str | None) -> bool:
     """Return whether a run starts from weights, and neither a file nor a preset gives it a recipe."""
     return bool(init) and config is None and preset not in RECIPES

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -18,6 +18,11 @@ def shown_as(metavar: str, default: str = "", *, name: str | None = None) -> Any
     """Make the help of a flag that has no default, or a computed one."""
     hint = f"(default: {default})" if default else ""
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=hint, name=name)
+
+
+Exif = Literal["ignore", "apply"]
+EXIF = shown_as("{ignore,apply}", "as the weights say, else ignore")
+"""What `Preprocess.exif` may be, and the help of the flag that replaces it."""
 
 
 @dataclass(frozen=True)

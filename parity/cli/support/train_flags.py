@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -129,6 +130,8 @@ class Options(BaseFlags):
         _arg("{float32,bfloat16,float64}", "as --recipe.dtype"),
     ] = None
     """Short for --recipe.dtype."""
+    exif: Annotated[Literal["ignore", "apply"] | None, _arg("{ignore,apply}", "as --recipe.exif")] = None
+    """Short for --recipe.exif: turn photos as their camera noted."""
     model: ViTConfig = field(default_factory=ViTConfig)
     """The architecture, field by field."""
     recipe: Recipe = field(default_factory=Recipe)
@@ -165,3 +168,23 @@ def read_lora(options: Options) -> Lora | None:
         if getattr(options, flag) != getattr(Options, flag):
             raise ConfigError(f"--{flag.replace('_', '-')} goes with --lora-rank; give a rank")
     return None
+
+
+def read_recipe(options: Options, argv: Sequence[str]) -> Recipe:
+    """Return the recipe, with the fields that have a short flag of their own.
+
+    Raises:
+        ConfigError: both flags of a field are given, with other values.
+    """
+    recipe = options.recipe
+    for name in ("dtype", "exif"):
+        value, known = getattr(options, name), getattr(recipe, name)
+        if value is None:
+            continue
+        spelled_out = any(word.partition("=")[0] == f"--recipe.{name}" for word in argv)
+        if spelled_out and value != known:
+            raise ConfigError(
+                f"--{name} {value} and --recipe.{name} {known} set the same field; give one of them"
+            )
+        recipe = recipe.replace(**{name: value})
+    return recipe

@@ -14,9 +14,9 @@ from parity.cli.support.advice import offer
 from parity.cli.support.base_recipe import about_images, data_folder, given_flags, giving_way
 from parity.cli.support.command_line import flags_of
 from parity.cli.support.command_line import parse as read
-from parity.cli.support.job_file import base_job, first_name, run_name, tunes
+from parity.cli.support.job_file import base_job, first_name, for_classes, run_name, tunes
 from parity.cli.support.kept import spare_start
-from parity.cli.support.train_flags import BaseFlags, Options, lora_flags, read_lora
+from parity.cli.support.train_flags import BaseFlags, Options, lora_flags, read_lora, read_recipe
 from vit_config import ConfigError, Recipe
 from vit_config.fine_tuning import fine_tuning, summary
 from vit_config.job import Job
@@ -169,6 +169,8 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
     start = (source.init, source.init_part)
     base = base_job(source.preset, source.config, *start, tuned, notes.append, source.init_adapter)
     usual = giving_way(base.recipe, given, notes.append)
+    if images:
+        base = for_classes(base, images.classes, notes.append)
     defaults = Options(
         preset=source.preset,
         config=source.config,
@@ -186,15 +188,7 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         recipe=usual,
     )
     options = read(Options, argv, prog=prog, registry=schema_flags.registry, default=defaults)
-    recipe = options.recipe
-    if options.dtype is not None:
-        spelled_out = any(word.partition("=")[0] == "--recipe.dtype" for word in argv)
-        if spelled_out and options.dtype != recipe.dtype:
-            raise ConfigError(
-                f"--dtype {options.dtype} and --recipe.dtype {recipe.dtype} set the same field;"
-                " give one of them"
-            )
-        recipe = recipe.replace(dtype=options.dtype)
+    recipe = read_recipe(options, argv)
     _check_framework(options, recipe)
     names = ("init", "init_part", "new_head", "init_adapter")
     start = {name: getattr(options, name) for name in names}

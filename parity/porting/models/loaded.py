@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import Path
@@ -15,6 +15,7 @@ from parity.porting.formats.metadata import Metadata
 from vit_config import InputError, Preprocess, ViTConfig
 from vit_config.images.patches import Patches, collate
 from vit_config.images.pixels import Picture, prepare
+from vit_config.images.preprocess import Exif
 from vit_config.inputs import check_grid
 from vit_train.frameworks import Framework
 
@@ -70,6 +71,16 @@ class Loaded:
         used."""
         preprocess = self.metadata.preprocess
         return preprocess and preprocess.replace(class_names=self.class_names)
+
+    def seeing(self, exif: Exif | None) -> Loaded:
+        """Return the same model for photos that are turned as their camera noted, or not; None keeps
+        what the file says."""
+        pixels = self.metadata.pixels
+        if exif is None or pixels is None:
+            return self
+        made = replace(self, metadata=self.metadata.replace(pixels=pixels.replace(exif=exif)))
+        object.__setattr__(made, "_head", self._head)
+        return made
 
     @property
     def class_names(self) -> tuple[str, ...] | None:

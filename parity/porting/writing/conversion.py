@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from parity.porting.dialects.records.hf.preprocessor import FILE as PIXELS
+from parity.porting.dialects.records.own import OWN
 from parity.porting.dialects.sidecars import texts, unsaid
 from parity.porting.formats import (
     write_equinox,
@@ -234,6 +235,11 @@ def _warnings(target: Target, out: Path) -> Iterator[str]:
     elif pixels.image_size not in (None, cfg.image_size) and not cfg.dynamic_image_size:
         made, taken = ("x".join(map(str, size)) for size in (pixels.image_size, cfg.image_size))
         yield f"images are prepared in {made}, and the model takes {taken}; --image-size fits it"
+    if pixels and pixels.exif == "apply" and target.dialect.name != OWN.name:
+        yield (
+            f"photos are first turned as their camera noted, which {target.dialect.title} does not do;"
+            " call PIL.ImageOps.exif_transpose before"
+        )
     if not SUFFIXES.get(out.suffix):
         yield from filter(None, [unsaid(target.dialect, target.state.config, target.metadata)])
 
