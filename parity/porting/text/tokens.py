@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,21 +12,30 @@ import numpy as np
 
 from parity.porting.formats.weights_folder import TOKENIZER, read_json
 from vit_config import InputError, TextConfig, WeightsError
-from vit_config.errors import first_line
-from vit_config.files.foreign import read_text
+from vit_config.files.foreign import parse_json, read_text
 from vit_config.files.stored import guarded
+from vit_config.terminal import muted
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 FILE, SETTINGS, SPECIAL = TOKENIZER
 SIDES = ("right", "left")
+GROWTH = {
+    "NFC": 3.0, "NFD": 4.0, "NFKC": 18.0, "NFKD": 18.0, "Lowercase": 3.0, "ByteLevel": 2.0,
+    "BertNormalizer": 12.0, "Precompiled": 18.0,
+}  # fmt: skip
+"""How many times longer normalizers of the library make a text, at most, by Unicode's own tables."""
+MOST_GROWTH = 2**14
+"""Most that all normalizers of a tokenizer may; those in use may 64 times."""
 
 
 @dataclass(frozen=True)
 class Tokens:
     """A tokenizer, and how its texts are brought to one length."""
 
+    path: Path
+    """The ``tokenizer.json``."""
     tokenizer: Tokenizer
     length: int
     """Number of tokens that every text gets: longer ones are cut before their last special token."""
@@ -35,11 +45,18 @@ class Tokens:
     """Whether these stand before the text."""
 
     def ids(self, texts: Sequence[str]) -> np.ndarray:
-        """Return the ids (T, length) of texts, which the tokenizer normalises by its own rules."""
+        """Return the ids (T, length) of texts, which the tokenizer normalises by its own rules.
+
+        Raises:
+            WeightsError: the tokenizer makes no ids of them.
+        """
         ids = np.full((len(texts), self.length), self.pad, np.int64)
-        for row, each in zip(ids, self.tokenizer.encode_batch(list(texts)), strict=True):
-            begin = self.length - len(each.ids) if self.left else 0
-            row[begin : begin + len(each.ids)] = each.ids
+        with guarded(self.path, "tokenizer"):
+            with muted():
+                encoded = self.tokenizer.encode_batch(list(texts))
+            for row, each in zip(ids, encoded, strict=True):
+                begin = self.length - len(each.ids) if self.left else 0
+                row[begin : begin + len(each.ids)] = each.ids
         return ids
 
 
@@ -81,9 +98,10 @@ def read_tokens(path: Path, cfg: TextConfig) -> Tokens:
             f"{folder}: neither {SETTINGS} nor {FILE} says which token fills up a text, and this tower"
             " sees it; give token ids (texts, tokens)"
         )
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(length)
-    return Tokens(tokenizer, length, pad, side == "left")
+    with guarded(folder / FILE, "tokenizer"):
+        tokenizer.no_padding()
+        tokenizer.enable_truncation(length)
+    return Tokens(folder / FILE, tokenizer, length, pad, side == "left")
 
 
 def copy_tokenizer(source: Path, folder: Path) -> None:
@@ -102,13 +120,29 @@ def copy_tokenizer(source: Path, folder: Path) -> None:
 def _opened(file: Path) -> Tokenizer:
     from tokenizers import Tokenizer
 
-    with guarded(file, "JSON file"):
+    with guarded(file, "tokenizer"):
         text = read_text(file)
-    try:
-        return Tokenizer.from_str(text)
-    except Exception as error:  # the library raises its base class
-        why = first_line(error)
-        raise WeightsError(f"{file}: no tokenizer that the library tokenizers reads ({why})") from None
+        content = parse_json(text)
+        if (growth := _growth(content.get("normalizer"))) > MOST_GROWTH:
+            raise WeightsError(
+                f"its normalizers could make a text {growth:.3g} times as long; do not trust it"
+            )
+        with muted():
+            return Tokenizer.from_str(text)
+
+
+def _growth(normalizer: Any) -> float:
+    """Return how many times longer a normalizer may make a text, at most; each in a sequence counts."""
+    if not isinstance(normalizer, dict):
+        return 1.0
+    if normalizer.get("type") == "Sequence":
+        return math.prod(map(_growth, normalizer.get("normalizers") or ()))
+    pattern, content = normalizer.get("pattern"), str(normalizer.get("content", ""))
+    if normalizer.get("type") == "Replace":
+        letters = pattern.get("String") if isinstance(pattern, dict) else None
+        of_each = len(content) / len(letters) if letters else 1 + len(content)  # before each letter, too
+        return max(1.0, of_each)
+    return GROWTH.get(str(normalizer.get("type")), 1.0 + len(str(normalizer.get("prepend", ""))))
 
 
 def _entries(file: Path) -> Mapping[str, Any]:
