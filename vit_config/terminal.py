@@ -6,6 +6,8 @@ and marks that turn the direction of writing. Rich's tables go through `vit_conf
 
 from __future__ import annotations
 
+import logging
+import os
 import re
 import signal
 import sys
@@ -56,9 +58,46 @@ def any_letters() -> Iterator[None]:
         out.reconfigure(errors="strict")
 
 
-def keep_pil_silent() -> None:
-    """Silence PIL's warnings of oddities in an image: the caller reports the images that it refuses."""
-    warnings.filterwarnings("ignore", module=r"PIL(\.|$)")
+LIBRARIES = ("PIL", "numpy", "tifffile", "onnx", "torch.export", "pyarrow", "orbax")
+"""Libraries that are given files of strangers: what they say of one is said by the refusal."""
+_NOWHERE = logging.NullHandler()
+
+
+def keep_libraries_silent() -> None:
+    """Silence what libraries log, or warn of, about a file: the caller reports what it refuses."""
+    for name in LIBRARIES:
+        warnings.filterwarnings("ignore", module=rf"{re.escape(name)}(\.|$)")
+        logging.getLogger(name).addHandler(_NOWHERE)  # else Python prints what has no other handler
+
+
+@contextmanager
+def quiet(*loggers: str) -> Iterator[None]:
+    """Keep Python's warnings and these loggers from being shown; "" is the root of all."""
+    levels = {each: logging.getLogger(each).level for each in loggers}
+    try:
+        for each in loggers:
+            logging.getLogger(each).setLevel(logging.CRITICAL)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for each, level in levels.items():
+            logging.getLogger(each).setLevel(level)
+
+
+@contextmanager
+def muted() -> Iterator[None]:
+    """Keep this process from writing to standard error, as a library in another language does when it
+    gives up. Other threads are muted, too: for a moment only."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def let_interrupts_through() -> None:

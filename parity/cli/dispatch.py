@@ -13,7 +13,7 @@ from difflib import get_close_matches
 
 from parity.cli.support.advice import command_at_hand, here
 from vit_config.errors import USER_ERRORS, one_line
-from vit_config.terminal import any_letters, complain, keep_pil_silent, let_interrupts_through, say
+from vit_config.terminal import any_letters, complain, keep_libraries_silent, let_interrupts_through, say
 
 COMMANDS = {
     "check": "show that the twins are the same function, for a preset or a weights file",
@@ -122,7 +122,7 @@ def flags_of_convert() -> tuple[str, ...]:
 
 def in_one_line(main: Callable[[], int], prog: str) -> int:
     """Run a program that the user calls `prog`; a user's mistake becomes one line and status 2."""
-    keep_pil_silent()
+    keep_libraries_silent()
     usual = sys.unraisablehook
     let_interrupts_through()
     try:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import os
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +14,7 @@ from parity.exporting.programs import example, jax_program, torch_program
 from parity.exporting.subject import Subject
 from parity.porting.formats.suffixes import PROGRAMS
 from vit_config import ConfigError
+from vit_config.terminal import quiet
 
 AXES = ("batch", "height", "width")
 """Names of the axes of dynamic length: the first three of uint8 pictures."""
@@ -89,7 +87,7 @@ def torch_export(subject: Subject, about: Mapping[str, Any], settings: Settings)
     import torch
 
     file = io.BytesIO()
-    with _quiet():
+    with quiet("torch.onnx"):
         torch.export.save(_traced(subject), file, extra_files={ABOUT: json.dumps(about)})
     return file.getvalue()
 
@@ -116,7 +114,7 @@ def onnx(subject: Subject, about: Mapping[str, Any], settings: Settings) -> byte
             " float16, or"
             " --to torch-export or stablehlo"
         )
-    with _quiet():
+    with quiet("torch.onnx"):
         program = torch.onnx.export(
             _traced(subject), dynamo=True, verbose=False, input_names=[subject.input_name],
             output_names=list(subject.outputs), opset_version=opset,
@@ -146,13 +144,8 @@ def quantised(path: Path) -> bytes:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     out = path.with_name("int8.onnx")
-    logger = logging.getLogger()
-    level = logger.level
-    logger.setLevel(logging.ERROR)  # it advises to prepare the graph first, which changes it
-    try:
+    with quiet(""):  # it advises to prepare the graph first, which changes it
         quantize_dynamic(path, out, per_channel=True, weight_type=QuantType.QInt8)
-    finally:
-        logger.setLevel(level)
     return out.read_bytes()
 
 
@@ -166,20 +159,6 @@ def _traced(subject: Subject) -> Any:
     free = {axis: torch.export.Dim(AXES[axis]) for axis, n in enumerate(shape) if n is None}
     with torch.no_grad():
         return torch.export.export(torch_program(subject), (images,), dynamic_shapes=(free,))
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence the exporters' own warnings and log messages."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
 
 
 OURS = ("parity", "vit_config", "vit_jax", "vit_torch", "vit_train")

@@ -39,7 +39,7 @@ def explain(subject: Subject, form: Format, path: Path) -> str:
     named = path.with_name(f"exported{form.suffix}")  # what the lines of the program are called
     named.write_bytes(path.read_bytes())
     try:
-        program = read_program(named)
+        program = read_program(named, trusted=True)
         given = batch = pictures(subject)[0]
         if subject.inside is None:
             given = laid_out(prepare_pictures(subject, batch), form)

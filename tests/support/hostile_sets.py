@@ -184,9 +184,9 @@ def opened_sets() -> dict[str, dict[str, Any]]:
 def main() -> None:
     """Open them all in this process, and print what each took as JSON."""
     import vit_train.sources.arrow  # noqa: F401  before memory is measured
-    from vit_config.terminal import keep_pil_silent
+    from vit_config.terminal import keep_libraries_silent
 
-    keep_pil_silent()
+    keep_libraries_silent()
     entries = {}
     for name in (*REFUSED, *READ):
         with tempfile.TemporaryDirectory() as folder:

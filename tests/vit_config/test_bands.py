@@ -181,3 +181,9 @@ def test_what_the_preprocessing_states_is_kept_and_asked_for(tmp_path):
     with pytest.raises(InputError) as caught:
         prepare(path, (7, 6), Preprocess())
     one_line(caught.value, "has 13 channels of uint16, expected 3 of uint8")
+
+
+def test_values_that_a_file_of_its_size_does_not_hold_are_not_made():
+    encoded = tiff(np.zeros((4096, 4200), "float64"), compression="zlib")
+    with pytest.raises(DamagedImageError, match=r"137625600 bytes of values in \d+; at most 134"):
+        decode(encoded, 1)

@@ -52,13 +52,13 @@ def test_an_output_of_few_letters_takes_any(monkeypatch):
     assert sys.stdout.errors == "replace"
 
 
-def test_warnings_of_pil_alone_are_silenced():
+def test_warnings_of_libraries_alone_are_silenced():
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        terminal.keep_pil_silent()
-        for module in ("PIL", "PIL.Image", "PILE", "numpy"):
+        terminal.keep_libraries_silent()
+        for module in ("PIL", "PIL.Image", "PILE", "numpy", "mine"):
             warnings.warn_explicit(module, UserWarning, "a.py", 1, module=module)
-    assert [str(each.message) for each in seen] == ["PILE", "numpy"]
+    assert [str(each.message) for each in seen] == ["PILE", "mine"]
 
 
 def test_no_process_waits_for_an_interrupt(monkeypatch):

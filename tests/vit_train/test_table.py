@@ -237,3 +237,10 @@ def test_bands_with_several_labels_are_trained_on_scored_and_predicted(tmp_path,
     np.save(odd, np.zeros((12, 12, BANDS), np.uint8))
     assert run("predict", [str(whole), str(odd), *flags], prog="parity predict") == 2
     assert "odd.npy: has 5 channels of uint8, expected 5 of uint16" in capsys.readouterr().err
+
+
+def test_more_lines_than_a_table_of_its_size_needs_are_not_made(tmp_path):
+    table = write(tmp_path, ["a.png,cat,train"])
+    table.write_text(table.read_text() + "\n" * 600_000)
+    with pytest.raises(DataError, match=r"600002 lines in \d+ bytes"):
+        opened(table)

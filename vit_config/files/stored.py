@@ -13,9 +13,11 @@ from typing import Any
 import ml_dtypes  # noqa: F401 - registers bfloat16 and float8 with numpy
 import numpy as np
 
-from vit_config.errors import MissingFileError, WeightsError, about, one_line
+from vit_config.errors import ConfigError, MissingFileError, WeightsError, about, one_line
 
 _LONGEST_REASON = 300
+_PANIC = "PanicException"
+"""What a library in Rust raises where it gives up, which is no `Exception`."""
 _MOST_BYTES = 2**48
 PIECE = 2**18
 """Bytes that stay in the processor's cache between reading, checking, hashing and writing."""
@@ -132,14 +134,16 @@ def guarded(path: object, what: str) -> Iterator[None]:
     """
     try:
         yield
-    except (MissingFileError, ModuleNotFoundError):  # no fault of the file
+    except (ConfigError, MissingFileError, ModuleNotFoundError):  # no fault of the file, or told already
         raise
     except WeightsError as error:
         raise WeightsError(about(str(path), error)) from None
     except OSError as error:
         reason = error.strerror or error
         raise WeightsError(one_line(f"{path}: cannot be read as a {what} ({reason})")) from None
-    except Exception as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
+            raise
         reason = f"{type(error).__name__}: {str(error)[:_LONGEST_REASON]}"
         raise WeightsError(
             one_line(f"{path}: damaged or truncated {what} ({reason}); copy it again")

@@ -20,8 +20,9 @@ ALPHA = (1, 2)
 """TIFF's extra samples that are transparency."""
 GREY, RGB = (0, 1), 2
 """TIFF's photometric interpretations of samples that are no code for colours."""
-MOST_VALUES = 2**28
-"""Values of an image that is read."""
+MOST_BYTES = 2**27
+"""Bytes of values that any file may have; `BYTES_A_BYTE` for each byte of a larger file."""
+BYTES_A_BYTE = 16
 
 
 class BandsError(InputError):
@@ -90,8 +91,9 @@ def _tiff(encoded: bytes) -> np.ndarray | None:
         page: Any = series.keyframe
         if _is_picture(page, series.dtype, len(series.pages)):
             return None
-        if math.prod(series.shape) > MOST_VALUES:
-            raise BandsError(f"{math.prod(series.shape)} values; at most {MOST_VALUES} are read")
+        taken, most = series.size * series.dtype.itemsize, max(MOST_BYTES, BYTES_A_BYTE * len(encoded))
+        if taken > most:
+            raise BandsError(f"{taken} bytes of values in {len(encoded)}; at most {most} are read")
         axes = series.axes
         others = [axis for axis in range(len(axes)) if axes[axis] not in "YX"]
         if "Y" not in axes or "X" not in axes or len(others) > 1:

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 
 from vit_config.errors import DataError
 from vit_config.processes import signals_withheld
-from vit_config.terminal import keep_pil_silent
+from vit_config.terminal import keep_libraries_silent
 from vit_train.batches.read_ahead import Items
 from vit_train.batches.shared_file import SharedFile
 
@@ -94,7 +94,7 @@ class _Worker(Generic[T]):
 
 def _serve(pipe: Connection, arrays: SharedFile, items: Any) -> None:
     """Serve in a worker process: prepare one item after the other, until the other end is closed."""
-    keep_pil_silent()
+    keep_libraries_silent()
     with suppress(EOFError, OSError):
         while True:
             index = pipe.recv()

@@ -6,11 +6,13 @@ import csv
 import hashlib
 import io
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from vit_config.errors import DataError, MissingFileError, first_line
+from vit_config.files.held import most_of
 from vit_train.data.dataset import ImageDataset, named_classes
 from vit_train.data.records import Label, Records
 from vit_train.sources.fingerprint import fingerprint
@@ -22,6 +24,8 @@ SPLITS = {"train": "train", "test": "test"} | dict.fromkeys(("val", "valid", "va
 """Names of splits, as they are written and as they are called here."""
 LONGEST = 2**28
 """Most bytes of a table, in Parquet of the columns that are read, unpacked."""
+ROW, MOST = 128, 3 * 2**28
+"""Bytes of memory that a row of CSV takes, and most of all."""
 LEAST = 16
 """Least bytes of a row of Parquet."""
 AT_ONCE = 4096
@@ -144,35 +148,48 @@ def _read(spec: str, path: Place) -> tuple[list[Row], bool]:
     suffix = Path(path.name).suffix.lower()
     if suffix not in (".csv", ".parquet"):
         raise DataError(f"{spec}: ends in {suffix or 'nothing'}; expected .csv or .parquet")
-    try:
+    with _told(spec, path, suffix[1:]):
         columns, rows = _csv(path) if suffix == ".csv" else _parquet(path)
-    except (OSError, ValueError, csv.Error) as error:
-        reason = first_line(error)
-        raise DataError(f"{spec}: {path} cannot be read as {suffix[1:]} ({reason})") from None
-    labels = [name for name in ("label", "labels") if name in columns]
-    if "path" not in columns or len(labels) != 1:
-        raise DataError(
-            f'{spec}: has the columns {", ".join(columns) or "none"}; expected "path", and "label" (or'
-            ' "labels", if an image may have several)'
-        )
-    several = labels == ["labels"]
-    entries = []
-    for number, row in enumerate(rows, start=1):
-        where = f"{spec}, row {number}"
-        name, label, split = row.get("path"), row.get(labels[0]), row.get("split") or ""
-        if not isinstance(name, str) or not name:
-            raise DataError(f"{where}: has no path; give one, or leave the row out")
-        if split not in ("", *SPLITS):
-            raise DataError(f"{where}: split {split!r} is unknown; expected one of {', '.join(SPLITS)}")
-        try:
-            resolve_below(path.parent, name)
-        except OSError as error:
-            raise DataError(f"{where}: {error}; give paths relative to the table's folder") from None
-        name = str(PurePosixPath(name))  # ./a.png is a.png
-        entries.append((name, _label(where, label, several), SPLITS.get(split, "")))
+        labels = [name for name in ("label", "labels") if name in columns]
+        if "path" not in columns or len(labels) != 1:
+            raise DataError(
+                f'{spec}: has the columns {", ".join(columns) or "none"}; expected "path", and "label"'
+                ' (or "labels", if an image may have several)'
+            )
+        several = labels == ["labels"]
+        entries = [
+            _entry(f"{spec}, row {number}", path, row, labels[0], several)
+            for number, row in enumerate(rows, start=1)
+        ]
     if not entries:
         raise DataError(f"{spec}: lists no images; give each a row")
     return entries, several
+
+
+@contextmanager
+def _told(spec: str, path: Place, kind: str) -> Iterator[None]:
+    """Turn what reading a table fails with into a DataError that names the file."""
+    try:
+        yield
+    except DataError:
+        raise
+    except (OSError, ValueError, csv.Error) as error:
+        raise DataError(f"{spec}: {path} cannot be read as {kind} ({first_line(error)})") from None
+
+
+def _entry(where: str, path: Place, row: dict[str, Any], label: str, several: bool) -> Row:
+    """Return what a row says. DataError: it says nothing that can be used."""
+    name, split = row.get("path"), row.get("split") or ""
+    if not isinstance(name, str) or not name:
+        raise DataError(f"{where}: has no path; give one, or leave the row out")
+    if split not in ("", *SPLITS):
+        raise DataError(f"{where}: split {split!r} is unknown; expected one of {', '.join(SPLITS)}")
+    try:
+        resolve_below(path.parent, name)
+    except OSError as error:
+        raise DataError(f"{where}: {error}; give paths relative to the table's folder") from None
+    name = str(PurePosixPath(name))  # ./a.png is a.png
+    return name, _label(where, row.get(label), several), SPLITS.get(split, "")
 
 
 def _label(where: str, label: Any, several: bool) -> Any:
@@ -194,15 +211,23 @@ def _label(where: str, label: Any, several: bool) -> Any:
 
 
 def _csv(path: Place) -> tuple[list[str], Iterable[dict[str, Any]]]:
-    text = read_all(path, LONGEST).decode("utf-8-sig")
-    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-    rows = list(reader)
-    if any(None in row for row in rows):
-        number = next(i for i, row in enumerate(rows, start=1) if None in row)
-        raise ValueError(f"row {number} has more cells than the head has columns")
-    columns = list(reader.fieldnames or ())
+    content = read_all(path, LONGEST)
+    lines, most = max(content.count(b"\n"), content.count(b"\r")), most_of(len(content))
+    if lines * ROW > min(most, MOST):
+        raise ValueError(f"{lines} lines in {len(content)} bytes; so many are never needed")
+    text = io.TextIOWrapper(io.BytesIO(content), "utf-8-sig", newline="")
+    cells = csv.reader(text, strict=True)
+    columns = next(cells, [])
     _check_columns(columns)
-    return columns, rows
+    return columns, _rows_of(columns, cells)
+
+
+def _rows_of(columns: list[str], cells: Iterable[list[str]]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a CSV file, without those that are empty. ValueError: one has too many cells."""
+    for number, each in enumerate(filter(None, cells), start=1):
+        if len(each) > len(columns):
+            raise ValueError(f"row {number} has more cells than the head has columns")
+        yield dict(zip(columns, each, strict=False))
 
 
 def _parquet(path: Place) -> tuple[list[str], Iterable[dict[str, Any]]]:

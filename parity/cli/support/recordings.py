@@ -60,6 +60,9 @@ class Recordings(Reporting):
     """Images in the batch of presets and checkpoints."""
     seed: int = 0
     """Seed of a preset's weights and of the batch."""
+    run_programs: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Open a .pt2 even if torch.export may run what is in it: expressions that are more than arithmetic,
+    pickles that call, compiled libraries. Others are opened without; an .onnx is data."""
     align: Annotated[How, _choice(HOW)] = "auto"
     """Way to pair the modules of two recordings: by equal names; by kind and order of calls; by these
     and the values; auto: by names where most are equal, else by order."""
@@ -116,7 +119,8 @@ class Recordings(Reporting):
         """Return the order to build the program that a name stands for."""
         from parity.verifier.programs.build import BuildOrder
 
-        return BuildOrder(name=name, twin=twin, batch_size=self.batch_size, seed=self.seed)
+        how = {"batch_size": self.batch_size, "seed": self.seed, "run_programs": self.run_programs}
+        return BuildOrder(name=name, twin=twin, **how)
 
     def compare_recordings(self, a: Recorded, b: Recorded) -> Verdict:
         """Compare two recordings step by step, print what differs and why, and write the files.

@@ -23,13 +23,16 @@ import torch
 from parity.exporting.onnx_graph.operands import fold_constants
 from parity.exporting.onnx_graph.operators import OPERATORS, RESULTS, find_unsupported
 from vit_config import ConfigError, MissingFileError, WeightsError
-from vit_config.errors import one_line
+from vit_config.errors import USER_ERRORS, first_line, one_line
+from vit_config.files.stored import guarded
 
 DOMAINS = ("", "ai.onnx")
 """Names of the standard's own operators."""
 OPSET = 13
 """Oldest version of the standard whose operators are evaluated; a graph of an older one is converted."""
 
+_FAILS = (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError)
+"""What evaluating a node fails with where its operands do not fit it."""
 _CALL = (lambda run, operands, attributes: run(*operands, **attributes)).__code__
 """The code by which each node is called."""
 
@@ -68,16 +71,14 @@ def graph_module(path: str | Path) -> OnnxGraph:
     path = Path(path)
     if not path.is_file():
         raise MissingFileError(f"{path}: no such file")
-    try:
+    with guarded(path, "ONNX file"):
         model = onnx.load(path)
-    except Exception as error:
-        raise WeightsError(f"{path}: no ONNX file that can be read ({error})") from None
-    if model.functions:
-        from onnx.inliner import inline_local_functions
+        if model.functions:
+            from onnx.inliner import inline_local_functions
 
-        model = inline_local_functions(model)
-    opset = next((each.version for each in model.opset_import if each.domain in DOMAINS), OPSET)
-    return OnnxGraph(model if opset >= OPSET else _newer(model, opset, path), path)
+            model = inline_local_functions(model)
+        opset = next((each.version for each in model.opset_import if each.domain in DOMAINS), OPSET)
+        return OnnxGraph(model if opset >= OPSET else _newer(model, opset, path), path)
 
 
 def _newer(model: Any, opset: int, path: Path) -> Any:
@@ -110,6 +111,7 @@ class OnnxGraph(torch.nn.Module):
         """The graph's inputs, as ONNX describes them."""
         self.metadata = {each.key: each.value for each in model.metadata_props}
         """The file's entries about itself."""
+        self._path = path
         self._paths: dict[str, str] = {}
         self._held: dict[str, np.ndarray] = {}
         for name, array in _constants(graph, path):
@@ -117,6 +119,7 @@ class OnnxGraph(torch.nn.Module):
         names = _Names()
         self._nodes = list(_nodes(graph, path))
         self._outputs = [each.name for each in graph.output]
+        self._check()
         parameters = [names.of(each.name) for each in self.inputs]
         lines = [
             f"def graph(self, {', '.join(parameters)}):",
@@ -126,6 +129,16 @@ class OnnxGraph(torch.nn.Module):
         linecache.cache[str(path)] = (0, None, [f"{line}\n" for line in lines], str(path))
         self.forward = MethodType(_taking(["self", *parameters]), self)  # type: ignore[method-assign]
         self.eval()
+
+    def _check(self) -> None:
+        """Refuse a graph that reads a value before it is made. WeightsError: names the value."""
+        made = {*(each.name for each in self.inputs), *self._paths, *self._held}
+        for node in self._nodes:
+            if absent := [each for each in node.operands if each and each not in made]:
+                raise WeightsError(f"{node.name} reads {absent[0]!r:.80}, which is not made before it")
+            made.update(node.results)
+        if absent := [each for each in self._outputs if not each or each not in made]:
+            raise WeightsError(f"its output {absent[0]!r:.80} is made by no node")
 
     def _hold(self, name: str, array: np.ndarray) -> None:
         """Keep a constant: floating point as a tensor of the module's, all else as it is."""
@@ -161,7 +174,13 @@ class OnnxGraph(torch.nn.Module):
             return None if not name else values[name] if name in values else self.constant(name)
 
         for node in self._nodes:
-            result = node.call(node.run, [*map(value, node.operands)], node.attributes)
+            try:
+                result = node.call(node.run, [*map(value, node.operands)], node.attributes)
+            except _FAILS as error:
+                if isinstance(error, USER_ERRORS):
+                    raise
+                where = f"{self._path}: node {node.results[0]!r:.80} ({node.name})"
+                raise WeightsError(f"{where} cannot be computed: {first_line(error)}") from error
             results = result if node.is_several else (result,)
             values.update(zip(node.results, results, strict=True))
         return {name: value(name) for name in self._outputs}

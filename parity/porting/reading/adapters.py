@@ -44,6 +44,8 @@ is refused by its name: DoRA, several experts, biases of A and B."""
 BESIDE_THE_BASE = ("gaussian", "eva", "orthogonal")
 """Named ways to draw A and B that leave the base as it is. Others (pissa, olora, corda, loftq) change
 it, and what is saved is a difference from that."""
+MOST = 2**53
+"""Bound of a rank and of an alpha."""
 PATTERN = re.compile(r"[\w.-]+")
 """Keys of patterns that name a layer, and are no regular expressions."""
 
@@ -155,7 +157,8 @@ def _not_merged(config: Mapping[str, Any]) -> Iterator[str]:
     if isinstance(drawn, str) and drawn.lower() not in BESIDE_THE_BASE:
         yield "init_lora_weights"
     for name in ("rank_pattern", "alpha_pattern"):
-        if not all(map(PATTERN.fullmatch, config.get(name) or ())):
+        layers = config.get(name) or {}
+        if not isinstance(layers, dict) or not all(map(PATTERN.fullmatch, layers)):
             yield name
 
 
@@ -244,7 +247,7 @@ def scaling_of(module: str, a: Stored, config: Mapping[str, Any]) -> float:
     """Return alpha / r of a layer, by PEFT's patterns for single layers."""
     rank = _of_layer(module, config.get("rank_pattern"), config.get("r"))
     alpha = _of_layer(module, config.get("alpha_pattern"), config.get("lora_alpha"))
-    numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in (rank, alpha))
+    numbers = all(type(each) in (int, float) and abs(each) < MOST for each in (rank, alpha))
     if not numbers or rank != a.shape[0]:
         raise WeightsError(
             f"{ADAPTER} says r = {rank}, lora_alpha = {alpha}, and {module} has a rank of {a.shape[0]}"
@@ -271,6 +274,7 @@ def _merged(name: str, base: Stored, pair: Mapping[str, Stored], scaling: float)
     def load() -> np.ndarray:
         low, high = (each.load().astype(np.float64).reshape(each.shape[0], -1) for each in (a, b))
         delta = scaling * (high @ low).reshape(base.shape)
-        return (base.load().astype(np.float64) + delta).astype(base.dtype)
+        with np.errstate(over="ignore"):  # what is not finite is refused when it is written
+            return (base.load().astype(np.float64) + delta).astype(base.dtype)
 
     return Stored(base.shape, base.dtype, load)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +14,9 @@ import numpy as np
 from parity.porting.formats.weights_folder import TOKENIZER, read_json
 from parity.porting.text.cleaning import CLEANINGS, REBUILT, cleaning, rebuilt
 from vit_config import InputError, TextConfig, WeightsError
-from vit_config.errors import first_line
-from vit_config.files.foreign import read_text
+from vit_config.files.foreign import parse_json, read_text
 from vit_config.files.stored import guarded
+from vit_config.terminal import muted
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -23,12 +24,21 @@ if TYPE_CHECKING:
 FILE, SETTINGS, SPECIAL = TOKENIZER
 NAMED = ("unk_token", "pad_token", "bos_token", "eos_token")
 SIDES = ("right", "left")
+GROWTH = {
+    "NFC": 3.0, "NFD": 4.0, "NFKC": 18.0, "NFKD": 18.0, "Lowercase": 3.0, "ByteLevel": 2.0,
+    "BertNormalizer": 12.0, "Precompiled": 18.0,
+}  # fmt: skip
+"""How many times longer normalizers of the library make a text, at most, by Unicode's own tables."""
+MOST_GROWTH = 2**14
+"""Most that all normalizers of a tokenizer may; those in use may 64 times."""
 
 
 @dataclass(frozen=True)
 class Tokens:
     """A tokenizer, and how its texts are brought to one length."""
 
+    path: Path
+    """The ``tokenizer.json``."""
     tokenizer: Tokenizer
     length: int
     """Number of tokens that every text gets: longer ones are cut before their last special token."""
@@ -44,12 +54,16 @@ class Tokens:
 
         Raises:
             InputError: a text cannot be cleaned, for want of a library.
+            WeightsError: the tokenizer makes no ids of them.
         """
         ids = np.full((len(texts), self.length), self.pad, np.int64)
         cleaned = [CLEANINGS.get(self.cleaned, str)(each) for each in texts]
-        for row, each in zip(ids, self.tokenizer.encode_batch(cleaned), strict=True):
-            begin = self.length - len(each.ids) if self.left else 0
-            row[begin : begin + len(each.ids)] = each.ids
+        with guarded(self.path, "tokenizer"):
+            with muted():
+                encoded = self.tokenizer.encode_batch(cleaned)
+            for row, each in zip(ids, encoded, strict=True):
+                begin = self.length - len(each.ids) if self.left else 0
+                row[begin : begin + len(each.ids)] = each.ids
         return ids
 
 
@@ -101,9 +115,10 @@ def read_tokens(path: Path, cfg: TextConfig, cleaned: str = "") -> Tokens:
             f"{folder}: neither {SETTINGS} nor {FILE} says which token fills up a text, and this tower"
             " sees it; give token ids (texts, tokens)"
         )
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(length)
-    return Tokens(tokenizer, length, pad, side == "left", cleaned)
+    with guarded(folder / FILE, "tokenizer"):
+        tokenizer.no_padding()
+        tokenizer.enable_truncation(length)
+    return Tokens(folder / FILE, tokenizer, length, pad, side == "left", cleaned)
 
 
 def copy_tokenizer(source: Path, folder: Path) -> None:
@@ -122,15 +137,31 @@ def copy_tokenizer(source: Path, folder: Path) -> None:
 def _opened(file: Path, cleaned: str, special: Mapping[str, str]) -> Tokenizer:
     from tokenizers import Tokenizer
 
-    with guarded(file, "JSON file"):
+    with guarded(file, "tokenizer"):
         text = read_text(file)
-    try:
-        if cleaned in REBUILT:
-            text = json.dumps(rebuilt(json.loads(text), cleaned, special))
-        return Tokenizer.from_str(text)
-    except Exception as error:  # the library raises its base class
-        why = first_line(error)
-        raise WeightsError(f"{file}: no tokenizer that the library tokenizers reads ({why})") from None
+        content, made_anew = parse_json(text), cleaned in REBUILT
+        if made_anew:
+            content = rebuilt(content, cleaned, special)
+        if (growth := _growth(content.get("normalizer"))) > MOST_GROWTH:
+            raise WeightsError(
+                f"its normalizers could make a text {growth:.3g} times as long; do not trust it"
+            )
+        with muted():
+            return Tokenizer.from_str(json.dumps(content) if made_anew else text)
+
+
+def _growth(normalizer: Any) -> float:
+    """Return how many times longer a normalizer may make a text, at most; each in a sequence counts."""
+    if not isinstance(normalizer, dict):
+        return 1.0
+    if normalizer.get("type") == "Sequence":
+        return math.prod(map(_growth, normalizer.get("normalizers") or ()))
+    pattern, content = normalizer.get("pattern"), str(normalizer.get("content", ""))
+    if normalizer.get("type") == "Replace":
+        letters = pattern.get("String") if isinstance(pattern, dict) else None
+        of_each = len(content) / len(letters) if letters else 1 + len(content)  # before each letter, too
+        return max(1.0, of_each)
+    return GROWTH.get(str(normalizer.get("type")), 1.0 + len(str(normalizer.get("prepend", ""))))
 
 
 def _entries(file: Path) -> Mapping[str, Any]:

@@ -31,6 +31,8 @@ class BuildOrder(Schema, frozen=True):
     batch_size: int = 2
     seed: int = 0
     """Seed of a preset's weights and of the images."""
+    run_programs: bool = False
+    """Whether to open an archive of torch.export even if that may run what is in it."""
 
     def of_images(self, count: int | None) -> Self:
         """Return the same order for a number of images; None keeps it."""
@@ -45,7 +47,8 @@ def build_from(order: BuildOrder) -> Any:
             run.
     """
     if is_program(order.name):
-        return program_with_images(order.name, order.batch_size, order.seed)
+        how = order.batch_size, order.seed
+        return program_with_images(order.name, *how, trusted=order.run_programs)
     twin, colon, name = order.name.partition(":")
     if colon and twin in ("jax", "torch"):
         return _twin(order, name, twin)

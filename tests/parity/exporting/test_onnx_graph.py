@@ -211,7 +211,7 @@ def test_a_graph_is_compared_with_what_it_stands_for(tmp_path):
 
 def test_what_cannot_be_a_side_gets_a_sentence(tmp_path):
     (tmp_path / "bad.onnx").write_bytes(b"no graph")
-    with pytest.raises(WeightsError, match="no ONNX file"):
+    with pytest.raises(WeightsError, match=r"bad\.onnx: damaged or truncated ONNX file"):
         graph_module(tmp_path / "bad.onnx")
     node = helper.make_node("Hardmax", ["images"], ["logits"], name="odd")
     images = {"images": np.zeros((2, 3, 4, 5), np.float32)}
@@ -221,6 +221,29 @@ def test_what_cannot_be_a_side_gets_a_sentence(tmp_path):
     flat = written(tmp_path / "flat.onnx", [node], {"images": np.zeros((2, 3), np.float32)}, ["logits"])
     with pytest.raises(InputError, match="no batch of prepared images"):
         parity.diff(flat, flat)
+
+
+def test_a_damaged_graph_ends_in_one_line(tmp_path, capsys):
+    value = numpy_helper.from_array(np.ones(7, "f4"), "c")
+    images = {"images": np.zeros((2, 3, 4, 5), np.float32)}
+    nodes = {
+        "reads 'nobody', which is not made before it": helper.make_node("Neg", ["nobody"], ["y"]),
+        "its output 'y' is made by no node": helper.make_node("Neg", ["images"], ["x"]),
+        "node 'y' (Add) cannot be computed": helper.make_node("Add", ["images", "c"], ["y"]),
+        "description in vit.about": helper.make_node("Neg", ["images"], ["y"]),
+    }
+    for said, node in nodes.items():
+        path = tmp_path / "odd.onnx"
+        written(path, [node], images, ["y"])
+        model = onnx.load(path)
+        model.graph.initializer.extend([value] if "Add" in said else [])
+        if "about" in said:
+            helper.set_model_props(model, {"vit.about": '{"outputs": {"tokens": 1}, "input": []}'})
+        onnx.save(model, path)
+        assert main(["diff", str(path), str(path)]) == 2
+        err = capsys.readouterr().err
+        assert said in err
+        assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize("kind", ["Identity", "Dropout", "Add"])

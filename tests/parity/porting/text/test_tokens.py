@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import subprocess
 import sys
 
@@ -57,9 +58,29 @@ def test_what_fills_up_is_asked_for_only_where_it_is_seen(tmp_path):
     assert read_tokens(tmp_path, LAST).ids(["the dog"]).tolist() == [[4] * 10 + [5, 7, 1]]
 
 
+REPLACE = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
+SPLIT = {"type": "Split", "pattern": {"Regex": "(a|aa)+$"}, "behavior": "Isolated", "invert": False}
+SPOILED = {
+    "3.28e+04 times as long": {"normalizer": {"type": "Sequence", "normalizers": [REPLACE] * 15}},
+    "1.05e+05 times": {"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFKD"}] * 4}},
+    "2e+04 times": {"normalizer": REPLACE | {"pattern": {"Regex": "a*"}, "content": "b" * 20_000}},
+    "PanicException": {"pre_tokenizer": SPLIT},
+    "Exception": {"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "?"}},
+}
+
+
+@pytest.mark.parametrize("said", SPOILED)
+def test_a_tokenizer_of_a_stranger_ends_in_one_line(said, tmp_path, capfd):
+    tokenizers_tiny.save_clip(tmp_path)
+    edited(tmp_path / "tokenizer.json", **SPOILED[said])
+    with pytest.raises(WeightsError, match=rf"tokenizer\.json: .*{re.escape(said)}"):
+        read_tokens(tmp_path, CAUSAL).ids(["a" * 40 + "!", "b"])
+    assert capfd.readouterr() == ("", "")
+
+
 def test_a_damaged_tokenizer_is_named(tmp_path):
     (tmp_path / "tokenizer.json").write_text('{"model": 3}')
-    with pytest.raises(WeightsError, match=r"tokenizer\.json: no tokenizer that the library"):
+    with pytest.raises(WeightsError, match=r"tokenizer\.json: damaged or truncated tokenizer"):
         read_tokens(tmp_path, CAUSAL)
     tokenizers_tiny.save_words(tmp_path)
     edited(tmp_path / "tokenizer_config.json", padding_side="middle")
