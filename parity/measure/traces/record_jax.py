@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from functools import lru_cache
 from typing import Any, Literal
 
 import flax
 import jax
 import numpy as np
 from flax import linen, nnx
-from jax.core import Tracer
 
 from parity.measure.precision import jax_precision
 from parity.measure.site import Stage, Where
@@ -22,12 +20,8 @@ from parity.measure.traces.record_arrays import PlainArrays
 from parity.measure.traces.recorder import OPTIMIZER, Recorder
 from parity.measure.traces.sample import Sample, sample
 from parity.measure.traces.tap_jax import JaxTap
+from parity.measure.traces.trees import key_name, named_leaves, path_of
 from parity.measure.traces.watch_jax import is_array, side_by_side, watch
-from vit_config import InputError
-
-MOMENTS = {"mu": "exp_avg", "nu": "exp_avg_sq", "trace": "momentum_buffer", "count": "step"}
-"""Names of moments in optax, with PyTorch's names for the same."""
-
 
 _Place = tuple[int, int, tuple[int, ...], tuple[int, ...] | None]
 """The row of numbers that holds a sample, its first index there, and its tensor's shape and spacing."""
@@ -96,10 +90,10 @@ class Jax(PlainArrays):
 
         def update(optimizer: nnx.Optimizer, model: Any, gradients: Any, **kwargs: Any) -> Any:
             tap.begin_run()
-            for path, leaf in _leaves(gradients):
+            for keys, leaf in jax.tree_util.tree_flatten_with_path(gradients)[0]:
                 if not is_array(leaf):
                     continue
-                name, gradient = self._common(path, leaf)
+                name, gradient = self._common(path_of(keys), leaf)
                 source = tap.source("gradients", Where(name, "", 0), recorder.next_order(), leaf)
                 tap.report(source, recorder.sample(gradient), waits=True)
             tap.end_run()
@@ -139,7 +133,7 @@ class Jax(PlainArrays):
         is_variable = lambda node: isinstance(node, nnx.Variable)  # noqa: E731
         for keys, leaf in jax.tree_util.tree_flatten_with_path(self._model, is_leaf=is_variable)[0]:
             if isinstance(leaf, nnx.Param):
-                variables.setdefault(id(leaf), (".".join(map(_name, keys)), leaf))
+                variables.setdefault(id(leaf), (".".join(map(key_name, keys)), leaf))
         if self._is_tree is None:
             self._is_tree = len(variables) == len(nnx.to_flat_state(nnx.state(self._model, nnx.Param)))
         return dict(variables.values()) if self._is_tree else nnx.state(self._model, nnx.Param)
@@ -153,35 +147,14 @@ class Jax(PlainArrays):
         """Yield the leaves of a tree; moments are found in any state of optax."""
         if isinstance(value, (nnx.Module, nnx.Optimizer)):
             value = nnx.state(value)
-        yield from self._gather(self._known_leaves(stage, value))
-
-    def _known_leaves(self, stage: Stage, value: Any) -> Iterator[tuple[list[str], str, Any]]:
-        """Yield the path, the port and the value of each array and number in a tree."""
-        counts: set[int] = set()
-        for path, leaf in _leaves(value):
-            if isinstance(leaf, Tracer):
-                raise InputError(
-                    f"{stage}: {'.'.join(path) or 'a value'} is a tracer; return it from the"
-                    " compiled function and log it there"
-                )
-            if not is_array(leaf) and not isinstance(leaf, (np.ndarray, np.generic, int, float)):
-                continue
-            port = ""
-            if stage == "moments":
-                known = [i for i, name in enumerate(path) if name in MOMENTS]
-                if not known:
-                    continue
-                port = MOMENTS[path[known[-1]]]
-                path = path[known[-1] + 1 :]
-                if port == "step":  # each transformation in a chain may count
-                    path = []
-                    if int(leaf) in counts:
-                        continue
-                    counts.add(int(leaf))
-            yield path, port, leaf
+        kinds = (np.ndarray, np.generic, int, float)
+        leaves = named_leaves(stage, value)
+        yield from self._gather(
+            (p, o, leaf) for p, o, leaf in leaves if is_array(leaf) or isinstance(leaf, kinds)
+        )
 
     def _gather(
-        self, leaves: Iterable[tuple[list[str], str, Any]]
+        self, leaves: Iterable[tuple[tuple[str, ...], str, Any]]
     ) -> Iterator[tuple[str, str, np.ndarray | Pooled]]:
         """Yield leaves by common names in the common layout; small ones leave the device together."""
         leaves = list(leaves)
@@ -191,7 +164,7 @@ class Jax(PlainArrays):
                 places[frozenset(leaf.sharding.device_set)].append(i)
         parts: dict[int, tuple[str, Pooled]] = {}
         for there in places.values():
-            paths = tuple(tuple(leaves[i][0]) for i in there)
+            paths = tuple(leaves[i][0] for i in there)
             parts.update(zip(there, self._sampled(paths, [leaves[i][2] for i in there]), strict=True))
         for i, (path, port, leaf) in enumerate(leaves):
             name, array = parts.get(i) or self._common(path, np.asarray(leaf))
@@ -222,7 +195,7 @@ class Jax(PlainArrays):
         by_leaf: dict[int, _Place] = {}
 
         def gather(leaves: list[jax.Array]) -> list[jax.Array]:
-            common = [self._common(list(path), leaf) for path, leaf in zip(paths, leaves, strict=True)]
+            common = [self._common(path, leaf) for path, leaf in zip(paths, leaves, strict=True)]
             names.extend(name for name, _ in common)
             samples = [sample(array, self._keep) for _, array in common]
             flats = []
@@ -235,7 +208,7 @@ class Jax(PlainArrays):
         program = jax.jit(gather).lower(leaves).compile()
         return program, names, [by_leaf[i] for i in range(len(leaves))]
 
-    def _common(self, path: list[str], array: Any) -> tuple[str, Any]:
+    def _common(self, path: tuple[str, ...], array: Any) -> tuple[str, Any]:
         name = ".".join(path)
         if name in self._axes:
             axes = self._axes[name]
@@ -249,23 +222,3 @@ def _own_axes(model: Any) -> dict[str, tuple[int, ...] | None]:
     from vit_jax.leaves import leaves
 
     return {leaf.name: leaf.axes for leaf in leaves(model)} if isinstance(model, ViT) else {}
-
-
-def _leaves(value: Any) -> Iterator[tuple[list[str], Any]]:
-    """Yield the leaves of a tree with their paths."""
-    for keys, leaf in jax.tree_util.tree_flatten_with_path(value)[0]:
-        yield list(_path(keys)), leaf
-
-
-@lru_cache(maxsize=2**16)
-def _path(keys: tuple[Any, ...]) -> tuple[str, ...]:
-    """Return a path without a variable's ``value`` and Linen's ``params``, cached for later steps."""
-    if keys and keys[-1] == jax.tree_util.GetAttrKey("value"):
-        keys = keys[:-1]
-    path = tuple(map(_name, keys))
-    return path[1:] if path[:1] == ("params",) else path
-
-
-@lru_cache(maxsize=2**16)
-def _name(key: Any) -> str:
-    return str(next((getattr(key, each) for each in ("key", "name", "idx") if hasattr(key, each)), key))

@@ -25,6 +25,7 @@ from parity.measure.traces.framework import Framework
 from parity.measure.traces.pool import Pooled
 from parity.measure.traces.sample import Sample, sample
 from parity.measure.traces.stream import FileTensor
+from parity.measure.traces.trees import OF_RATE
 from parity.measure.traces.watching import facts_of, kind_of
 from parity.measure.traces.writer import Writer
 from vit_config import ConfigError
@@ -120,6 +121,10 @@ class Recorder:
             return
         self._logged.add(stage)
         for name, kind, array in self._framework.named(stage, value):
+            if kind == OF_RATE:  # optax keeps it in its state
+                if "learning rate" not in self._logged:
+                    self._writer.add(Site(self._step, "learning rate", path), array)
+                continue
             whole = ".".join(part for part in (path, name) if part)
             self._writer.add(Site(self._step, stage, whole, kind or port), array)
 

@@ -75,7 +75,7 @@ def align(a: Trace, b: Trace, how: How | Path = "auto") -> Alignment:
     pairs = tuple(_event_pairs(left, right, partners))
     if ordered:
         pairs = tuple(_in_the_same_order(a, b, pairs))
-    if not pairs and (left or right):
+    if not pairs and left and right:  # else parameters, gradients and losses meet by their names
         raise InputError(
             f"{a.path} and {b.path}: no module of one could be aligned with one of the other; give a map"
             " of their names with --map FILE"

@@ -161,7 +161,7 @@ def test_refusals(tmp_path):
             with pytest.raises(ConfigError, match="unknown stage 'losses'"):
                 trace.log("losses", 1.0)
             with pytest.raises(
-                InputError, match="loss: expected arrays or dictionaries of them, found str"
+                InputError, match="loss: expected arrays or trees of them, found str"
             ):
                 trace.log("loss", "low")
             with pytest.raises(ConfigError, match="cannot hold the type complex128"):

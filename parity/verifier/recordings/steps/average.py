@@ -1,7 +1,8 @@
-"""The rule of a moving average of the parameters."""
+"""Rules of a moving average of the parameters, fitted to every recorded step."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,47 +18,134 @@ from parity.verifier.recordings.verdict import PlaceVerdict, StepCause
 
 ROUNDINGS = 64
 """Units in the last place of the average that its rule may miss it by."""
+NEW, OLD = "the parameters after the update", "the parameters before the update"
+BEGUN, ZERO = "at the first parameters", "at zero"
+AFTER, EARLIER = "behind the first update", "elsewhere"
+ASPECTS = ("averaged", "begins", "over the steps", "decay of the average")
+"""What two averages may differ in; what comes first explains what comes later."""
 
 
-class AverageFit(NamedTuple):
-    """An average recomputed as decay * the one before + (1 - decay) * the updated parameter."""
+class Decay(NamedTuple):
+    """The share that one step leaves of the average before it."""
 
-    decay: float
+    value: float
     uncertainty: float
+
+
+class AverageRule(NamedTuple):
+    """An average recomputed as decay * the one before + (1 - decay) * parameters."""
+
+    averaged: str
+    begins: str
+    decays: tuple[Decay | None, ...]
+    """One for each step; None where nothing tells it."""
     residual: float
+
+    @property
+    def one(self) -> Decay | None:
+        """The one decay that fits every step; None if there is none."""
+        told = [each for each in self.decays if each is not None]
+        low = max((each.value - each.uncertainty for each in told), default=0.0)
+        high = min((each.value + each.uncertainty for each in told), default=-1.0)
+        return Decay((low + high) / 2, (high - low) / 2) if low <= high else None
+
+    @property
+    def words(self) -> dict[str, str]:
+        """What the rule does, by aspect."""
+        told = [f"{each.value:.4g}" for each in self.decays if each is not None]
+        series = "one decay" if self.one or not told else f"decay {', '.join(told[:4])}"
+        words = {"averaged": self.averaged, "begins": self.begins, "over the steps": series}
+        return words | ({"decay of the average": text(snap(*self.one))} if self.one else {})
 
 
 def explain_average(traces: Traces, a: Site, b: Site) -> PlaceVerdict | None:
-    """Explain two averages of one parameter that differ; None if one follows another rule."""
-    first, second = _fit(traces.a, a), _fit(traces.b, b)
-    if first is None or second is None:
+    """Explain two averages of one parameter that differ; None if one follows no rule."""
+    options = [_rules(traces.a, a), _rules(traces.b, b)]
+    pairs = [(first.words, second.words, first, second) for first in options[0] for second in options[1]]
+    if not pairs:
         return None
-    if abs(first.decay - second.decay) <= first.uncertainty + second.uncertainty:
-        return PlaceVerdict(unknown="updated: both averages have the same decay", same=True)
-    name, advice = CAUSES["updated", "decay of the average"]
-    words = [
-        f"decay of the average {text(snap(each.decay, each.uncertainty))}" for each in (first, second)
-    ]
-    apart = norm(wide(traces.a.read(a)).ravel() - wide(traces.b.read(b)).ravel())
+    left, right, first, second = min(pairs, key=lambda pair: _cost(pair[0], pair[1]))
+    apart = next((each for each in ASPECTS if _differ(left, right, each)), None)
+    if apart == ASPECTS[-1] and first.one and second.one:
+        loose = first.one.uncertainty + second.one.uncertainty
+        apart = apart if abs(first.one.value - second.one.value) > loose else None
+    if apart is None:
+        return PlaceVerdict(unknown="updated: both averages follow one rule", same=True)
+    name, advice = CAUSES["updated", apart]  # pyright: ignore[reportArgumentType]
+    size = norm(wide(traces.a.read(a)).ravel() - wide(traces.b.read(b)).ravel())
+    words = [f"{apart} {each[apart]}" if apart[0] == "d" else f"average {apart}: {each[apart]}"
+             for each in (left, right)]  # fmt: skip
     cause = StepCause(
-        name, "updated", (), words[0], words[1], apart, first.residual, second.residual, advice
+        name, "updated", (), words[0], words[1], size, first.residual, second.residual, advice
     )
     return PlaceVerdict(causes=(cause,))
 
 
-def _fit(trace: Trace, site: Site) -> AverageFit | None:
-    """Fit the decay; the first average begins with the parameters of the first step."""
-    earlier = [step for step in trace.steps if step < site.step]
-    before = site._replace(step=earlier[-1]) if earlier else Site(site.step, "parameters", site.path)
-    new = site._replace(port="")
-    if before not in trace or new not in trace or trace[site].spacing is not None:
+def _differ(a: dict[str, str], b: dict[str, str], aspect: str) -> bool:
+    return aspect in a and aspect in b and a[aspect] != b[aspect]
+
+
+def _cost(a: dict[str, str], b: dict[str, str]) -> tuple[int, int, int]:
+    """Return how unlikely these two rules are: few differences first, and usual ones."""
+    odd = [each["averaged"] != NEW for each in (a, b)] + [each["begins"] != BEGUN for each in (a, b)]
+    idle = sum(each.get("decay of the average") in ("0", "1") for each in (a, b))
+    return idle, sum(_differ(a, b, each) for each in ASPECTS), sum(odd)
+
+
+def _rules(trace: Trace, site: Site) -> list[AverageRule]:
+    """Return the rules that give one parameter's average in every step up to the first that is told."""
+    sites = [site._replace(step=step) for step in trace.steps]
+    if any(each not in trace or trace[each].spacing is not None for each in sites):
+        return []
+    averages = [wide(trace.read(each)).ravel() for each in sites]
+    found = []
+    for averaged, stage in ((NEW, "updated"), (OLD, "parameters")):
+        sources = [Site(step, stage, site.path) for step in trace.steps]  # pyright: ignore[reportArgumentType]
+        if any(each not in trace for each in sources):
+            continue
+        values = [wide(trace.read(each)).ravel() for each in sources]
+        first = wide(trace.read(Site(trace.steps[0], "parameters", site.path))).ravel()
+        for begins, start in (
+            (BEGUN, first),
+            (AFTER, values[0]),
+            (ZERO, np.zeros_like(first)),
+            (EARLIER, None),
+        ):
+            if begins == EARLIER and found:
+                continue
+            rule = _fit(averaged, begins, [start, *averages], values, epsilon(trace[site].dtype))
+            found += [rule] if rule is not None else []
+    return found
+
+
+def _fit(
+    averaged: str,
+    begins: str,
+    averages: Sequence[np.ndarray | None],
+    values: Sequence[np.ndarray],
+    eps: float,
+) -> AverageRule | None:
+    decays: list[Decay | None] = []
+    residual = 0.0
+    for before, now, value in zip(averages, averages[1:], values, strict=False):
+        if before is None or now is None:
+            decays.append(None)
+            continue
+        x, y = before - value, now - value
+        bound = ROUNDINGS * eps * max(norm(now), norm(before))
+        size = norm(x)
+        if size <= bound:
+            if norm(y) > bound:
+                return None
+            decays.append(None)
+            continue
+        decay = float(np.vdot(x, y)) / size**2
+        residual = max(residual, norm(y - decay * x))
+        if residual > bound or not -bound / size <= decay <= 1 + bound / size:
+            return None
+        if begins != EARLIER and len(decays) == 0 and abs(decay) <= bound / size:
+            return None  # nothing of the start is left: it begins behind the update
+        decays.append(Decay(decay, bound / size))
+    if begins == EARLIER and not any(decays):
         return None
-    old, value, average = (wide(trace.read(each)).ravel() for each in (before, new, site))
-    x, y = old - value, average - value
-    bound = ROUNDINGS * epsilon(trace[site].dtype) * norm(average)
-    size = norm(x)
-    if size <= bound:
-        return None
-    decay = float(np.vdot(x, y)) / size**2
-    residual = norm(y - decay * x)
-    return AverageFit(decay, bound / size, residual) if residual <= bound else None
+    return AverageRule(averaged, begins, tuple(decays), residual)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -13,57 +13,92 @@ from parity.verifier.recordings.steps.sides import RecordedSide
 
 TORCH = 1e-6
 """Constant that torch.nn.utils.clip_grad_norm_ adds to the norm; optax.clip_by_global_norm adds none."""
+ALIKE = 1e-9
+"""Relative difference of two factors that are taken to be one: of float64, six digits are noise."""
+
+
+Choices = dict[str, str]
 
 
 def hypotheses(side: RecordedSide) -> Iterator[Hypothesis]:
-    """Yield no clipping, and clipping by the global norm, by each leaf's norm (both with and without a
-    constant added), and by value."""
+    """Yield no clipping and every usual one, of the gradients of this step or the one before."""
     segment = side.segment
     flat = JoinedLeaves(segment.result)
-    given, made = flat.join(segment.gradients), flat.join(segment.result)
-    if given is None or made is None:
+    made, bound = flat.join(segment.result), flat.join(noise(side))
+    if made is None or bound is None:
         return
-    bound = flat.join(noise(side))
-    assert bound is not None
-
-    def hypothesis(choices: dict[str, str], value: np.ndarray) -> Hypothesis:
-        return Hypothesis(choices, flat.split(value))
-
-    yield hypothesis({"clipping": "none"}, given)
-    scale = slope(given, made, bound, side.eps)
-    if scale is not None and 0 < scale < 1 and side.norm:
-        raw = float(given / bound @ (made / bound)) / float(given / bound @ (given / bound))
-        for times, root in (("", raw), (", twice", np.sqrt(raw))):
-            for added in (0.0, TORCH):
-                whole = side.norm + added
-                most = snap(root * whole, 32 * side.eps * whole)
-                if not chosen(most):
-                    continue
-                choices = {
-                    "clipping": "global norm" + times,
-                    "max norm": text(most),
-                    "added to the norm": text(added),
-                }
-                power = 2 if times else 1
-                yield hypothesis(choices, given * (most / whole) ** power)
-    norms = np.array([side.norms.get(name, 0.0) for name in flat.names])  # (leaves,)
-    left = flat.total(given * made) / np.maximum(flat.total(given**2), TINY)
-    touched = left < 1 - 64 * side.eps
-    for added in (0.0, TORCH) if touched.any() else ():
-        most = float(np.median((left * (norms + added))[touched]))
-        most = snap(most, 32 * side.eps * most)
-        if not chosen(most):
+    for when, gradients, norms in side.gradients:
+        given = flat.join(gradients)
+        if given is None:
             continue
-        choices = {
-            "clipping": "each leaf's norm",
-            "max norm": text(most),
-            "added to the norm": text(added),
-        }
-        factor = np.minimum(1.0, most / np.maximum(norms + added, TINY))
-        yield hypothesis(choices, given * factor[flat.leaf])
+        yield Hypothesis({**when, "clipping": "none"}, flat.split(given))
+        for choices, value in (
+            *_whole(flat, given, made, bound, norms, side.eps),
+            *in_parts(flat, given, made, norms, side.eps),
+        ):
+            yield Hypothesis({**when, **choices}, flat.split(value))
+
+
+def _whole(
+    flat: JoinedLeaves,
+    given: np.ndarray,
+    made: np.ndarray,
+    bound: np.ndarray,
+    norms: Mapping[str, float],
+    eps: float,
+) -> Iterator[tuple[Choices, np.ndarray]]:
+    """Yield clipping by the norm of all gradients, once and twice."""
+    scale, norm = slope(given, made, bound, eps), float(np.sqrt(sum(n**2 for n in norms.values())))
+    if scale is None or not 0 < scale < 1 or not norm:
+        return
+    raw = float(given / bound @ (made / bound)) / float(given / bound @ (given / bound))
+    for times, root, power in (("", raw, 1), (", twice", np.sqrt(raw), 2)):
+        for added in (0.0, TORCH):
+            whole = norm + added
+            most = snap(root * whole, 32 * eps * whole)
+            if chosen(most):
+                yield _choices("global norm" + times, most, added), given * (most / whole) ** power
+
+
+def _choices(clipping: str, most: float, added: float) -> Choices:
+    return {"clipping": clipping, "max norm": text(most), "added to the norm": text(added)}
+
+
+def in_parts(
+    flat: JoinedLeaves, given: np.ndarray, made: np.ndarray, norms: Mapping[str, float], eps: float
+) -> Iterator[tuple[Choices, np.ndarray]]:
+    """Yield clipping by the norm of each leaf, by that of each group of leaves, and by value.
+
+    Args:
+        given: the gradients (N,).
+        made: about what was made of them (N,).
+        norms: the norm of every whole gradient, by leaf.
+        eps: of the type of the numbers.
+    """
+    own = np.array([norms.get(name, 0.0) for name in flat.names])  # (leaves,)
+    left = flat.total(given * made) / np.maximum(flat.total(given**2), TINY)
+    near = max(ALIKE, 1e3 * eps)
+    touched = (left > 0) & (left < 1 - near)
+    alike = _alike(left, touched, near)
+    together = np.sqrt(np.bincount(alike, own**2)[alike])  # (leaves,): the norm of its group
+    several = len(set(alike)) > 1  # else they are one group, of all
+    for clipping, sizes in (("each leaf's norm", own), *[("norm of each group", together)] * several):
+        for added in (0.0, TORCH) if touched.any() else ():
+            limits = (left * (sizes + added))[touched]
+            most = snap(float(np.median(limits)), near * float(np.median(limits)))
+            if chosen(most) and (np.abs(limits - most) <= 2 * near * most).all():
+                factor = np.where(touched, most / np.maximum(sizes + added, TINY), 1.0)
+                yield _choices(clipping, most, added), given * factor[flat.leaf]
     most = float(np.abs(made).max(initial=0.0))
-    most = snap(most, 16 * side.eps * most)
-    if most and chosen(most):
-        yield hypothesis(
-            {"clipping": "each value", "max value": text(most)}, np.clip(given, -most, most)
-        )
+    most = snap(most, 16 * eps * most)
+    if most and chosen(most) and most < np.abs(given).max():
+        yield {"clipping": "each value", "max value": text(most)}, np.clip(given, -most, most)
+
+
+def _alike(left: np.ndarray, touched: np.ndarray, near: float) -> np.ndarray:
+    """Number the groups of leaves that were multiplied by one factor: (leaves,)."""
+    order = np.argsort(left)
+    apart = np.diff(left[order]) > near * np.abs(left[order][1:])
+    numbers = np.empty(len(left), dtype=np.int64)
+    numbers[order] = np.concatenate([[0], np.cumsum(apart)])
+    return np.where(touched, numbers, len(left))

@@ -81,6 +81,18 @@ def _one(a: np.ndarray, b: np.ndarray, eps: float) -> Iterator[Words]:
             yield "shift", "this step", _late(by)
         if len(a) - by > 1 and same(b[:-by], a[by:]):
             yield "shift", _late(by), "this step"
+    for times in range(2, len(a) // 2 + 1) if varied(a) and varied(b) else ():
+        for first in range(times):
+            for one, other, words in ((a, b, _faster), (b, a, lambda n: _faster(n)[::-1])):
+                every = one[first::times]
+                if len(every) > 2 and same(every, other[: len(every)]) and varied(every):
+                    yield "speed", *words(times)
+    lengths = [_line(each, eps) for each in (a, b)]
+    if lengths[0] and lengths[1] and lengths[0][0] == lengths[1][0]:
+        ratio = lengths[1][1] / lengths[0][1]
+        times = round(max(ratio, 1 / ratio))
+        if times > 1 and abs(max(ratio, 1 / ratio) / times - 1) <= 1e-3:
+            yield "speed", *(_faster(times) if ratio > 1 else _faster(times)[::-1])
     if (a != 0).all():
         ratio = b / a
         if same(ratio, np.full_like(ratio, ratio[0])):
@@ -92,6 +104,19 @@ def _one(a: np.ndarray, b: np.ndarray, eps: float) -> Iterator[Words]:
 
 def _late(by: int) -> str:
     return "the step before" if by == 1 else f"{by} steps before"
+
+
+def _faster(times: int) -> tuple[str, str]:
+    return "one step for each update", f"{times} steps for each update"
+
+
+def _line(rates: np.ndarray, eps: float) -> tuple[float, float] | None:
+    """Return the start and the slope of a series that is a line."""
+    rise = (rates[-1] - rates[0]) / max(len(rates) - 1, 1)
+    if len(rates) < 3 or not rise:
+        return None
+    off = np.abs(rates[0] + rise * np.arange(len(rates)) - rates).max()
+    return (float(rates[0]), float(rise)) if off <= 4 * eps * np.abs(rates).max() else None
 
 
 def _formula(rates: np.ndarray, eps: float) -> str | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from parity.verifier.recordings.steps.clipped import TORCH
+from parity.measure.error import relative_error
+from parity.verifier.recordings.steps.clipped import ALIKE, TORCH, in_parts
 from parity.verifier.recordings.steps.fitting import (
     JoinedLeaves,
     chosen,
@@ -19,7 +20,7 @@ from parity.verifier.recordings.steps.fitting import (
     text,
     two_slopes,
 )
-from parity.verifier.recordings.steps.noise import noise
+from parity.verifier.recordings.steps.noise import TINY, noise
 from parity.verifier.recordings.steps.segment import Hypothesis
 from parity.verifier.recordings.steps.sides import RecordedSide
 
@@ -88,10 +89,13 @@ def hypotheses(side: RecordedSide) -> Iterator[Hypothesis]:
         starts = [(RECORDED, recorded), ("zero, again", zero)]
     for start, before in starts:
         given = MomentsUpdate(flat, before, after, bounds, parameters, side.eps)  # pyright: ignore[reportArgumentType]
+        if start == RECORDED and any(each.any() for each in before.values()):
+            entries = {k: v for kind in present for k, v in flat.split(before[kind], kind).items()}
+            yield Hypothesis({"moments from": start, "update": "left out"}, entries)
         for source, gradient in _sources(side, given):
             made = _averages(given, gradient) if FIRST in present else _sums(given, gradient)
             for choices, value in made:
-                choices = {"moments from": start} | source | choices
+                choices = {"moments from": start, "update": "made"} | source | choices
                 entries = {
                     k: v for kind, array in value.items() for k, v in flat.split(array, kind).items()
                 }
@@ -147,72 +151,99 @@ class GivenGradient(NamedTuple):
 def _sources(side: RecordedSide, given: MomentsUpdate) -> Iterator[GivenGradient]:
     """Yield the gradients that the optimiser may have been given, clipped or not."""
     segment, flat = side.segment, given.flat
-    plain, clipped = flat.join(segment.gradients), flat.join(segment.clipped)
-    if clipped is not None and segment.clipped_by_both:
-        yield GivenGradient({"gradient": "as the optimiser was given it"}, clipped)
-        if plain is not None and not np.array_equal(plain, clipped):
-            yield GivenGradient({"gradient": "before clipping"}, plain)
+    if segment.clipped_by_both:
+        this, before = (flat.join(each) for each in (segment.clipped, segment.clipped_before))
+        for when, gradient in (("this step", this), ("the step before", before)):
+            if gradient is not None:
+                choices = {"step of the gradient": when, "gradient": "as the optimiser was given it"}
+                yield GivenGradient(choices, gradient)
+        plain = flat.join(segment.gradients)
+        if this is not None and plain is not None and not np.array_equal(plain, this):
+            yield GivenGradient(
+                {"step of the gradient": "this step", "gradient": "before clipping"}, plain
+            )
         return
-    if clipped is not None:
-        if plain is None or np.array_equal(plain, clipped):
-            yield GivenGradient({"gradient": "not clipped"}, clipped)
-            return
-        scale = float(plain @ clipped) / float(plain @ plain)
-        named = [choices for choices, _ in _norms(side, scale)]
-        norm = snap(scale * side.norm, SEEN * scale * side.norm)
-        for choices in named or [{"gradient": f"clipped to norm {text(norm)}"}]:
-            yield GivenGradient(choices, clipped)
-        yield GivenGradient({"gradient": "not clipped"}, plain)
+    for when, gradients, norms in side.gradients:
+        plain = flat.join(gradients)
+        if plain is not None and (when["step of the gradient"] == "this step" or plain.any()):
+            for choices, gradient in _clipped(given, plain, norms, flat.join(segment.clipped)):
+                yield GivenGradient(when | choices, gradient)
+
+
+def _clipped(
+    given: MomentsUpdate, plain: np.ndarray, norms: Mapping[str, float], recorded: np.ndarray | None
+) -> Iterator[tuple[dict[str, str], np.ndarray]]:
+    """Yield a gradient as it is, and clipped in every usual way that the moments allow.
+
+    Args:
+        recorded: what the optimiser was given, if this program alone recorded it.
+    """
+    yield {"gradient": "not clipped"}, plain
+    if recorded is not None and np.array_equal(plain, recorded):
         return
-    if plain is None:
-        return
-    yield GivenGradient({"gradient": "not clipped"}, plain)
-    for scale in _scales(given, plain):
-        if 0 < scale < 1:
-            for choices, exactly in _norms(side, scale):
-                yield GivenGradient(choices, plain * exactly)
-    for most in _limits(given, plain):
-        yield GivenGradient(
-            {"gradient": f"each value clipped to {text(most)}"}, np.clip(plain, -most, most)
-        )
+    near, named = 1e3 * given.eps, False
+    for choices, gradient in _limited(given, plain, norms):
+        if recorded is None or relative_error(gradient, recorded) <= near:
+            named = True
+            yield choices, gradient
+    if recorded is not None and not named:
+        scale = float(plain @ recorded) / float(plain @ plain)
+        if relative_error(scale * plain, recorded) <= near:
+            norm = float(np.sqrt(sum(each**2 for each in norms.values())))
+            yield (
+                {"gradient": f"clipped to norm {text(snap(scale * norm, SEEN * scale * norm))}"},
+                recorded,
+            )
 
 
-def _norms(side: RecordedSide, scale: float) -> Iterator[tuple[dict[str, str], float]]:
-    """Yield the norms to which a scaled gradient may have been clipped, each with its exact scale."""
-    for added in (0.0, TORCH):
-        whole = side.norm + added
-        norm = snap(scale * whole, 32 * side.eps * whole)
-        if norm and digits(norm) <= 3:
-            choices = {"gradient": f"clipped to norm {text(norm)}", "added to the norm": text(added)}
-            yield choices, norm / whole
-
-
-def _limits(given: MomentsUpdate, gradient: np.ndarray) -> Iterator[float]:
-    """Yield the values to which each element may have been clipped, if a first moment that began at
-    zero shows the largest element."""
+def _limited(
+    given: MomentsUpdate, plain: np.ndarray, norms: Mapping[str, float]
+) -> Iterator[tuple[dict[str, str], np.ndarray]]:
+    eps, norm = given.eps, float(np.sqrt(sum(each**2 for each in norms.values())))
+    for scale, off in _scales(given, plain):
+        for added in (0.0, TORCH) if 0 < scale < 1 else ():
+            whole = norm + added
+            most = snap(scale * whole, (32 * eps * scale + off) * whole)
+            if most and digits(most) <= 3:
+                choices = {"gradient": f"clipped to norm {text(most)}", "added to the norm": text(added)}
+                yield choices, plain * (most / whole)
     kind = FIRST if FIRST in given.after else BUFFER
-    if given.before[kind].any():
-        return
-    most = float(np.abs(given.after[kind]).max(initial=0.0))
-    for weight in [1 - beta for beta in BETAS] if kind == FIRST else [1.0]:
-        limit = snap(most / weight, 32 * given.eps * most / weight)
-        if 0 < limit < np.abs(gradient).max(initial=0.0) and digits(limit) <= 3:
-            yield limit
+    before, after, bound = given.before[kind], given.after[kind], given.bounds[kind]
+    for weight in _weights(given):
+        old = (1 - weight if kind == FIRST else 1.0) * before
+        made = (after - old) / weight
+        loose = max(eps, float(np.median(bound)) / weight / max(float(np.abs(made).max()), TINY))
+        for choices, value in in_parts(given.flat, plain, made, norms, loose):
+            limit = choices.get("max norm") or choices["max value"]
+            extra = {k: v for k, v in choices.items() if k == "added to the norm"}
+            yield {"gradient": f"{choices['clipping']} clipped to {limit}", **extra}, value
 
 
-def _scales(given: MomentsUpdate, gradient: np.ndarray) -> Iterator[float]:
-    """Yield the factors by which the gradient may have been multiplied before it reached the moments."""
+def _weights(given: MomentsUpdate) -> list[float]:
+    """Return the weights that the new gradient may have in the first moment."""
+    if FIRST not in given.after:
+        return [] if given.before[BUFFER].any() else [1.0]
+    return [1 - beta for beta in BETAS]
+
+
+def _scales(given: MomentsUpdate, gradient: np.ndarray) -> Iterator[tuple[float, float]]:
+    """Yield the factors by which the gradient may have been multiplied before it reached the moments,
+    with their uncertainties."""
     kind = FIRST if FIRST in given.after else BUFFER
     before, after, bound = given.before[kind], given.after[kind], given.bounds[kind]
     out = _aside(given, bound)
     if not before.any():
-        whole = slope(out(gradient), out(after), bound, given.eps)
-        if whole is not None:
-            yield from [whole / (1 - beta) for beta in BETAS] if kind == FIRST else [whole]
-        return
-    both = two_slopes((out(before), out(gradient)), out(after), bound, given.eps)
-    if both is not None and both[0] < 1:
-        yield both[1] / (1 - both[0]) if kind == FIRST else both[1]
+        weights, rest = ([1 - beta for beta in BETAS] if kind == FIRST else [1.0]), after
+    else:
+        both = two_slopes((out(before), out(gradient)), out(after), bound, given.eps)
+        if both is None or not 0 <= both[0] < 1:
+            return
+        beta = snap(both[0], ALIKE)  # two fits at once are loose where moment and gradient are alike
+        weights, rest = [1 - beta if kind == FIRST else 1.0], after - beta * before
+    x, y = out(gradient) / bound, out(rest) / bound
+    size = float(x @ x)
+    for weight in weights if size > 1 else []:
+        yield float(x @ y) / size / weight, 1 / np.sqrt(size) / weight
 
 
 def _aside(given: MomentsUpdate, bound: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
@@ -286,12 +317,13 @@ def _sums(
         fit = two_slopes((out(before), out(gradient)), out(after), bound, given.eps)
         if fit is None:
             return
-        momentum, weight = fit
+        momentum = snap(fit[0], ALIKE)  # two fits at once are loose where both are alike
+        weight = slope(out(gradient), out(after - momentum * before), bound, given.eps)
         choices["momentum"] = text(momentum)
     else:
         weight = slope(out(gradient), out(after), bound, given.eps)
-        if not weight:
-            return
+    if not weight:
+        return
     decay = fit_multiple(flat, after - momentum * before - weight * gradient, p, bound, given.eps)
     strength = snap(decay.factor / weight, decay.uncertainty / abs(weight))
     if not (chosen(momentum) and chosen(weight) and chosen(strength)):

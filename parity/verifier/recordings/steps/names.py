@@ -14,6 +14,17 @@ _CLIP_EPSILON = (
     " by min(1, c / norm) yourself on one side",
 )
 
+_STALE = (
+    "stale-gradients",
+    "update by the gradients of this step: optimizer.step() after backward(), tx.update() after grad",
+)
+
+_SKIPPED = (
+    "skipped-update",
+    "torch.amp.GradScaler leaves out the update if a gradient is not finite, as optax.apply_if_finite"
+    " does: use it on both sides, and find what overflows",
+)
+
 _RATE_ROUNDED = (
     "rate-rounded",
     "optax computes a schedule in float32, even where everything else is float64: count in float64,"
@@ -55,6 +66,7 @@ CAUSES: dict[tuple[Stage, str], tuple[str, str]] = {
         "decay-in-gradient",
         "take the penalty of the weights out of the loss, or add it to the other",
     ),
+    ("clipped", "step of the gradient"): _STALE,
     ("clipped", "clipping"): (
         "clip-kind",
         "torch.nn.utils.clip_grad_norm_(model.parameters(), c); optax.clip_by_global_norm(c)",
@@ -66,9 +78,15 @@ CAUSES: dict[tuple[Stage, str], tuple[str, str]] = {
         "schedule-shift",
         "call scheduler.step() after optimizer.step(); count updates from the same number",
     ),
+    ("learning rate", "speed"): (
+        "schedule-speed",
+        "step the schedule once for each update: not for each micro-batch, and not for each process",
+    ),
     ("learning rate", "scale"): ("learning-rate", "give both the same peak learning rate"),
     ("learning rate", "schedule"): ("schedule", "give both schedules the same start, length and peak"),
     ("learning rate", "number type of the rate"): _RATE_ROUNDED,
+    ("moments", "update"): _SKIPPED,
+    ("moments", "step of the gradient"): _STALE,
     ("moments", "beta1"): ("beta1", "AdamW(..., betas=(beta1, beta2)); optax.adamw(..., b1=beta1)"),
     ("moments", "beta2"): ("beta2", "AdamW(..., betas=(beta1, beta2)); optax.adamw(..., b2=beta2)"),
     ("moments", "moments from"): (
@@ -93,6 +111,8 @@ CAUSES: dict[tuple[Stage, str], tuple[str, str]] = {
     ("moments", "second moment"): ("second-moment-sum", "weigh the new square by 1 - beta2"),
     ("moments", "momentum"): ("momentum", "SGD(..., momentum=m); optax.sgd(..., momentum=m)"),
     ("moments", "dampening"): ("dampening", "SGD(..., dampening=0), which optax.sgd always has"),
+    ("updated", "update"): _SKIPPED,
+    ("updated", "step of the gradient"): _STALE,
     ("updated", "weight decay"): ("weight-decay", "give both the same weight_decay"),
     ("updated", "decay multiplied by"): (
         "decay-times-rate",
@@ -122,6 +142,15 @@ CAUSES: dict[tuple[Stage, str], tuple[str, str]] = {
     ),
     ("updated", "number type of the rate"): _RATE_ROUNDED,
     ("updated", "gradient"): ("update-gradient", "clip before the optimiser is called"),
+    ("updated", "averaged"): (
+        "ema-order",
+        "average the parameters behind the update on both sides, or before it",
+    ),
+    ("updated", "begins"): ("ema-start", "begin both averages with the parameters, or both with zeros"),
+    ("updated", "over the steps"): (
+        "ema-warm-up",
+        "give both averages the same decay in every step: min(decay, (1 + t) / (10 + t)), or one decay",
+    ),
     ("updated", "decay of the average"): ("ema-decay", "give both moving averages the same decay"),
     ("updated", "momentum"): ("nesterov", "SGD(..., nesterov=False); optax.sgd(..., nesterov=False)"),
 }

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parity.measure.site import Site, Stage
+from parity.measure.site import AVERAGE, Site, Stage
 from parity.measure.traces.format import Event
 from parity.measure.traces.reader import Trace
 from parity.measure.traces.recorder import OPTIMIZER
@@ -161,9 +161,8 @@ def _leaves(trace: Trace, stage: Stage, step: int, names: Names) -> dict[str, He
     elsewhere = {name for each, _ in names.counterparts.values() for name in each.names}
     by_port: dict[str, dict[str, Event]] = {}
     for event in trace.of(stage, step):
-        if event.spacing is not None or (
-            stage == "moments" and (event.port == "step" or not event.path)
-        ):
+        counts = stage == "moments" and (event.port == "step" or not event.path)
+        if event.spacing is not None or counts or (stage == "updated" and event.port == AVERAGE):
             continue
         if event.path in elsewhere:
             by_port.setdefault(event.port, {}).setdefault(event.path, event)

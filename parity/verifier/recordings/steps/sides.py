@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -42,6 +42,8 @@ class RecordedSide:
     """Epsilon of the type that its values are in."""
     norms: Mapping[str, float]
     """Norm of every whole gradient, by leaf."""
+    norms_before: Mapping[str, float] = field(default_factory=dict)
+    """The same of the gradients of the step before."""
     following: RecordedSide | None = None
     """Same elements of `StepSegment.following`."""
 
@@ -49,6 +51,16 @@ class RecordedSide:
     def norm(self) -> float:
         """Norm of the gradient of all leaves."""
         return float(np.sqrt(sum(norm**2 for norm in self.norms.values())))
+
+    @property
+    def gradients(self) -> list[tuple[dict[str, str], Mapping[str, np.ndarray], Mapping[str, float]]]:
+        """The gradients that the optimiser may have been given, with their norms: those of this step,
+        and those of the step before."""
+        this, before = ({"step of the gradient": text} for text in ("this step", "the step before"))
+        options = [(this, self.segment.gradients, self.norms)]
+        if self.segment.gradients_before:
+            options.append((before, self.segment.gradients_before, self.norms_before))
+        return options
 
 
 def leaf_of(key: str, stage: str) -> str:
@@ -63,23 +75,24 @@ def make_sides(a: StepSegment, b: StepSegment) -> tuple[RecordedSide, RecordedSi
     large as any other update: they would dominate the difference and tell nothing about its cause.
     """
     eps = tuple(_eps(_values(each)) for each in (a, b))
-    norms = (_norms(a), _norms(b))
+    norms = (_norms(a.gradients), _norms(b.gradients))
     if a.stage in ("loss", "learning rate"):
         return RecordedSide(a, eps[0], norms[0]), RecordedSide(b, eps[1], norms[1])
     chosen = _chosen(a, b, max(eps), norms)
     return _side(a, eps[0], norms[0], chosen), _side(b, eps[1], norms[1], chosen)
 
 
-def _norms(segment: StepSegment) -> dict[str, float]:
-    return {name: float(np.linalg.norm(g)) for name, g in segment.gradients.items()}
+def _norms(gradients: Mapping[str, np.ndarray]) -> dict[str, float]:
+    return {name: float(np.linalg.norm(g)) for name, g in gradients.items()}
 
 
 def _side(
     segment: StepSegment, eps: float, norms: dict[str, float], chosen: Mapping[str, np.ndarray]
 ) -> RecordedSide:
     after = segment.following
-    following = None if after is None else _side(after, eps, _norms(after), chosen)
-    return RecordedSide(_reduced(segment, chosen), eps, norms, following)
+    following = None if after is None else _side(after, eps, _norms(after.gradients), chosen)
+    before = _norms(segment.gradients_before) if segment.stage in ("clipped", "moments") else {}
+    return RecordedSide(_reduced(segment, chosen), eps, norms, before, following)
 
 
 def _values(segment: StepSegment) -> Iterable[np.ndarray]:

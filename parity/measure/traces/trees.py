@@ -1,0 +1,113 @@
+"""Trees of arrays as they are: dictionaries, lists, named tuples, and what JAX knows as a tree."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from parity.measure.site import Stage
+from parity.measure.traces.pool import Pooled
+from parity.measure.traces.sample import Sample
+from vit_config import InputError
+
+MOMENTS = {"mu": "exp_avg", "nu": "exp_avg_sq", "trace": "momentum_buffer", "count": "step"}
+"""Names of moments in optax, with PyTorch's names for the same."""
+RATE = ("hyperparams", "learning_rate")
+"""End of the path of the rate in a state of `optax.inject_hyperparams`."""
+OF_RATE = "(rate)"
+"""Port of a learning rate that was found among moments."""
+
+Path = tuple[str, ...]
+
+
+def named_leaves(stage: Stage, value: Any) -> Iterator[tuple[Path, str, Any]]:
+    """Yield the path, port and value of each leaf of a tree. Of an optimiser's state these are its
+    moments, without the path that leads to them, its number of updates, and its learning rate if it is
+    a hyperparameter in the state.
+
+    Raises:
+        InputError: a leaf is a value that is only traced.
+    """
+    leaves = list(_leaves(value))
+    jax = sys.modules.get("jax")
+    for path, leaf in leaves:
+        if jax is not None and isinstance(leaf, jax.core.Tracer):
+            raise InputError(
+                f"{stage}: {'.'.join(path) or 'a value'} is a tracer; return it from the"
+                " compiled function and log it there"
+            )
+    if stage == "moments" and any(_moment(path) for path, _ in leaves):
+        yield from _of_optimizer(leaves)
+    else:
+        yield from ((path, "", leaf) for path, leaf in leaves)
+
+
+def _of_optimizer(leaves: Iterable[tuple[Path, Any]]) -> Iterator[tuple[Path, str, Any]]:
+    counts: set[int] = set()
+    for path, leaf in leaves:
+        place = _moment(path)
+        if path[-2:] == RATE:
+            yield (), OF_RATE, leaf
+        elif place and path[place - 1] != "count":
+            yield path[place:], MOMENTS[path[place - 1]], leaf
+        elif place and np.size(leaf) == 1 and (count := int(leaf)) not in counts:
+            counts.add(count)  # each transformation in a chain may count
+            yield (), "step", leaf
+
+
+def _moment(path: Path) -> int:
+    """Return the number of names up to that of a moment; 0 if there is none."""
+    return max((i + 1 for i, name in enumerate(path) if name in MOMENTS), default=0)
+
+
+def _leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    if isinstance(value, (Sample, Pooled)):
+        yield path, value
+        return
+    if isinstance(value, Mapping):
+        named = [(str(name), part) for name, part in value.items()]
+    elif isinstance(value, (list, tuple)) and not _is_numbers(value):
+        names = getattr(value, "_fields", range(len(value)))
+        named = [(str(name), part) for name, part in zip(names, value, strict=True)]
+    else:
+        yield from ((path + below, leaf) for below, leaf in _of_jax(value))
+        return
+    for name, part in named:
+        yield from _leaves(part, path if name == "params" and not path else (*path, name))
+
+
+def _is_numbers(value: Any) -> bool:
+    """Return whether a list holds nothing but numbers, so that it is an array."""
+    return len(value) > 0 and all(
+        isinstance(each, (bool, int, float)) or (isinstance(each, (list, tuple)) and _is_numbers(each))
+        for each in value
+    )
+
+
+def _of_jax(value: Any) -> Iterator[tuple[Path, Any]]:
+    """Yield the leaves of a tree that JAX knows, if it is loaded; else the value itself."""
+    jax = sys.modules.get("jax")
+    if jax is None or value is None or jax.tree_util.all_leaves([value]):
+        yield from [] if value is None else [((), value)]
+        return
+    for keys, leaf in jax.tree_util.tree_flatten_with_path(value)[0]:
+        yield path_of(keys), leaf
+
+
+@lru_cache(maxsize=2**16)
+def path_of(keys: tuple[Any, ...]) -> Path:
+    """Return a path in a tree of JAX without a variable's ``value`` and Linen's ``params``."""
+    path = tuple(map(key_name, keys))
+    if keys and path[-1] == "value" and hasattr(keys[-1], "name"):
+        path = path[:-1]
+    return path[1:] if path[:1] == ("params",) else path
+
+
+@lru_cache(maxsize=2**16)
+def key_name(key: Any) -> str:
+    """Return the name of an entry of a path in a tree of JAX."""
+    return str(next((getattr(key, each) for each in ("key", "name", "idx") if hasattr(key, each)), key))
