@@ -83,16 +83,18 @@ def _one(a: np.ndarray, b: np.ndarray, eps: float) -> Iterator[Words]:
             yield "shift", _late(by), "this step"
     for times in range(2, len(a) // 2 + 1) if varied(a) and varied(b) else ():
         for first in range(times):
-            for one, other, words in ((a, b, _faster), (b, a, lambda n: _faster(n)[::-1])):
+            slow, fast = _faster(times)
+            for one, other, words in ((a, b, (slow, fast)), (b, a, (fast, slow))):
                 every = one[first::times]
                 if len(every) > 2 and same(every, other[: len(every)]) and varied(every):
-                    yield "speed", *words(times)
+                    yield "speed", words[0], words[1]
     lengths = [_line(each, eps) for each in (a, b)]
     if lengths[0] and lengths[1] and lengths[0][0] == lengths[1][0]:
         ratio = lengths[1][1] / lengths[0][1]
         times = round(max(ratio, 1 / ratio))
         if times > 1 and abs(max(ratio, 1 / ratio) / times - 1) <= 1e-3:
-            yield "speed", *(_faster(times) if ratio > 1 else _faster(times)[::-1])
+            slow, fast = _faster(times)
+            yield ("speed", slow, fast) if ratio > 1 else ("speed", fast, slow)
     if (a != 0).all():
         ratio = b / a
         if same(ratio, np.full_like(ratio, ratio[0])):
