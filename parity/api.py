@@ -31,7 +31,7 @@ Model = Any
 def create_model(
     name: str,
     *,
-    framework: Framework,
+    framework: Framework | None = None,
     pretrained: bool = False,
     seed: int = 0,
     kernel: str = "auto",
@@ -42,7 +42,7 @@ def create_model(
     Args:
         name: a preset such as ``vit_base_patch16_224``, with or without the tag of its weights
             (``vit_base_patch16_224.augreg_in21k``); with `pretrained` also whatever `load` reads.
-        framework: ``jax`` or ``torch``.
+        framework: ``jax`` or ``torch``; None is the one that is installed.
         pretrained: load the weights of the tag from the Hugging Face Hub (timm's default tag if the name
             has none). The model's configuration is then what the weights were made for.
         seed: seed of the initial values.
@@ -56,12 +56,15 @@ def create_model(
         The model; a pretrained PyTorch model is in evaluation mode.
 
     Raises:
-        ConfigError: no such preset, tag or field, or a contradiction among them.
+        ConfigError: no such preset, tag or field, or a contradiction among them; or both frameworks are
+            installed, and none is given.
         MissingFileError: the Hub has no such weights, or cannot be reached.
     """
     from parity.porting.models.files import load, twin_of
     from parity.porting.opening.hub import is_path
+    from vit_train.frameworks import only_framework
 
+    framework = framework or only_framework()
     twin = twin_of(framework)
     if not pretrained:
         cfg = preset(name).replace(**changes)

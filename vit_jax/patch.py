@@ -31,8 +31,17 @@ def patchify(images: jax.Array, patch_size: tuple[int, int], *, order: str = "hw
     return x.transpose(axes).reshape(B, gh * gw, ph * pw * C)
 
 
-def _check_axes(images: jax.Array) -> None:
-    """Refuse images split over explicit axes of a mesh, which each reshape would have to say onward."""
+def _check_axes(images: jax.Array, kernel: jax.Array) -> None:
+    """Refuse images split over explicit axes of a mesh, which each reshape would have to say onward, and
+    parameters on automatic axes under `jax.set_mesh` of a mesh that has the same as explicit ones."""
+    context = jax.sharding.get_abstract_mesh()
+    of_kernel = jax.typeof(kernel).sharding.mesh
+    if AxisType.Auto in of_kernel.axis_types and AxisType.Explicit in context.axis_types:
+        raise InputError(
+            f"jax.set_mesh was given a mesh with explicit axes {', '.join(context.axis_names)}, and the"
+            " parameters lie on automatic ones; make it with jax.make_mesh(..., axis_types="
+            f"(jax.sharding.AxisType.Auto,) * {len(context.axis_names)})"
+        )
     sharding = jax.typeof(images).sharding
     kinds = dict(zip(sharding.mesh.axis_names, sharding.mesh.axis_types, strict=True))
     split = [name for part in sharding.spec for name in (part if isinstance(part, tuple) else (part,))]
@@ -99,13 +108,13 @@ class PatchEmbed(nnx.Module):
 
         Raises:
             InputError: images of another framework or another type than the parameters, or split over
-                explicit axes.
+                explicit axes; or parameters on other axes than those of `jax.set_mesh`.
         """
         padded = isinstance(images, Patches)
         pixels = images.pixels if padded else images
         check_image_library(pixels, "jax")
         check_image_type(str(jnp.result_type(pixels)), str(self.proj.kernel[...].dtype))
-        _check_axes(pixels)
+        _check_axes(pixels, self.proj.kernel[...])
         pixels = 2 * (pixels - 0.5) if self.centre_pixels else pixels
         if padded:  # what padding holds, were it not a number, must not reach a sum
             x = self.project_patches(jnp.where(images.valid[:, :, None], pixels, 0))

@@ -8,12 +8,11 @@ from typing import Annotated
 
 import tyro
 
-from parity.cli.eval import default_framework
 from parity.cli.predict import answer
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import EXIF, Exif, parse_fields, shown_as
 from parity.cli.support.run_weights import runs_here, weights_of
-from vit_train.frameworks import Framework
+from vit_train.frameworks import Framework, default_framework
 
 
 @dataclass(frozen=True)

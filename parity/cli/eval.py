@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -17,7 +16,7 @@ from parity.cli.support.run_weights import is_run, runs_here, weights_of
 from vit_config import ConfigError, InputError, MissingFileError
 from vit_config.files.atomic import together
 from vit_config.terminal import complain
-from vit_train.frameworks import Framework
+from vit_train.frameworks import Framework, default_framework
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -110,11 +109,6 @@ def main(argv: list[str], prog: str = "parity eval") -> int:
             content = {"source": arguments.source, "data": data, "classes": names, **result.to_dict()}
             write_json(arguments.json, content)
     return 0
-
-
-def default_framework() -> Framework:
-    """Return the framework to use if none is asked for."""
-    return "jax" if find_spec("jax") else "torch"
 
 
 def evaluate(loaded: Loaded, dataset: ImageDataset, batch_size: int) -> Evaluation | SeveralEvaluation:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from parity.cli.eval import default_framework, stated_preprocess
+from parity.cli.eval import stated_preprocess
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
 from parity.cli.support.run_weights import runs_here, weights_of
 from vit_config import ConfigError, InputError, MissingFileError
 from vit_config.files.atomic import together
 from vit_config.terminal import complain, say
-from vit_train.frameworks import Framework
+from vit_train.frameworks import Framework, default_framework
 
 if TYPE_CHECKING:
     import numpy as np

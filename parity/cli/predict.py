@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from parity.cli.eval import default_framework, stated_preprocess
+from parity.cli.eval import stated_preprocess
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import EXIF, Exif, parse_fields, shown_as
 from parity.cli.support.run_weights import runs_here, weights_of
 from vit_config.errors import ConfigError, InputError, MissingFileError, one_line
 from vit_config.terminal import complain
-from vit_train.frameworks import Framework
+from vit_train.frameworks import Framework, default_framework
 
 if TYPE_CHECKING:
     import numpy as np

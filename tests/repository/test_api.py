@@ -3,7 +3,6 @@
 import importlib
 import inspect
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +18,7 @@ import parity
 from tests.support.peers import redrawn
 from tests.support.tiny import TINY
 from vit_config import PRESETS, ConfigError, pretrained, write_weights
+from vit_train import frameworks
 
 NAME = "vit_tiny_patch16_224"
 ROOT = Path(__file__).parents[2]
@@ -95,11 +95,7 @@ def test_a_users_file_is_checked_by_its_types(tmp_path):
     )
     command = [str(Path(sys.executable).with_name("pyright")), "--outputjson", "user.py"]
     command += ["--pythonpath", sys.executable]
-    # an editable install is found by a hook, which pyright does not run
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment
-    )
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     content = json.loads(done.stdout)["generalDiagnostics"]
     assert [each["range"]["start"]["line"] for each in content] == [11, 12, 13, 14], content
     for package in ("parity", "vit_config", "vit_jax", "vit_torch", "vit_train"):
@@ -203,3 +199,14 @@ def test_a_model_is_created_where_the_other_framework_is_not_installed(framework
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.split() == [f"vit_{framework}.model", "192"], done.stderr
+
+
+def test_the_framework_is_the_only_one_that_is_installed(tmp_path, monkeypatch):
+    cfg = TINY.replace(depth=1)
+    write_weights(tmp_path / "own.safetensors", cfg, redrawn(cfg))
+    for name in ("load", "create_model", "from_pretrained"):
+        with pytest.raises(ConfigError, match="both installed; give framework"):
+            getattr(parity, name)(NAME if name == "create_model" else tmp_path / "own.safetensors")
+    for kept in ("jax", "torch"):
+        monkeypatch.setattr(frameworks, "find_spec", lambda name, kept=kept: name == kept or None)
+        assert parity.load(tmp_path / "own.safetensors").framework == kept

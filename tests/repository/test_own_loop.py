@@ -105,6 +105,15 @@ def test_images_on_a_mesh_as_jax_makes_it_get_a_sentence(start):
         jax.eval_shape(model.logits, images)
     whole = jax.device_put(IMAGES, NamedSharding(mesh, P()))
     assert jax.eval_shape(model.logits, whole).shape == (16, 5)
+    automatic = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    for given, said in ((mesh, r"jax\.set_mesh .* explicit axes data,.*Auto,\) \* 1"), (automatic, "")):
+        with jax.set_mesh(given):
+            spread = parity.load("start.safetensors", framework="jax", mesh=given).model
+            if not said:
+                assert nnx.jit(lambda model, x: model.logits(x))(spread, IMAGES).shape == (16, 5)
+                continue
+            with pytest.raises(InputError, match=said):
+                nnx.jit(lambda model, x: model.logits(x))(spread, IMAGES)
 
 
 def test_a_model_is_loaded_onto_a_mesh_as_jax_makes_it(start):

@@ -23,7 +23,7 @@ from vit_config.errors import naming
 from vit_config.files.matching import mismatches
 from vit_config.parameters import parameters
 from vit_config.pretrained import About, DType, Reading
-from vit_train.frameworks import Framework
+from vit_train.frameworks import Framework, only_framework
 
 if TYPE_CHECKING:
     from jax.sharding import Mesh
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def load(
     source: str | Path | Opened | Any,
     *,
-    framework: Framework,
+    framework: Framework | None = None,
     kernel: str = "auto",
     dtype: DType | None = None,
     mesh: Mesh | None = None,
@@ -44,6 +44,7 @@ def load(
         source: a file or folder, or a name on the Hugging Face Hub: ``hf-hub:org/name`` or
             ``timm:name.tag``, see `parity.porting.opening.hub`; an `Opened` that `open_checkpoint`
             returned; a model of timm, transformers, torchvision or open_clip in memory; or a state dict.
+        framework: ``jax`` or ``torch``; None is the one that is installed.
         kernel: how attention is computed, one of the twin's `kernels.KERNELS`.
         dtype: type of the parameters and of the computation; by default the weights' own type.
         mesh: of JAX, devices to split each parameter over, along an axis that their number divides.
@@ -53,8 +54,10 @@ def load(
         MissingFileError: there is no such file or name.
         WeightsError: the file is no checkpoint of a known dialect, is truncated or damaged, or does not
             have the tensors that its schema asks for; or a model in memory computes another function.
-        ConfigError: a field that has to be stated was not, or a stated value is not valid.
+        ConfigError: a field that has to be stated was not, or a stated value is not valid; or both
+            frameworks are installed, and none is given.
     """
+    framework = framework or only_framework()
     twin = twin_of(framework)
     if mesh is not None and framework != "jax":
         raise ConfigError(

@@ -36,7 +36,7 @@ OURS = ("vit-parity", 'parity.from_pretrained("{name}", framework="torch")', HUB
 def from_pretrained(
     source: str | Path,
     *,
-    framework: Framework,
+    framework: Framework | None = None,
     revision: str | None = None,
     token: str | bool | None = None,
     cache_dir: str | Path | None = None,
@@ -52,6 +52,7 @@ def from_pretrained(
 
     Args:
         source: ``org/name``, or any source that `load` reads.
+        framework: ``jax`` or ``torch``; None is the one that is installed.
         revision: a branch, a tag or a commit of the repository.
         token: the Hub's access token; default: that of the environment, ``HF_TOKEN``.
         cache_dir: the folder of downloads; default: the cache that all libraries of the Hub share.
