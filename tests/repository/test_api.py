@@ -203,7 +203,8 @@ def test_a_model_is_created_where_the_other_framework_is_not_installed(framework
 
 def test_the_framework_is_the_only_one_that_is_installed(tmp_path, monkeypatch):
     cfg = TINY.replace(depth=1)
-    write_weights(tmp_path / "own.safetensors", cfg, redrawn(cfg))
+    arrays = {name: each.astype("float32") for name, each in redrawn(cfg).items()}
+    write_weights(tmp_path / "own.safetensors", cfg, arrays)
     for name in ("load", "create_model", "from_pretrained"):
         with pytest.raises(ConfigError, match="both installed; give framework"):
             getattr(parity, name)(NAME if name == "create_model" else tmp_path / "own.safetensors")
