@@ -114,6 +114,7 @@ _ATTRIBUTES = {"axes": "axis", "axis": "axis", "dimension": "axis", "permutation
 
 def attributes(name: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return what a formula shows of a primitive besides its operands, and what causes read of it."""
+    params = {each: _of_python(value) for each, value in params.items()}
     extra: dict[str, Any] = {"primitive": name, "params": params}
     if name == "conv_general_dilated":
         window = window_of_jax(params)
@@ -125,6 +126,13 @@ def attributes(name: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         return transform_of_jax(params), extra
     shown = (f"{_ATTRIBUTES[k]}={plain(params[k])}" for k in params if k in _ATTRIBUTES)
     return ", ".join(shown), extra
+
+
+def _of_python(value: Any) -> Any:
+    """Return numpy's whole numbers, which users compute sizes with, as Python's; all else as it is."""
+    if type(value) is tuple:
+        return tuple(map(_of_python, value))
+    return int(value) if isinstance(value, np.integer) else value
 
 
 def plain(value: Any) -> str:

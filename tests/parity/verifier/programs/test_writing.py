@@ -1,5 +1,6 @@
 """Programs that write into what they are given: compared as others, and the user's arrays stay."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ import torch
 from torch import nn
 
 import parity
+from parity.verifier.programs.sides import record
 
 X = np.random.default_rng(0).standard_normal((3, 4))
 
@@ -86,3 +88,21 @@ def test_integers_that_are_given_stay():
     found = parity.diff((lambda i: i.add_(1), given), (lambda i: i + 1, np.arange(3)))
     assert found.verdict == "EQUAL"
     assert given.tolist() == [0, 1, 2]
+
+
+def test_sizes_that_numpy_computed_are_written_as_numbers():
+    """Users divide shapes by numpy's whole numbers; JAX keeps them in its equations."""
+    two, one = np.int64(2), np.int64(1)
+
+    def function(x):
+        y = jax.lax.conv_general_dilated(
+            x, jnp.ones((3, 3, 3, 4)), (two, two), ((one, one),) * 2,
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        )  # fmt: skip
+        y = jax.lax.reduce_window(y, -np.inf, jax.lax.max, (1, two, two, 1), (1, two, two, 1), "VALID")
+        return y.sum(axis=one) ** two
+
+    program = record((function, np.ones((2, 8, 8, 3))), "A")
+    written = " ".join(str(operation.label) for operation in program.operations)
+    assert "stride=2" in written
+    assert "int64" not in written
