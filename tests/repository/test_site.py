@@ -14,6 +14,16 @@ features finetuning flax gpu huggingface inference install int8 ios keras lightn
 mobile onnx onnxruntime openvino pretrained quantization quantized segmentation serving tensorflow
 tensorrt tflite torchscript tpu triton video wandb"""
 """What newcomers look for: words of the site's search, which parts them at spaces and hyphens."""
+PHRASES = (
+    "attention maps", "batch inference", "class imbalance", "class weights", "coding agent", "colab",
+    "confusion matrix", "custom dataset", "data augmentation", "early stopping", "exact resume",
+    "fastapi", "feature extraction", "gradient accumulation", "gradient checkpointing", "http server",
+    "image classification", "knowledge distillation", "label smoothing", "learning rate schedule",
+    "linear probe", "mixed precision", "model card", "multi-label", "object detection",
+    "position embeddings", "rest api", "semantic segmentation", "test-time", "transfer learning",
+    "weight decay",
+)  # fmt: skip
+"""Phrases of theirs."""
 PAGE = '<main role="main"><h2 id="two"></h2><a href="{link}">x</a><img src="{image}"></main>'
 
 
@@ -38,3 +48,5 @@ def test_words_that_newcomers_look_for_are_on_some_page():
     pages = " ".join(page.read_text(encoding="utf-8").lower() for page in DOCS.glob("*.md"))
     words = {re.sub(r"^\W+|\W+$", "", word) for word in re.split(r"[\s-]+", pages)}
     assert [word for word in SOUGHT.split() if word not in words] == []
+    together = re.sub(r"\s+", " ", pages)
+    assert [phrase for phrase in PHRASES if phrase not in together] == []
