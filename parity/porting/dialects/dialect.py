@@ -224,6 +224,13 @@ class Dialect:
         return ANY if name in (*SIZES, *NEUTRAL) else (ViTConfig.model_fields[name].default,)
 
 
+def whole_patches(cfg: ViTConfig) -> Any:
+    """Return the values of ``patch_remainder`` of code that takes no image which its patches do not
+    divide."""
+    sides = zip(cfg.image_size, cfg.patch_size, strict=True)
+    return ("refuse",) if any(side % patch for side, patch in sides) else ANY
+
+
 def kv_heads(each: Sequence[int], heads: int) -> tuple[int, ...] | int | None:
     """Return the heads of keys of each block as a schema has them: one number if all blocks have the
     same, None if that is the number of heads of the queries."""

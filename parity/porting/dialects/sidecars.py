@@ -108,6 +108,11 @@ class Sidecars:
             f" {dialect.title}"
         )
 
+    def is_relative(self, dialect: Dialect) -> bool:
+        """Return whether config.json is of a model whose code was compared with the dialect's and
+        computes the same of its entries and tensors."""
+        return self.model_type in getattr(dialect.settings, "relatives", ())
+
     def of_tower(self, dialects: Iterable[Dialect]) -> tuple[Sidecars, str]:
         """Return the config files of the one part of a larger model that is a Vision Transformer.
 

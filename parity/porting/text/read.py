@@ -49,7 +49,7 @@ def has_text(checkpoint: Checkpoint) -> TextDialect | None:
 
 
 def _place(checkpoint: Checkpoint, dialect: TextDialect) -> Mapping[str, Stored]:
-    return dialect.place(*checkpoint.place, checkpoint.container.tensors)
+    return dialect.place(*checkpoint.place[:2], checkpoint.container.tensors)
 
 
 def read_text(checkpoint: Checkpoint, *, fill: Mapping[str, Any] | None = None) -> TextCheckpoint:
