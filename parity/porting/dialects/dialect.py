@@ -156,6 +156,8 @@ class Dialect:
     code: Callable[[ViTConfig, Metadata], dict[str, str]] = lambda cfg, metadata: {}
     """Returns Python files, by name, to write where `settings.files` raises because no config file can
     express the model; empty if code cannot either."""
+    module: Callable[[ViTConfig], dict[str, str]] = lambda cfg: {}
+    """Returns Python files, by name, to write beside the config files, which need them."""
     made_by: Callable[[ViTConfig], str] = lambda cfg: ""
     """Returns the Python call that builds the library's model of a schema; empty if there is none worth
     telling."""

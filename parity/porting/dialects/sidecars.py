@@ -181,7 +181,8 @@ def texts(
             return code
         raise
     both = files if beside is None else beside.files(files, cfg)
-    return {name: json.dumps(content, indent=2) + "\n" for name, content in both.items()}
+    written = {name: json.dumps(content, indent=2) + "\n" for name, content in both.items()}
+    return {**written, **dialect.module(cfg)}
 
 
 def unsaid(dialect: Dialect, cfg: ViTConfig, metadata: Metadata) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from parity.porting.dialects import find_dialects
+from parity.porting.dialects import dialects, find_dialects
 from parity.porting.dialects.buffers import make_buffers
 from parity.porting.dialects.dialect import Dialect
 from parity.porting.dialects.rewrites import CannotHoldError, ModelState, express
@@ -197,18 +197,30 @@ def _expressed(state: ModelState, to: str, own: Dialect, inside: bool) -> tuple[
 
     Of several, the source's own dialect is preferred, else the first.
     """
+    found = find_dialects(to)
+    options, refused = _holding(state, found, inside)
+    if not options:  # of a dialect that has the name of its family, another one of it may hold the model
+        family = [each for each in dialects() if each.family == to and each not in found]
+        options, _ = _holding(state, family, inside)
+    if not options:
+        raise ConfigError(_refusal(to, refused))
+    return min(options, key=lambda each: (len(each[1].said), each[0] != own))
+
+
+def _holding(
+    state: ModelState, every: Sequence[Dialect], inside: bool
+) -> tuple[list[tuple[Dialect, ModelState]], list[CannotHoldError]]:
+    """Return the dialects that can hold a model, each with what it then is, and why others cannot."""
     options: list[tuple[Dialect, ModelState]] = []
     refused: list[CannotHoldError] = []
-    for dialect in find_dialects(to):
+    for dialect in every:
         if not dialect.writes and not inside:
             continue
         try:
             options.append((dialect, express(state, dialect)))
         except CannotHoldError as error:
             refused.append(error)
-    if not options:
-        raise ConfigError(_refusal(to, refused))
-    return min(options, key=lambda each: (len(each[1].said), each[0] != own))
+    return options, refused
 
 
 def _refusal(to: str, refused: Sequence[CannotHoldError]) -> str:
