@@ -75,6 +75,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "deit": {**PUBLISHED, "distill_token": True},
     "open-clip": CLIP,
     "open-clip-tower": CLIP,
+    "open-clip-siglip": TOWER,
     "clip": {**CLIP, "hidden_size": 128, "num_heads": 2, "mlp_dim": 512, "act": "quick_gelu"},
     "timm-eva": {"rope": Rope(), "k_bias": False, "layer_scale": 1e-5},
     "timm-eva-split": {"rope": Rope(), "k_bias": False, "mlp": "swiglu", "act": "silu"},

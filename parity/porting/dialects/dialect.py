@@ -156,6 +156,8 @@ class Dialect:
     code: Callable[[ViTConfig, Metadata], dict[str, str]] = lambda cfg, metadata: {}
     """Returns Python files, by name, to write where `settings.files` raises because no config file can
     express the model; empty if code cannot either."""
+    module: Callable[[ViTConfig], dict[str, str]] = lambda cfg: {}
+    """Returns Python files, by name, to write beside the config files, which need them."""
     made_by: Callable[[ViTConfig], str] = lambda cfg: ""
     """Returns the Python call that builds the library's model of a schema; empty if there is none worth
     telling."""
@@ -222,6 +224,13 @@ class Dialect:
             values = self.can[name]
             return values(cfg) if callable(values) else values
         return ANY if name in (*SIZES, *NEUTRAL) else (ViTConfig.model_fields[name].default,)
+
+
+def whole_patches(cfg: ViTConfig) -> Any:
+    """Return the values of ``patch_remainder`` of code that takes no image which its patches do not
+    divide."""
+    sides = zip(cfg.image_size, cfg.patch_size, strict=True)
+    return ("refuse",) if any(side % patch for side, patch in sides) else ANY
 
 
 def kv_heads(each: Sequence[int], heads: int) -> tuple[int, ...] | int | None:

@@ -108,6 +108,11 @@ class Sidecars:
             f" {dialect.title}"
         )
 
+    def is_relative(self, dialect: Dialect) -> bool:
+        """Return whether config.json is of a model whose code was compared with the dialect's and
+        computes the same of its entries and tensors."""
+        return self.model_type in getattr(dialect.settings, "relatives", ())
+
     def of_tower(self, dialects: Iterable[Dialect]) -> tuple[Sidecars, str]:
         """Return the config files of the one part of a larger model that is a Vision Transformer.
 
@@ -176,7 +181,8 @@ def texts(
             return code
         raise
     both = files if beside is None else beside.files(files, cfg)
-    return {name: json.dumps(content, indent=2) + "\n" for name, content in both.items()}
+    written = {name: json.dumps(content, indent=2) + "\n" for name, content in both.items()}
+    return {**written, **dialect.module(cfg)}
 
 
 def unsaid(dialect: Dialect, cfg: ViTConfig, metadata: Metadata) -> str:

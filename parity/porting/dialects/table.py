@@ -140,6 +140,11 @@ def only_when(field: str, value: Any, table: Table) -> Table:
     return tuple(replace(each, when=(field, value)) for each in table)
 
 
+def read_only(table: Table) -> Table:
+    """Return the table with rows that are read and never written: older names."""
+    return only_when("depth", 0, table)
+
+
 def respell_names(table: Table, spellings: Mapping[str, str]) -> Table:
     """Return the table with substrings of their names replaced."""
 

@@ -40,6 +40,8 @@ class Location(NamedTuple):
     """Prefix that was stripped from every name; empty if there was none."""
     tensors: dict[str, Stored]
     """Every tensor under that prefix, also those of no encoder, by the rest of its name."""
+    outside: int
+    """Number of the file's tensors that are not under it."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +111,7 @@ class Checkpoint:
     @property
     def found_at(self) -> tuple[str, ...]:
         """Notes, a sentence each: stripped prefixes of names, skipped tensors outside the model."""
-        count = len(self.container.tensors) - len(self.place.tensors)
-        count -= len(self.beside - self.place.tensors.keys())
+        count = self.place.outside - len(self.beside - self.place.tensors.keys())
         return (*self.stripped, *outside(count, self.place.branch))
 
     @property
@@ -233,7 +234,7 @@ def read_checkpoint(
         why=model.why,
         config=resolved.config,
         origins=resolved.origins,
-        place=Location(model.branch, model.tensors),
+        place=Location(model.branch, model.tensors, model.outside),
         tensors={name: model.tensors[name] for name in matched.tensors},
         arrays=arrays,
         metadata=metadata.replace(license=license),

@@ -24,7 +24,8 @@ def find_model(opened: Opened, name: str | None, part: str | None) -> Model:
         tensors = {n: each for n, each in opened.container.tensors.items() if n.startswith(inside)}
         skip = len(inside[0])
         names = {n[skip:].removeprefix(prefix): each for n, each in tensors.items()}
-        return Model(dialect, branch, dialect.within_body(names), "its header")
+        outside = len(opened.container.tensors) - len(names)
+        return Model(dialect, branch, dialect.within_body(names), "its header", outside=outside)
     model = find(opened, find_dialects(name) if name else dialects(), part=part, asked=name is not None)
     return model._replace(why=f"{model.why}, as asked", asked=True) if name else model
 
@@ -33,9 +34,10 @@ def match_model(opened: Opened, model: Model) -> MatchedRows:
     """Match a model's tensors with parameters of the schema.
 
     Raises:
-        WeightsError: the dialect does not know a tensor; or config.json states another model, and the
-            user did not name the dialect.
-        OtherModelError: it does not, and config.json says that the weights are quantised.
+        WeightsError: the dialect does not know a tensor; or config.json states another model of the same
+            function, and the user did not name the dialect.
+        OtherModelError: it states a model of another function, or of one that is not known; or the
+            dialect does not know a tensor, and config.json says that the weights are quantised.
     """
     other = "" if model.asked else opened.sidecars.contradiction(model.dialect)
     try:
@@ -47,6 +49,8 @@ def match_model(opened: Opened, model: Model) -> MatchedRows:
                 f" returns, or take the weights it was made of ({error})"
             ) from None
         raise WeightsError(f"{other}, and {error}" if other else str(error)) from None
+    if other and not opened.sidecars.is_relative(model.dialect):
+        raise OtherModelError(f"{other}, and what its code computes of them is not known here")
     if other:
         raise WeightsError(f"{other}; give --dialect {model.dialect.name} if that is what it is")
     return matched

@@ -17,6 +17,7 @@ import numpy as np
 
 from parity.porting.formats.base import Container, Stored
 from parity.porting.opening.opened import Live, Opened, open_checkpoint
+from parity.porting.recognition.heads import WORDS
 from vit_config import InputError
 
 BLOCKS = {
@@ -60,18 +61,68 @@ def open_live(source: Any) -> Opened:
         )
     if library == "peft" and hasattr(source, "merge_and_unload"):
         return open_live(copy.deepcopy(source).merge_and_unload(safe_merge=True))
+    is_module = callable(getattr(source, "named_modules", None))
+    source = _plain(source) if is_module else source
+    name_heads = partial(_with_plain_heads, source) if is_module else dict
     if library == "transformers":
         from parity.porting.reading.libraries.of_transformers import name_tensors
 
         config = {**source.config.to_dict(), "architectures": [name]}
-        return _opened(name, name_tensors(source), sidecars={"config.json": config})
+        return _opened(name, name_heads(name_tensors(source)), sidecars={"config.json": config})
     if library not in FACTS:
-        return _opened(name, source.state_dict())
+        return _opened(name, name_heads(source.state_dict()))
     facts = {field: value for field, value in FACTS[library](source).items() if value is not None}
     from parity.porting.reading.live_check import refuse_another_function
 
     live = Live(source, facts, partial(refuse_another_function, source)) if facts else None
-    return _opened(name, source.state_dict(), live=live, sidecars=_sidecars(source))
+    return _opened(name, name_heads(source.state_dict()), live=live, sidecars=_sidecars(source))
+
+
+def _plain(source: Any) -> Any:
+    """Return a model whose parameters are weights: a copy without torch's parametrizations and
+    weight_norm, which compute them; the model itself if it has none."""
+    from torch import nn
+    from torch.nn.utils import remove_weight_norm
+
+    def older(module: Any) -> list[str]:
+        own = module._parameters
+        return [name[:-2] for name in own if name.endswith("_g") and f"{name[:-2]}_v" in own]
+
+    computed = [m for m in source.modules() if hasattr(m, "parametrizations") or older(m)]
+    if not computed:
+        return source
+    held = [getattr(each, name) for each in computed for name in older(each)]
+    source = copy.deepcopy(source, {id(each): each.detach().clone() for each in held})
+    for module in source.modules():
+        for name in older(module):
+            remove_weight_norm(module, name)
+        if hasattr(module, "parametrizations"):  # torch's own removal changes the class, which is shared
+            values = {name: getattr(module, name).detach() for name in module.parametrizations}
+            del module.parametrizations
+            module.__class__ = type(module).__bases__[0]
+            for name, value in values.items():
+                module.register_parameter(name, nn.Parameter(value))
+    return source
+
+
+def _with_plain_heads(model: Any, state: Mapping[str, Any]) -> dict[str, Any]:
+    """Name a head that is one linear layer among layers of training, such as dropout, as a linear layer
+    by itself: in evaluation it is one."""
+    from torch import nn
+
+    named = dict(state)
+    for name, module in model.named_modules():
+        if not isinstance(module, nn.Sequential) or name.split(".")[-1] not in WORDS:
+            continue
+        linear = [key for key, each in module.named_children() if isinstance(each, nn.Linear)]
+        others = [each for each in module if not isinstance(each, nn.Linear | nn.Dropout | nn.Identity)]
+        if len(linear) == 1 and linear[0].isdigit() and not others:
+            begin = f"{name}.{linear[0]}."
+            named = {
+                f"{name}.{n.removeprefix(begin)}" if n.startswith(begin) else n: t
+                for n, t in named.items()
+            }
+    return named
 
 
 def _opened(name: str, state: Mapping[str, Any], **more: Any) -> Opened:

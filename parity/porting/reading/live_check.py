@@ -13,6 +13,7 @@ import numpy as np
 from parity.measure.error import relative_error
 from parity.porting.reading.checkpoint import Checkpoint
 from parity.porting.reading.libraries.installed import library_of
+from parity.porting.recognition.matching import some
 from vit_config import WeightsError
 
 
@@ -24,8 +25,13 @@ def refuse_another_function(source: Any, checkpoint: Checkpoint) -> None:
         checkpoint: what was read of it.
 
     Raises:
-        WeightsError: they compute different functions.
+        WeightsError: they compute different functions, or the model has a head that no schema has.
     """
+    if checkpoint.unheld:
+        raise WeightsError(
+            f"{checkpoint.name}: its classifier, {some(checkpoint.unheld)}, is none that a schema has;"
+            " put torch.nn.Identity() or one linear layer in its place"
+        )
     import torch
 
     import vit_torch

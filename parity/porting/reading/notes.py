@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from parity.porting.dialects.dialect import Dialect
 from parity.porting.opening.opened import Opened
+from parity.porting.reading.origins import preset_of_tower
 from parity.porting.recognition.heads import classifiers
 from parity.porting.recognition.matching import MatchedRows, some
 from parity.porting.recognition.recognise import Model
@@ -16,7 +17,14 @@ def note_stripped(opened: Opened, model: Model) -> list[str]:
     """Return notes on changed names and on tensors outside the model."""
     notes = [opened.tower] if opened.tower else []
     relative = opened.sidecars.of_relative(model.dialect)[1] if model.asked else ""
-    notes += [f"took the entries of config.json, whose model_type is {relative}"] if relative else []
+    known = not relative or opened.sidecars.is_relative(model.dialect)
+    odd = "" if known else f", a model whose code may compute otherwise than {model.dialect.title}"
+    notes += [f"took the entries of config.json, whose model_type is {relative}{odd}"] * bool(relative)
+    if name := preset_of_tower(opened, model):
+        notes.append(
+            f"took it for timm's {name}, as timm_model_ids of config.json says; its host uses the tokens"
+            " after the last block but one, without the norm"
+        )
     notes += model.respelled
     notes += [f"stripped {model.branch!r} from every name"] if model.branch else []
     return notes

@@ -33,6 +33,24 @@ RECORDS = "its training's records"
 """Origin of values that a training script wrote beside the tensors."""
 
 
+FEATURIZERS = ("featurizer", "fused_featurizer")
+"""Prismatic's towers, by the order of their names in its config.json."""
+
+
+def preset_of_tower(opened: Opened, model: Model) -> str | None:
+    """Return timm's name of a tower inside of Prismatic's models, such as OpenVLA; None if config.json
+    names none, or one that no preset is."""
+    config, tower = opened.container.sidecars.get("config.json"), model.branch.rpartition(".")[2]
+    if not isinstance(config, dict) or tower not in FEATURIZERS:
+        return None
+    place = FEATURIZERS.index(tower)
+    names, acts = (config.get(key) for key in ("timm_model_ids", "timm_override_act_layers"))
+    if not isinstance(names, list) or len(names) <= place or not isinstance(names[place], str):
+        return None
+    kept = not acts or (isinstance(acts, list) and not any(acts[place : place + 1]))
+    return names[place] if kept and names[place].partition(".")[0] in PRESETS else None
+
+
 def schema_origins(
     opened: Opened,
     model: Model,
@@ -75,7 +93,7 @@ def schema_origins(
         stated = {name: value for name, value in trained.stated.items() if name not in of_training}
         origins.stated.append((RECORDS, stated))
         origins.fallback.append((RECORDS, trained.fallback))
-    else:
+    if like := like or preset_of_tower(opened, model):
         cfg = preset(like)
         fields = {name: getattr(cfg, name) for name in cfg.fields() if name not in {*given, *override}}
         weak = {name: fields.pop(name) for name in FALLBACK_FIELDS if name in fields}

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from parity.porting.dialects.dialect import Dialect
+from parity.porting.dialects.directions import multiplied
 from parity.porting.dialects.quantised import dequantised
 from parity.porting.dialects.table import REST, bind_theirs
 from parity.porting.formats.base import Stored
@@ -51,6 +52,8 @@ class Model(NamedTuple):
     """Notes on other changes to the names."""
     asked: bool = False
     """Whether the user named the dialect."""
+    outside: int = 0
+    """Number of the file's tensors that are not under that prefix."""
 
 
 def find(
@@ -73,10 +76,11 @@ def find(
     """
     tensors, respelled = unwrapped(opened.container.tensors)
     tensors, widened = dequantised(tensors)
-    respelled = (*respelled, *widened)
+    tensors, joined = multiplied(tensors)
+    respelled = (*respelled, *widened, *joined)
     every = _models(tensors, opened, dialects, asked)
-    if not every and (joined := _joined_otherwise(tensors)):
-        others, text = joined
+    if not every and (separated := _joined_otherwise(tensors)):
+        others, text = separated
         if every := _models(others, opened, dialects, asked):
             tensors, respelled = others, (*respelled, text)
     models = every if part is None else [each for each in every if _is_under(each.branch, part)]
@@ -93,9 +97,10 @@ def find(
             f" choose by --part {sorted(each.branch for each in models)[0] or 'NAME'}"
         )
     best = models[0]
-    if text := stranger(f"{best.branch}.{name}" for name in best.tensors) or unfit(best.tensors):
+    names = [f"{best.branch}.{name}" for name in best.tensors]
+    if text := stranger(names, opened.sidecars.model_type) or unfit(best.tensors):
         raise OtherModelError(f"{opened.path}: {text}")
-    return best._replace(respelled=respelled)
+    return best._replace(respelled=respelled, outside=len(tensors) - len(best.tensors))
 
 
 def _models(
@@ -260,17 +265,18 @@ def _tops(opened: Opened) -> list[str]:
     return [*tops[:8], *(["..."] if len(tops) > 8 else [])]
 
 
-def _nearest(tensors: Mapping[str, Stored], dialects: Sequence[Dialect]) -> str:
+def _nearest(tensors: Mapping[str, Stored], dialects: Sequence[Dialect], *, advise: bool) -> str:
     """Say which dialect's tensors are all there, without its wrapper or beside others.
 
     The dialect is advised only if it knows all tensors.
+
+    Args:
+        advise: whether a dialect may be advised; not if a config file names a model that none knows.
     """
     for each in dialects:
         if each.wrapper and has_marks(each, each.within_body(tensors)):
-            return (
-                f"its tensors are named as those of {each.title}, but not under {each.wrapper!r};"
-                f" give --dialect {each.name} if that is what it is"
-            )
+            text = f"its tensors are named as those of {each.title}, but not under {each.wrapper!r}"
+            return f"{text}; give --dialect {each.name} if that is what it is" if advise else text
     near = []
     for each in dialects:
         own = each.within_body(tensors)
@@ -285,7 +291,8 @@ def _nearest(tensors: Mapping[str, Stored], dialects: Sequence[Dialect]) -> str:
     text = f"its tensors are named as those of {nearest.title}, but for"
     if left:
         return f"{text} {some(list(dict.fromkeys([*beside, *left])))}"
-    return f"{text} {', '.join(beside)}; give --dialect {nearest.name} if that is what it is"
+    text = f"{text} {', '.join(beside)}"
+    return f"{text}; give --dialect {nearest.name} if that is what it is" if advise else text
 
 
 def _listed(models: Sequence[Model]) -> str:
@@ -314,14 +321,14 @@ def _refusal(
             f" there is {_listed(every)}"
         )
     tensors, _ = unwrapped(opened.container.tensors)
-    if reason := stranger(tensors) or unfit(tensors):
+    if reason := stranger(tensors, opened.sidecars.model_type) or unfit(tensors):
         return reason
     for each in dialects:
         opened.sidecars.fields(each)  # raises a more precise error if a config file states another model
-    if part is None and (reason := _nearest(opened.container.tensors, dialects)):
-        return reason
-    where = f" under {part!r}" if part else ""
-    model_type = opened.sidecars.model_type
+    where, model_type = f" under {part!r}" if part else "", opened.sidecars.model_type
+    near = _nearest(opened.container.tensors, dialects, advise=not model_type) if part is None else ""
+    if near:
+        return near
     of = f" (config.json says model_type = {model_type})" if model_type else ""
     kind = " or ".join(each.title for each in dialects) if asked else "a known dialect"
     return f"no Vision Transformer of {kind}{where}{of}; its tensors are {names} ..."

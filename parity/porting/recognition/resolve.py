@@ -277,9 +277,7 @@ def _compare(cfg: ViTConfig, shapes: Shapes) -> None:
     if problems:
         shown = "; ".join(problems[:8]) + ("; ..." if len(problems) > 8 else "")
         number = "1 tensor does" if len(problems) == 1 else f"{len(problems)} tensors do"
-        left = all(each.endswith(": unexpected") for each in problems)
-        advice = "; if no part of the model uses them, save the file without them" if left else ""
-        raise WeightsError(f"{number} not fit the schema: {shown}{advice}")
+        raise WeightsError(f"{number} not fit the schema: {shown}")
 
 
 def _shown(known: Known) -> dict[str, Any]:

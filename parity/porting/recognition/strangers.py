@@ -12,9 +12,12 @@ class Stranger(NamedTuple):
 
     name: str
     marks: tuple[str, ...]
-    """Suffixes of tensor names, each of which must occur; ``*`` stands for a number."""
+    """Suffixes of tensor names, each of which must occur; ``*`` stands for a number. One with
+    ``!`` before it must not."""
     why: str
-    """How its function differs."""
+    """How its function differs, and what is read instead if there is such."""
+    kind: str = ""
+    """Beginning of its ``model_type``, where its names are those of a model that is read."""
 
 
 SPECTROGRAMS = "its images are spectrograms, in patches that overlap"
@@ -77,17 +80,52 @@ STRANGERS = (
         "its blocks have another epsilon or GELU than what is around them; its save_pretrained writes"
         " Hugging Face's files, which are read",
     ),
+    Stranger("PaddleOCR-VL", (), "its attention turns queries and keys by positions", "paddleocr_vl"),
+    Stranger("an Audio Spectrogram Transformer", (), SPECTROGRAMS, "audio-spectrogram-transformer"),
+    Stranger(
+        "Perception Encoder in its authors' names",
+        ("attn_pool.probe", "transformer.resblocks.*.ln_1.weight"),
+        "timm's vit_pe_core, vit_pe_spatial and vit_pe_lang models of the same weights are read",
+    ),
+    Stranger(
+        "Perception Encoder in its authors' names",
+        ("ln_pre.weight", "transformer.resblocks.*.ls_1.gamma", "!ln_post.weight"),
+        "timm's vit_pe_spatial and vit_pe_lang models of the same weights are read",
+    ),
+    Stranger(
+        "RADIO in its authors' names",
+        ("patch_generator.embedder.weight", "blocks.*.norm1.weight"),
+        "it fits its positions to each image; timm's vit_base_patch16_radio and its kin are read",
+    ),
+    Stranger(
+        "DUSt3R or CroCo",
+        ("enc_blocks.*.norm1.weight", "dec_blocks.*.norm1.weight"),
+        "its encoder turns queries and keys by positions of each axis, and a decoder sees two images",
+    ),
     Stranger("PaSST, of spectrograms", ("freq_new_pos_embed", "time_new_pos_embed"), SPECTROGRAMS),
 )
 
 
-def stranger(names: Iterable[str]) -> str:
-    """Say which well-known unsupported model has tensors of these names; empty if none."""
+def stranger(names: Iterable[str], model_type: str = "") -> str:
+    """Say which well-known unsupported model a file is of; empty if none.
+
+    Args:
+        names: the names of its tensors.
+        model_type: that of transformers' config.json; empty if there is none.
+    """
     names = list(names)
     for each in STRANGERS:
-        if all(any(map(_pattern(mark).search, names)) for mark in each.marks):
+        of_kind = bool(each.kind) and model_type.startswith(each.kind)
+        by_names = bool(each.marks) and all(_occurs(mark, names) for mark in each.marks)
+        if of_kind or by_names:
             return f"is of {each.name}, which is not converted: {each.why}"
     return ""
+
+
+def _occurs(mark: str, names: Iterable[str]) -> bool:
+    """Return whether a mark is as it must be."""
+    pattern = _pattern(mark.removeprefix("!"))
+    return any(map(pattern.search, names)) != mark.startswith("!")
 
 
 def _pattern(mark: str) -> re.Pattern[str]:

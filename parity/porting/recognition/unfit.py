@@ -43,6 +43,16 @@ def _adapted(tensors: Tensors) -> str:
     )
 
 
+def _parametrised(tensors: Tensors) -> str:
+    odd = [name for name in tensors if ".parametrizations." in name]
+    if not odd:
+        return ""
+    return (
+        f"has parameters that torch computes from others, such as {odd[0]}; remove that by"
+        " torch.nn.utils.parametrize.remove_parametrizations and save the model again"
+    )
+
+
 def _sharded(tensors: Tensors) -> str:
     shards = [name for name in tensors if SHARD.search(name)]
     if not shards:
@@ -99,4 +109,4 @@ def _moving(tensors: Tensors) -> str:
     return ""
 
 
-LOOKS: Sequence = (_adapted, _sharded, _emptied, _quantised, _moving)
+LOOKS: Sequence = (_adapted, _parametrised, _sharded, _emptied, _quantised, _moving)

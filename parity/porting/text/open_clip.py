@@ -26,6 +26,8 @@ TEXT = {
     "pool_type": "argmax", "eos_id": 2, "no_causal_mask": False,
 }  # fmt: skip
 """Defaults of the entries of text_cfg."""
+TOKENIZER = "local-dir"
+"""Any name: with one, open_clip/factory.py: get_tokenizer takes the folder's tokenizer, not CLIP's."""
 POOLS = {"argmax": "largest", "eos": "eos", "last": "last", "first": "first"}
 OTHERS = (*PLAIN, "hf_model_name", "embed_cls", "ls_init_value")
 """Entries that make another function of the tower."""
@@ -146,6 +148,12 @@ def _files(files: Contents, cfg: TextConfig, image: ViTConfig) -> Contents:
     return {**files, FILE: {**content, "model_cfg": {**content["model_cfg"], **both}}}
 
 
+def _siglip_files(files: Contents, cfg: TextConfig, image: ViTConfig) -> Contents:
+    both = _files(files, cfg, image)
+    text = {**both[FILE]["model_cfg"]["text_cfg"], "hf_tokenizer_name": TOKENIZER}
+    return {**both, FILE: {**both[FILE], "model_cfg": {**both[FILE]["model_cfg"], "text_cfg": text}}}
+
+
 def _limits(cfg: TextConfig) -> Iterator[str]:
     if not cfg.logit_scale:
         yield "it always has a scale of the logits"
@@ -198,6 +206,20 @@ DIALECTS = (
         cleans=_cleans,
         buffers=("text.attn_mask",),
         limits=lambda cfg: iter(("another form of open-clip-text, which is written",)),
+    ),
+    TextDialect(
+        name="open-clip-siglip-text",
+        title="open_clip",
+        beside=("open-clip-siglip",),
+        tables=((*add_prefix("text.", TOP), *SCALARS), (*add_prefix("text.", WITH_BIAS), *SCALARS)),
+        mark="text.token_embedding.weight",
+        tower=("text.*", "logit_scale", "logit_bias"),
+        stated=_stated,
+        modules=_modules,
+        cleans=_cleans,
+        buffers=("text.attn_mask",),
+        limits=_limits,
+        files=_siglip_files,
     ),
     TextDialect(
         name="clip-text",

@@ -55,7 +55,7 @@ def beside_texts(checkpoint: Checkpoint) -> bool:
 
 
 def _place(checkpoint: Checkpoint, dialect: TextDialect) -> Mapping[str, Stored]:
-    return dialect.place(*checkpoint.place, checkpoint.container.tensors)
+    return dialect.place(*checkpoint.place[:2], checkpoint.container.tensors)
 
 
 def read_text(checkpoint: Checkpoint, *, fill: Mapping[str, Any] | None = None) -> TextCheckpoint:

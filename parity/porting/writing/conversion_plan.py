@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from parity.porting.dialects import find_dialects
+from parity.porting.dialects import dialects, find_dialects
 from parity.porting.dialects.buffers import make_buffers
 from parity.porting.dialects.dialect import Dialect
 from parity.porting.dialects.rewrites import CannotHoldError, ModelState, express
@@ -19,6 +19,7 @@ from parity.porting.formats.base import Stored
 from parity.porting.formats.metadata import Metadata
 from parity.porting.reading.anomalies import refuse_not_finite
 from parity.porting.reading.checkpoint import Checkpoint
+from parity.porting.recognition.heads import levels
 from parity.porting.recognition.known import GIVEN
 from parity.porting.recognition.matching import bind, fits_any, some
 from parity.porting.text.write import TextTarget, plan_text
@@ -114,10 +115,11 @@ def plan(
     if not allow_nonfinite:
         refuse_not_finite({name: buffers[name] for name in taken}, source.path)
     source = replace(source, beside=source.beside | {*taken.values()})
-    zeros = [each for each in buffers if each not in taken and fits_any(each, dialect.ignored)]
-    if zeros:
-        said = f"{', '.join(zeros)}: zeros, as the source has none; the encoder does not use it"
-        state = replace(state, said=(*state.said, said))
+    made = [each for each in buffers if each not in taken and fits_any(each, dialect.ignored)]
+    for kind, value in (("zeros", 0.0), ("ones", 1.0)):
+        if names := [each for each in made if (buffers[each].load() == value).all()]:
+            said = f"{', '.join(names)}: {kind}, as the source has none; the encoder does not use it"
+            state = replace(state, said=(*state.said, said))
     tensors = dialect.with_body(tensors | buffers)
     unchanged = {dtype, image_size, num_classes, channels} == {None}
     if not text:
@@ -141,7 +143,7 @@ def _buffers(
     dialect: Dialect, cfg: ViTConfig, dtype: np.dtype, source: Checkpoint
 ) -> tuple[dict[str, Stored], dict[str, str]]:
     """Return what a target has besides its parameters, with the source's values where no schema
-    determines them: a mask token, from which training goes on.
+    determines them: a mask token, from which training goes on, a norm that a classifier passes by.
 
     Returns:
         The tensors; and the target's name -> the source's of those that the source has.
@@ -150,11 +152,18 @@ def _buffers(
     for name, buffer in buffers.items():
         for theirs in source.ignored if fits_any(name, dialect.ignored) else ():
             stored = source.place.tensors[theirs]
-            is_same = theirs.rpartition(".")[2] == name.rpartition(".")[2]
-            if is_same and math.prod(stored.shape) == math.prod(buffer.shape):
+            if _of_one_place(theirs, name) and math.prod(stored.shape) == math.prod(buffer.shape):
                 taken[name] = theirs
                 buffers[name] = Stored.of(stored.load().reshape(buffer.shape).astype(dtype))
     return buffers, taken
+
+
+def _of_one_place(theirs: str, name: str) -> bool:
+    """Return whether two tensors that no schema has are the same by their names: a token by its own, a
+    weight by that of its layer too; a decoder's is another."""
+    one, other = levels(theirs), levels(name)
+    last = 1 if other[-1].endswith("token") else 2
+    return one[-last:] == other[-last:] and "decoder" not in one
 
 
 @contextmanager
@@ -188,18 +197,30 @@ def _expressed(state: ModelState, to: str, own: Dialect, inside: bool) -> tuple[
 
     Of several, the source's own dialect is preferred, else the first.
     """
+    found = find_dialects(to)
+    options, refused = _holding(state, found, inside)
+    if not options:  # of a dialect that has the name of its family, another one of it may hold the model
+        family = [each for each in dialects() if each.family == to and each not in found]
+        options, _ = _holding(state, family, inside)
+    if not options:
+        raise ConfigError(_refusal(to, refused))
+    return min(options, key=lambda each: (len(each[1].said), each[0] != own))
+
+
+def _holding(
+    state: ModelState, every: Sequence[Dialect], inside: bool
+) -> tuple[list[tuple[Dialect, ModelState]], list[CannotHoldError]]:
+    """Return the dialects that can hold a model, each with what it then is, and why others cannot."""
     options: list[tuple[Dialect, ModelState]] = []
     refused: list[CannotHoldError] = []
-    for dialect in find_dialects(to):
+    for dialect in every:
         if not dialect.writes and not inside:
             continue
         try:
             options.append((dialect, express(state, dialect)))
         except CannotHoldError as error:
             refused.append(error)
-    if not options:
-        raise ConfigError(_refusal(to, refused))
-    return min(options, key=lambda each: (len(each[1].said), each[0] != own))
+    return options, refused
 
 
 def _refusal(to: str, refused: Sequence[CannotHoldError]) -> str:

@@ -95,7 +95,19 @@ def _dialect(name: str, title: str, tables: tuple[Table, ...], block: str) -> Di
     )
 
 
+MAXTEXT = {"MlpBlock_0": "MlpBlockViT_0"}
+"""MaxText's name in its tower of Gemma 3, which is this one otherwise."""
 DIALECTS = (
-    _dialect("big-vision", "Big Vision", (TABLE, *OLDER), "Transformer/encoderblock_0"),
-    _dialect("big-vision-scan", "Big Vision with scan", (SCAN,), "Transformer/encoderblock"),
+    _dialect(
+        "big-vision",
+        "Big Vision",
+        (TABLE, *OLDER, respell_names(TABLE, MAXTEXT)),
+        "Transformer/encoderblock_0",
+    ),
+    _dialect(
+        "big-vision-scan",
+        "Big Vision with scan",
+        (SCAN, respell_names(SCAN, MAXTEXT)),
+        "Transformer/encoderblock",
+    ),
 )

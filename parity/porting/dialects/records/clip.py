@@ -13,8 +13,14 @@ from typing import Any
 import numpy as np
 
 from parity.porting.dialects.dialect import ANY, Dialect, Fixed, by_code
-from parity.porting.dialects.records.open_clip_config import MEAN, STD, OpenClipSettings
+from parity.porting.dialects.records.open_clip_config import (
+    MEAN,
+    STD,
+    OpenClipSettings,
+    siglip_module,
+)
 from parity.porting.dialects.records.timm import EVERY
+from parity.porting.dialects.records.timm.rules import VIT_CAN, vit_limits
 from parity.porting.dialects.table import REST, Table, layer, respell_names, rest_under, row
 from vit_config import Preprocess, ViTConfig
 
@@ -162,6 +168,19 @@ DIALECTS = (
         settings=OpenClipSettings("timm"),
         ignored=TEXT,
         writes=False,
+    ),
+    Dialect(
+        name="open-clip-siglip",
+        title="open_clip with a SigLIP of timm's",
+        family="open-clip",
+        tables=(rest_under("visual.trunk."),),
+        marks=(),  # read as open-clip-timm
+        can={**VIT_CAN, "class_token": (False,), "pool": ("map",), "num_classes": (0,)},
+        limits=vit_limits,
+        settings=OpenClipSettings("timm"),
+        module=siglip_module,
+        ignored=TEXT,
+        weights_name="open_clip_model.safetensors",
     ),
     _dialect(
         "clip",

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from parity.porting.dialects.dialect import NEUTRAL
+from parity.porting.dialects.records.timm.nearest import constructor
 from parity.porting.formats.metadata import Metadata
-from vit_config import ConfigError, Preprocess, ViTConfig, preset
+from vit_config import PRESETS, ConfigError, Preprocess, ViTConfig, preset
 
 FILE = "open_clip_config.json"
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
@@ -77,6 +79,9 @@ class OpenClipSettings:
 
     def files(self, cfg: ViTConfig, metadata: Metadata) -> dict[str, dict[str, Any]]:
         """Return the config file of a model without its text tower."""
+        pixels = _entries(metadata.pixels) if metadata.pixels else {}
+        if self.tower == "timm":
+            return {FILE: {"model_cfg": _siglip(cfg), **pixels}}
         width = cfg.hidden_size
         vision: dict[str, Any] = {
             "image_size": _side(cfg.image_size),
@@ -97,7 +102,7 @@ class OpenClipSettings:
             vision["act_kwargs"] = {"approximate": "tanh"}
         quick = cfg.act == "quick_gelu"
         model = {"embed_dim": cfg.num_classes, "quick_gelu": quick, "vision_cfg": vision}
-        return {FILE: {"model_cfg": model, **(_entries(metadata.pixels) if metadata.pixels else {})}}
+        return {FILE: {"model_cfg": model, **pixels}}
 
 
 def model_of(sidecars: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -132,8 +137,63 @@ def _vit_fields(vision: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str
     }
 
 
+OWN_TOWER = "vit_siglip_of_this_folder"
+"""Name of the model that a module beside the config registers, where timm has none of the schema."""
+MODULE = '''"""Registers timm's model of the image tower by the name that open_clip_config.json has.
+
+    import model, open_clip
+
+    clip = open_clip.create_model("local-dir:FOLDER")
+"""
+
+import functools
+
+import timm
+import timm.layers
+from timm.models import register_model
+
+
+@register_model
+def {name}(pretrained=False, **options):
+    """The image tower with initial weights; options as `timm.create_model` takes them."""
+    given = dict(
+{lines}    )
+    return timm.create_model("{base}", **{{**given, **options}})
+'''
+
+
+def _tower_of_timm(cfg: ViTConfig) -> str:
+    """Return the name of timm's model of a schema without arguments; empty if there is none."""
+    call = constructor(cfg, ("vision_transformer",))
+    base = PRESETS[call.name]
+    free = {name: getattr(cfg, name) for name in (*NEUTRAL, "num_classes", "layer_scale")}
+    return call.name if base.replace(**free) == cfg else ""
+
+
+def siglip_module(cfg: ViTConfig) -> dict[str, str]:
+    """Return the Python module to write beside the config where timm has no model of this schema."""
+    if _tower_of_timm(cfg):
+        return {}
+    call = constructor(cfg, ("vision_transformer",))
+    lines = "".join(f"        {key}={value},\n" for key, value in call.texts.items())
+    return {"model.py": MODULE.format(name=OWN_TOWER, base=call.name, lines=lines)}
+
+
+def _siglip(cfg: ViTConfig) -> dict[str, Any]:
+    vision = {
+        "image_size": _side(cfg.image_size),
+        "timm_model_name": _tower_of_timm(cfg) or OWN_TOWER,
+        "timm_model_pretrained": False,
+        "timm_pool": next(name for name, ours in TIMM_POOLS.items() if ours == cfg.pool),
+        "timm_proj": "none",
+    }
+    return {"embed_dim": cfg.hidden_size, "custom_text": True, "vision_cfg": vision}
+
+
 def _timm_fields(vision: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of timm's architecture, without those of the head that open_clip replaces."""
+    if vision["timm_model_name"] == OWN_TOWER:
+        return {"pool": TIMM_POOLS[vision["timm_pool"]]}
     cfg = preset(vision["timm_model_name"])
     open_ = ("num_classes", "head_bias", "final_norm")  # the tensors show them
     fields = {name: getattr(cfg, name) for name in cfg.fields() if name not in open_}

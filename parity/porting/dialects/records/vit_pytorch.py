@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.porting.dialects.dialect import ANY, Dialect, Fixed, by_code
+from parity.porting.dialects.dialect import ANY, Dialect, Fixed, by_code, whole_patches
 from parity.porting.dialects.table import Table, layer, row
 from vit_config import ViTConfig
 
@@ -93,6 +93,7 @@ def _dialect(name: str, title: str, table: Table, **own: Any) -> Dialect:
         "attention_head_dim": ANY,
         "qkv_bias": (False,),
         "norm_eps": (1e-5,),
+        "patch_remainder": whole_patches,
         **own.pop("can"),
     }
     return Dialect(

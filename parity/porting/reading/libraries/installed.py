@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from parity.measure.tolerance import FLOAT64
+from parity.porting.dialects.records.open_clip_config import OWN_TOWER
 from parity.porting.reading.checkpoint import Checkpoint
 from vit_config import ViTConfig
 
@@ -205,6 +206,8 @@ def _open_clip(checkpoint: Checkpoint) -> Any:
     assert settings is not None
     files = checkpoint.opened.sidecars.contents or settings.files(checkpoint.config, checkpoint.metadata)
     model = files["open_clip_config.json"]["model_cfg"]
+    if model["vision_cfg"].get("timm_model_name") == OWN_TOWER:
+        raise NoModelError("model.py in the folder builds it")
     tower = _build_vision_tower(
         model["embed_dim"], CLIPVisionCfg(**model["vision_cfg"]), model.get("quick_gelu", False)
     )

@@ -1,6 +1,7 @@
 """Both towers are written to another library, which computes the same, and come back bit for bit."""
 
 import json
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,9 @@ from safetensors.torch import load_file
 
 import parity
 from parity.cli import main
+from parity.porting.dialects.records.open_clip_config import FILE, OpenClipSettings, siglip_module
 from parity.porting.dialects.table import bind_ours
+from parity.porting.formats.metadata import Metadata
 from parity.porting.reading.checkpoint import read_checkpoint
 from parity.porting.text import big_vision, write
 from parity.porting.text.read import read_text
@@ -18,7 +21,7 @@ from tests.parity.porting.text.test_text_dialects import IDS, IMAGES, PIXELS, op
 from tests.support import text_models, tokenizers_tiny
 from tests.support.hf_models import transformers
 from tests.support.tiny import error
-from vit_config import ConfigError, InputError, WeightsError, read_weights
+from vit_config import ConfigError, InputError, WeightsError, preset, read_weights
 
 
 def hf(folder):
@@ -84,6 +87,43 @@ def test_siglip_to_big_vision_and_back(tmp_path):
     np.savez(tmp_path / "bare.npz", **bare)  # without what this project says in it
     read = read_text(read_checkpoint(tmp_path / "bare.npz", given={"text.pool": "last"}))
     assert read.config == read_text(read_checkpoint(out)).config
+
+
+def test_a_siglip_goes_to_open_clip_and_back(tmp_path):
+    """Its image tower is timm's there, which a module beside the config registers."""
+    model = text_models.build("siglip")
+    model.save_pretrained(tmp_path / "hf")
+    out = tmp_path / "oc"
+    parity.convert(tmp_path / "hf", to="open-clip", out=out, text=True, preprocess=PIXELS)
+    config = json.loads((out / "open_clip_config.json").read_text())["model_cfg"]
+    assert config["text_cfg"]["hf_tokenizer_name"]  # else open_clip takes CLIP's
+    exec(compile((out / "model.py").read_text(), "model.py", "exec"), vars(sys.modules[__name__]))
+    del config["custom_text"]
+    clip = open_clip.CustomTextCLIP(**config).double().eval()
+    clip.load_state_dict(load_file(out / "open_clip_model.safetensors"), strict=True)
+    ids, images = text_models.texts(length=text_models.LENGTH), text_models.pictures()
+    with torch.no_grad():
+        logits = clip.get_logits(torch.from_numpy(images), torch.from_numpy(ids))[0].numpy()
+    assert error(logits, likeness(model, ids, images)) <= 1e-12
+    parity.convert(out, to="hf", out=tmp_path / "back", text=True)
+    assert_same(model, hf(tmp_path / "back"))
+    named = read_checkpoint(out)
+    (out / "model.py").unlink()
+    assert read_checkpoint(out).config == named.config
+
+
+def test_a_tower_that_timm_has_is_named(tmp_path):
+    """Then open_clip needs no module."""
+    cfg = preset("vit_so400m_patch16_siglip_256").replace(num_classes=0)
+    assert OpenClipSettings("timm").files(cfg, Metadata())[FILE]["model_cfg"]["vision_cfg"] == {
+        "image_size": 256,
+        "timm_model_name": "vit_so400m_patch16_siglip_256",
+        "timm_model_pretrained": False,
+        "timm_pool": "map",
+        "timm_proj": "none",
+    }
+    assert siglip_module(cfg) == {}
+    assert "model.py" in siglip_module(cfg.replace(act="quick_gelu"))
 
 
 def test_from_open_clip_to_transformers(tmp_path):

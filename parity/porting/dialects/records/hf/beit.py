@@ -109,6 +109,12 @@ def _limits_bare(cfg: ViTConfig) -> Iterator[str]:
     yield from _limits(cfg, tuple(POOLS.values()) if cfg.num_classes else bare)
 
 
+def _limits_data2vec(cfg: ViTConfig) -> Iterator[str]:
+    yield from _limits_bare(cfg)
+    if cfg.attention_head_dim:
+        yield f"its heads share the width of a token (attention_head_dim = {cfg.attention_head_dim})"
+
+
 def _dialect(
     name: str,
     title: str,
@@ -188,6 +194,6 @@ DIALECTS = (
         "data2vec_vision.",
         derive=_derive_bare,
         follows=_follows_bare,
-        limits=_limits_bare,
+        limits=_limits_data2vec,
     ),
 )

@@ -109,6 +109,7 @@ DIALECTS = (
             "architecture": lambda cfg: f"CLIPVisionModel{'WithProjection' if cfg.num_classes else ''}",
             "derive": _projection,
             "entries": lambda cfg: {"projection_dim": cfg.num_classes} if cfg.num_classes else {},
+            "relatives": ("git_vision_model",),
         },
         ignored=TEXT,
         beside=("visual_projection.",),

@@ -45,6 +45,9 @@ class HfSettings:
     """Yields the same as `refuse`, given entries and fields."""
     defaults: Mapping[str, Entries] = field(default_factory=dict)
     """Defaults of missing entries, by ``model_type``, where they are not the key's."""
+    relatives: tuple[str, ...] = ()
+    """Values of ``model_type`` of other models with the same tensors, whose code computes the same
+    (tests/parity/porting/dialects/test_advised.py); the user is told of this dialect, and no other."""
     processor: str = "ViTImageProcessor"
     """Name of the image processor if ``preprocessor_config.json`` does not state it."""
 

@@ -50,6 +50,8 @@ def _derive(entries: Mapping[str, Any]) -> dict[str, Any]:
 def _limits(cfg: ViTConfig) -> Iterator[str]:
     if cfg.num_classes:
         yield f"its tower has no classifier (num_classes = {cfg.num_classes})"
+    if cfg.grid[0] != cfg.grid[1]:
+        yield f"its code takes the root of the number of positions, so no grid of {cfg.grid}"
     if cfg.norm == "rmsnorm" and cfg.final_norm != "none":
         yield "its last norm is a LayerNorm where the others are RMSNorm"
 

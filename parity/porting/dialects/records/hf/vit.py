@@ -127,7 +127,8 @@ DIALECTS = (
         can={**CAN, "head_hidden": ANY},
         limits=pooler_limits,
         settings=settings(
-            "vit", "ViT", norm_eps=1e-12, only=POOLER, entries=pooler_entries
+            "vit", "ViT", norm_eps=1e-12, only=POOLER, entries=pooler_entries,
+            relatives=("flava_image_model", "dpt"),
         ),
         body="vit.",
     ),

@@ -37,12 +37,18 @@ from parity.porting.dialects.table import (
     bind_theirs,
     layer,
     layout_of,
+    read_only,
     rest_under,
     row,
     split_attention,
 )
 
-OLDER = layer("pre_logits", "pre_logits.fc")  # of timm before 0.6; today's has no such layer
+OLDER = (
+    *layer("pre_logits", "pre_logits.fc"),  # of timm before 0.6; today's has no such layer
+    # of Prismatic and OpenVLA, as transformers once renamed what has gamma in its name
+    *read_only(row("blocks.{i}.ls1.gamma", "blocks.{i}.ls1.scale_factor")),
+    *read_only(row("blocks.{i}.ls2.gamma", "blocks.{i}.ls2.scale_factor")),
+)
 SCALES = (
     *row("blocks.{i}.ls1.gamma", "blocks.{i}.gamma_1"),
     *row("blocks.{i}.ls2.gamma", "blocks.{i}.gamma_2"),
@@ -97,6 +103,8 @@ SQUARE = "timm/layers/pos_embed.py: resample_abs_pos_embed: hw = int(math.sqrt(.
 PROJECTOR = "head.[0-9].*"
 """Several layers in place of the head: MoCo v3's projector, or a classifier, which is dropped only if
 the user allows it (`parity.porting.recognition.heads`)."""
+PLACES = ("temporal_embed_enc.scale", "location_embed_enc.scale")
+"""Factors of the dates and places that Prithvi-EO 2.0 TL adds to its patches if a caller gives them."""
 NATIVE = ("!mask_token", "!register_tokens", "!storage_tokens", "!blocks.0.mlp.w1.weight")
 """Tensors that only the authors' own files have, of models that timm has too."""
 
@@ -146,7 +154,7 @@ DIALECTS = (
         older={"head_hidden": ANY},  # models for 21k classes had it before 2022
         limits=vit_limits,
         follows=vit_follows,
-        ignored=(*INDEX, PROJECTOR, "mask_token"),
+        ignored=(*INDEX, PROJECTOR, "mask_token", *PLACES),
         foreign={"head.0.running_*": "a linear probe, a batch norm and a classifier"},
         asks=("rope", "block", "pool_prefix", "pos_embed"),
     ),

@@ -93,6 +93,8 @@ def _together(fields: Fields, given: Mapping[str, Any], module: str, base: ViTCo
     sides = zip(fields["image_size"], fields["patch_size"], strict=True)
     cropped = any(side % patch for side, patch in sides)
     dependent: Fields = {"patch_remainder": "crop" if cropped else "refuse"}
+    if fields["pool"] != "map":  # another pooling than the architecture's
+        dependent |= {"pool_num_heads": None, "pool_mlp_dim": None}
     if module == "eva":
         tokens = fields["class_token"] or fields["register_tokens"]
         dependent["pool_prefix"] = fields["pool"] == "map" and bool(tokens)

@@ -82,7 +82,8 @@ class TimmSettings:
         if not isinstance(given, dict):
             raise ConfigError(f"config.json: model_args = {given!r} is not an object")
         given = {key: value for key, value in given.items() if value is not None}
-        if HEADLESS in (config.get("architectures") or ()):
+        wraps = config.get("model_type") == "timm_wrapper"  # a host's tower has no list of classes
+        if HEADLESS in (config.get("architectures") or [HEADLESS] * wraps):
             given["num_classes"] = 0
         try:
             return fields_of_arguments({**arguments, **given}, entry["module"], PRESETS[name])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from parity.porting.dialects.dialect import ANY, Fixed, by_code
+from parity.porting.dialects.dialect import ANY, Fixed, by_code, whole_patches
 from vit_config import ViTConfig
 
 
@@ -55,6 +55,7 @@ VIT_CAN = {
     **dict.fromkeys(("mlp", "act", "mlp_norm", "layer_scale", "norm", "norm_eps", "final_norm"), ANY),
     **dict.fromkeys(("pool_prefix", "pool_mlp_dim"), ANY),
     "patch_bias": _bias_of_patches,
+    "patch_remainder": lambda cfg: whole_patches(cfg) if cfg.dynamic_image_size else ANY,
     "pos_embed": ("learned", "none"),
     "pos_embed_prefix": ("auto", "all", "none"),
     "attention": ("fused", "differential"),
