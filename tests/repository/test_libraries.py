@@ -152,7 +152,7 @@ def test_random_damage_ends_in_one_line(kind, tmp_path, capfd):
 
 
 ADAPTERS = (
-    {"lora_alpha": 10**400}, {"lora_alpha": float("inf")}, {"alpha_pattern": [1]}, {"r": "2"},
+    {"lora_alpha": 10**400}, {"lora_alpha": float("inf")}, {"alpha_pattern": [1]},
     {"rank_pattern": "x"},
 )  # fmt: skip
 
