@@ -68,6 +68,14 @@ def keep_libraries_silent() -> None:
     for name in LIBRARIES:
         warnings.filterwarnings("ignore", module=rf"{re.escape(name)}(\.|$)")
         logging.getLogger(name).addHandler(_NOWHERE)  # else Python prints what has no other handler
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = _but_for_late_answers
+
+
+def _but_for_late_answers(kind: Any, error: Any, trace: Any) -> None:
+    """Print an exception, but not of TensorStore's threads, which answer when nobody waits any more."""
+    if "Event loop is closed" not in str(error):
+        sys.__excepthook__(kind, error, trace)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from parity.exporting.programs import example, jax_program, torch_program
 from parity.exporting.subject import Subject
+from parity.measure.shown import machine_folders, portable
 from parity.porting.formats.suffixes import PROGRAMS
 from vit_config import ConfigError
 from vit_config.terminal import quiet
@@ -22,6 +23,7 @@ ABOUT = "vit.about"
 """Key of the model's description inside an exported file, where the format has a place for it."""
 LEAST = 18
 """The oldest version of ONNX's operators that PyTorch's exporter writes by itself."""
+_PATHS = "jax_hlo_source_file_canonicalization_regex"
 MOST = 2**31 - 1
 """Maximum size of an ONNX file in bytes: it is one protobuf."""
 
@@ -79,7 +81,13 @@ def stablehlo(subject: Subject, about: Mapping[str, Any], settings: Settings) ->
     spec = jax.ShapeDtypeStruct(
         [symbol if n is None else n for symbol, n in zip(symbols, shape, strict=False)], dtype
     )
-    return bytes(export.export(jax.jit(jax_program(subject)), platforms=platforms)(spec).serialize())
+    kept = getattr(jax.config, _PATHS)
+    jax.config.update(_PATHS, machine_folders())  # of the lines that it was traced from
+    try:
+        exported = export.export(jax.jit(jax_program(subject)), platforms=platforms)(spec)
+    finally:
+        jax.config.update(_PATHS, kept)
+    return bytes(exported.serialize())
 
 
 def torch_export(subject: Subject, about: Mapping[str, Any], settings: Settings) -> bytes:
@@ -134,6 +142,9 @@ def onnx(subject: Subject, about: Mapping[str, Any], settings: Settings) -> byte
             if dim.dim_param:
                 dim.dim_param = named.get(dim.dim_param, dim.dim_param)
     del model.graph.value_info[:]  # it names the axes as the exporter did
+    for node in (*model.graph.node, *(each for made in model.functions for each in made.node)):
+        for entry in node.metadata_props:
+            entry.value = portable(entry.value)
     onnx.helper.set_model_props(model, {ABOUT: json.dumps(about)})
     return model.SerializeToString()
 
@@ -158,7 +169,10 @@ def _traced(subject: Subject) -> Any:
     images = torch.zeros([next(odd) if n is None else n for n in shape], dtype=getattr(torch, dtype))
     free = {axis: torch.export.Dim(AXES[axis]) for axis, n in enumerate(shape) if n is None}
     with torch.no_grad():
-        return torch.export.export(torch_program(subject), (images,), dynamic_shapes=(free,))
+        program = torch.export.export(torch_program(subject), (images,), dynamic_shapes=(free,))
+    for node in program.graph.nodes:
+        node.meta["stack_trace"] = portable(node.meta.get("stack_trace"))
+    return program
 
 
 OURS = ("parity", "vit_config", "vit_jax", "vit_torch", "vit_train")

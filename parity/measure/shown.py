@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 from vit_config.files.atomic import write_atomically
+from vit_config.other_python import FOLDER
 
 
 def number(value: float) -> str:
@@ -28,8 +33,28 @@ def first_few(numbers: Sequence[Any], most: int) -> str:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write plain data as JSON, see `json_text`, whole or not at all."""
-    write_atomically(path, (json_text(content) + "\n").encode())
+    """Write plain data as JSON for others, see `json_text` and `portable`, whole or not at all."""
+    write_atomically(path, (json_text(portable(content)) + "\n").encode())
+
+
+def machine_folders() -> str:
+    """Return a regular expression of this machine's folders, each with its separator: those that Python
+    imports from, the working directory, and that for temporary files."""
+    folders = {os.path.abspath(each) for each in (FOLDER, *sys.path, os.curdir, gettempdir())}
+    longest = sorted((each for each in folders if len(each) > 1), key=len, reverse=True)
+    return rf"(?<![\w.-])(?:{'|'.join(re.escape(each + os.sep) for each in longest)})"
+
+
+def portable(value: Any) -> Any:
+    """Return a text, or plain data, without this machine's folders: files are named from them on, and
+    from ``~`` on in the user's own."""
+    if isinstance(value, str):
+        home = os.path.expanduser("~") + os.sep
+        value = re.sub(machine_folders(), "", value) if os.sep in value else value
+        return value.replace(home, f"~{os.sep}") if len(home) > 2 else value
+    if isinstance(value, dict):
+        return {portable(key): portable(each) for key, each in value.items()}
+    return [portable(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def json_text(content: Any, *, indent: int | None = 2) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from parity.measure.shown import finite
+from parity.measure.shown import finite, portable
 from parity.measure.tolerance import FEW, FLOAT64, LIMITS, RATIO
 from parity.porting.opening import hub
 from parity.porting.opening.provenance import digest_of
@@ -28,15 +28,14 @@ def sealed(report: CheckReport, arguments: dict[str, Any], checkpoint: str | Non
         arguments: those of `check_config`, or of `check_weights`, that were asked for.
         checkpoint: the path or the name on the Hub of the weights; None for a preset.
     """
-    content = finite(
-        {
-            **to_dict(report),
-            "arguments": arguments,
-            "checkpoint": checkpoint and {"path": checkpoint, "sha256": _digest(checkpoint)},
-            "digests": {"batch": report.batch_digest, "parameters": report.digests},
-            "tolerances": _tolerances(),
-        }
-    )
+    content = {
+        **to_dict(report),
+        "arguments": arguments,
+        "checkpoint": checkpoint and {"path": checkpoint, "sha256": _digest(checkpoint)},
+        "digests": {"batch": report.batch_digest, "parameters": report.digests},
+        "tolerances": _tolerances(),
+    }
+    content = portable(finite(content))
     return content | {SEAL: json_digest(content)}
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pickle
 import resource
 import shutil
@@ -221,8 +222,13 @@ def _hdf5(folder: Path, root: bytes) -> Path:
     head += struct.pack("<BxHII4x", 1, 65535, 1, len(root)) + root
     again = struct.pack("<HHB3xQQ", 0x10, 16, 0, len(head), BLOCK)
     again += 15 * struct.pack("<HHB3x65528x", 0, 65528, 0)  # few messages, so that many blocks are read
-    (folder / "a.h5").write_bytes(head + again.ljust(MIB, b"\0"))
-    return folder / "a.h5"
+    return _ended(folder / "a.h5", head + again.ljust(MIB, b"\0"))
+
+
+def _ended(path: Path, content: bytes) -> Path:
+    """An HDF5 file that says where it ends."""
+    path.write_bytes(content[:40] + struct.pack("<Q", len(content)) + content[48:])
+    return path
 
 
 def _hdf5_group(folder: Path) -> Path:
@@ -230,8 +236,7 @@ def _hdf5_group(folder: Path) -> Path:
     path = _hdf5(folder, struct.pack("<HHB3xQQ", 0x11, 16, 0, 136 + MIB, 136 + MIB + 40))
     tree = struct.pack("<4sBBHQQQQ", b"TREE", 0, 1, 1, 0, 0, 0, 136 + MIB)
     heap = struct.pack("<4s4xQQQ", b"HEAP", 8, 1, 0)
-    path.write_bytes(path.read_bytes() + tree + heap)
-    return path
+    return _ended(path, path.read_bytes() + tree + heap)
 
 
 def _equinox(folder: Path, leaf: bytes, count: int = 1, **config: Any) -> Path:
@@ -265,11 +270,22 @@ def _gguf(folder: Path, *parts: int | bytes) -> Path:
     return folder / "a.gguf"
 
 
+def _of_holes(folder: Path, name: str, begin: bytes) -> Path:
+    """A file of 16 GiB, of which these first bytes alone are on the disk."""
+    (folder / name).write_bytes(begin)
+    os.truncate(folder / name, 2**34)
+    return folder / name
+
+
 FILES: dict[str, Callable[[Path], Path]] = {
     "tensors of one number each": _expanded,
     "shards of one such tensor each": _thin_shards,
     "400,000 members of no bytes": _members,
     "a tensor of holes": _holes,
+    "an archive of holes": lambda folder: _of_holes(folder, "a.tar.lz4", b"\x04\x22\x4d\x18"),
+    "a text of holes": lambda folder: _of_holes(
+        folder, "a.gguf", b"GGUF\x03\0\0\0" + struct.pack("<QQQ", 0, 1, 2**33)
+    ),
     "two configs of a million entries": _entries,
     "a path of one long text again and again": _joined,
     "one array converted again and again": _copies,

@@ -174,3 +174,11 @@ def test_a_schema_says_no_number_that_nothing_could_hold():
     for field, value in {"depth": 10**9, "num_classes": 10**9}.items():
         with pytest.raises(ConfigError, match=f"{field} = {value}"):
             ViTConfig(**{field: value})
+
+
+def test_an_answer_that_nobody_waits_for_is_not_printed(monkeypatch, capsys):
+    monkeypatch.setattr("sys.excepthook", sys.__excepthook__)
+    terminal.keep_libraries_silent()
+    for text in ("Event loop is closed", "another"):
+        sys.excepthook(RuntimeError, RuntimeError(text), None)
+    assert capsys.readouterr().err == "RuntimeError: another\n"

@@ -52,11 +52,9 @@ def read_gguf(path: Path, budget: Budget) -> Container:
                     " undone exactly; take the file of F32, F16 or BF16, or what it was made of"
                 )
             shape, start = checked_shape(shape, dtype.itemsize), begin + offset
-            if name in arrays or start != end:
-                raise WeightsError(
-                    f"{name[:80]} is there twice, or not behind the one before it; copy it again"
-                )
-            end = start - (-math.prod(shape) * dtype.itemsize // align) * align
+            if name in arrays:
+                raise WeightsError(f"{name[:80]} is there twice; copy it again")
+            end = max(end, start - (-math.prod(shape) * dtype.itemsize // align) * align)
             arrays[name] = lying_at(lambda: path.open("rb"), start, shape, dtype, path)
         if arrays and end != reader.size:
             raise WeightsError(f"has {reader.size} bytes, and its tensors end at {end}; copy it again")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 
-from parity.measure.shown import number
+from parity.measure.shown import number, portable
 from parity.verifier.report.report import Finding, Report, Table
 from parity.verifier.report.sides import Line, PlaceSide
 
@@ -71,7 +71,7 @@ def to_html(report: Report) -> str:
         parts.append("</dl></section>")
     if report.table is not None:
         parts += _table(report.table)
-    return "\n".join([*parts, "</html>"]) + "\n"
+    return portable("\n".join([*parts, "</html>"]) + "\n")
 
 
 def _finding(index: int, each: Finding) -> Iterator[str]:

@@ -1,7 +1,10 @@
 """`parity export`: programs for elsewhere are the twins, and what is not is not written."""
 
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
+from socket import gethostname
 
 import numpy as np
 import pytest
@@ -25,6 +28,7 @@ from vit_config import (
     preset,
     write_weights,
 )
+from vit_config.other_python import FOLDER
 
 CFG = TINY.replace(depth=1)
 NAMES = tuple(f"class {number}" for number in range(11))
@@ -37,6 +41,22 @@ def weights(tmp_path_factory):
     path = tmp_path_factory.mktemp("weights") / "own.safetensors"
     write_weights(path, CFG, arrays_of(CFG), TOLD)
     return path
+
+
+def tells_of_nobody(program):
+    """No folder of this machine is in a program, but the lines that it was traced from are, and in its
+    description nothing of either."""
+    content = program.read_bytes()
+    folders = [
+        FOLDER,
+        str(Path.home()),
+        np.__file__.partition("numpy")[0],
+        str(program.parent),
+        gethostname(),
+    ]
+    for each in (content, program.with_name(f"{program.name}.json").read_bytes()):
+        assert not [folder for folder in folders if len(folder) > 3 and folder.encode() in each]
+    assert re.search(rb"vit_(jax|torch)/block\.py", content)
 
 
 def of_twin(path):
@@ -56,6 +76,7 @@ def test_a_picture_goes_through_stablehlo(weights, tmp_path, capsys):
     assert main([*words, "--force"]) == 0
     assert "logits (B, 11)" in capsys.readouterr().out
     assert sorted(each.name for each in tmp_path.iterdir()) == ["own.stablehlo", "own.stablehlo.json"]
+    tells_of_nobody(out)
     program = export.deserialize(bytearray(out.read_bytes()))
     assert program.platforms == ("cpu", "tpu")
     assert [str(axis) for axis in program.in_avals[0].shape] == ["batch", "height", "width", "3"]
@@ -78,6 +99,7 @@ def test_prepared_images_go_through_onnx(weights, tmp_path):
     out = tmp_path / "own.onnx"
     model = parity.load(weights, framework="jax").model  # the JAX twin goes by the other
     done = parity.export(model, out, to="onnx", input="float32")
+    tells_of_nobody(out)
     session = onnxruntime.InferenceSession(str(out), providers=["CPUExecutionProvider"])
     assert session.get_inputs()[0].shape == ["batch", 3, 21, 15]
     assert session.get_outputs()[0].shape == ["batch", 11]
@@ -97,6 +119,7 @@ def test_an_archive_is_the_checkpoint_operation_by_operation(weights, tmp_path):
 
     out = tmp_path / "own.pt2"
     parity.export(weights, out, to="torch-export", input="float32")
+    tells_of_nobody(out)
     assert main(["diff", str(weights), str(out)]) == 0
     model, images = parity.load(weights, framework="torch").model, torch.randn(2, 3, 21, 15)
     assert parity.diff((model, images), (str(out), images)).verdict == "EQUAL"

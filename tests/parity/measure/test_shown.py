@@ -1,10 +1,12 @@
 """Results as JSON, which has neither NaN nor infinities."""
 
 import json
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-from parity.measure.shown import json_text, write_json
+from parity.measure.shown import json_text, portable, write_json
 
 pytestmark = pytest.mark.quick
 
@@ -16,3 +18,18 @@ def test_numbers_that_json_lacks_are_text(tmp_path):
     text = (tmp_path / "x.json").read_text()
     assert text.endswith("}\n")
     assert json.loads(text) == json.loads(json_text(content, indent=None)) == plain
+
+
+def test_what_is_given_to_others_names_no_folder_of_this_machine(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("HOME", "/home/somebody")
+    here, package = str(Path.cwd()), str(Path(np.__file__).parent)
+    given = {
+        here + "/a.py": [f"{package}/linalg.py:3", "/home/somebody/x y/b.py and /home/somebodyelse/c"]
+    }
+    told = {"a.py": ["numpy/linalg.py:3", "~/x y/b.py and /home/somebodyelse/c"]}
+    assert portable(given) == told
+    assert portable(f"/mnt{here}/a.py") == f"/mnt{here}/a.py"
+    write_json(Path("x.json"), given)
+    assert json.loads(Path("x.json").read_text()) == told
