@@ -160,9 +160,7 @@ def test_refusals(tmp_path):
         with trace.step():
             with pytest.raises(ConfigError, match="unknown stage 'losses'"):
                 trace.log("losses", 1.0)
-            with pytest.raises(
-                InputError, match="loss: expected arrays or trees of them, found str"
-            ):
+            with pytest.raises(InputError, match="loss: expected arrays or trees of them, found str"):
                 trace.log("loss", "low")
             with pytest.raises(ConfigError, match="cannot hold the type complex128"):
                 trace.log("loss", 1j)
