@@ -202,12 +202,18 @@ class RecordingSearch:
                     return None
                 rates.append(float(np.float32(rate)))
         index = steps.index((sites[0].step, sites[1].step))
-        told = [
-            replace(each, stage="learning rate", index=index, rates=tuple(rates), result={"": here})
+        first, second = (
+            replace(
+                each,
+                stage="learning rate",
+                index=index,
+                rates=tuple(rates),
+                group_rates={"": tuple(rates)},
+                result={"": np.array(rates[index : index + 1])},
+            )
             for each, rates in zip(step_segments(self.difference, divergence), series, strict=True)
-            if (here := np.array(rates[index : index + 1])).size
-        ]
-        found = explain_step(*(replace(each, group_rates={"": each.rates}) for each in told))
+        )
+        found = explain_step(first, second)
         faster = {cause.name for cause in found.causes} & {"schedule-speed"}
         return found if faster or (found.causes and not of_rate) else None
 

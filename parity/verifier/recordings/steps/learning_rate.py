@@ -83,16 +83,16 @@ def _one(a: np.ndarray, b: np.ndarray, eps: float) -> Iterator[Words]:
             yield "shift", _late(by), "this step"
     for times in range(2, len(a) // 2 + 1) if varied(a) and varied(b) else ():
         for first in range(times):
-            for one, other, words in ((a, b, _faster), (b, a, lambda n: _faster(n)[::-1])):
+            for one, other, is_b in ((a, b, True), (b, a, False)):
                 every = one[first::times]
                 if len(every) > 2 and same(every, other[: len(every)]) and varied(every):
-                    yield "speed", *words(times)
+                    yield _faster(times, of_b=is_b)
     lengths = [_line(each, eps) for each in (a, b)]
     if lengths[0] and lengths[1] and lengths[0][0] == lengths[1][0]:
         ratio = lengths[1][1] / lengths[0][1]
         times = round(max(ratio, 1 / ratio))
         if times > 1 and abs(max(ratio, 1 / ratio) / times - 1) <= 1e-3:
-            yield "speed", *(_faster(times) if ratio > 1 else _faster(times)[::-1])
+            yield _faster(times, of_b=ratio > 1)
     if (a != 0).all():
         ratio = b / a
         if same(ratio, np.full_like(ratio, ratio[0])):
@@ -106,8 +106,9 @@ def _late(by: int) -> str:
     return "the step before" if by == 1 else f"{by} steps before"
 
 
-def _faster(times: int) -> tuple[str, str]:
-    return "one step for each update", f"{times} steps for each update"
+def _faster(times: int, *, of_b: bool) -> Words:
+    one, more = "1 step for each update", f"{times} steps for each update"
+    return ("speed", one, more) if of_b else ("speed", more, one)
 
 
 def _line(rates: np.ndarray, eps: float) -> tuple[float, float] | None:

@@ -104,7 +104,7 @@ def _reductions(labelled: np.ndarray, classes: int, function: str, parts: tuple[
         cuts = np.cumsum(parts)[:-1]
         yield (
             f"mean of the means over {len(parts)} micro-batches, of {', '.join(map(str, parts))}",
-            lambda each: np.mean([part.mean() for part in np.split(each, cuts)]),
+            lambda each: np.asarray(np.mean([part.mean() for part in np.split(each, cuts)])),
         )
     if counted != batch:
         yield f"mean over the {counted} with a label", lambda each: each.sum() / np.float64(counted)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import ml_dtypes
 import numpy as np
 
@@ -94,7 +92,9 @@ def _smoothed(a: StepSegment, b: StepSegment) -> PlaceVerdict | None:
                      for on in (True, False)]  # fmt: skip
             residual = float(np.linalg.norm(apart - share * told))
             difference = float(np.linalg.norm(apart))
-            cause = StepCause(name, "loss", (key,), *words, difference, residual, residual, advice)
+            cause = StepCause(
+                name, "loss", (key,), words[0], words[1], difference, residual, residual, advice
+            )
             return PlaceVerdict(causes=(cause,))
     return None
 
@@ -109,8 +109,8 @@ def narrowed(a: StepSegment, b: StepSegment) -> PlaceVerdict | None:
         if min(held) == 0 and 2 * max(held) > len(matrices) > 0:
             name, advice = CAUSES["gradients", "number type"]
             words = [f"gradients computed in {kind if n else 'a wider type'}" for n in held]
-            apart = [_norm({k: a.result[k] - b.result[k] for k in keys})]
-            cause = StepCause(name, "gradients", (), *words, apart[0], 0.0, 0.0, advice)
+            apart = np.sqrt(sum(float(((a.result[k] - b.result[k]) ** 2).sum()) for k in keys))
+            cause = StepCause(name, "gradients", (), words[0], words[1], float(apart), 0.0, 0.0, advice)
             return PlaceVerdict(causes=(cause,))
     return None
 
@@ -118,7 +118,3 @@ def narrowed(a: StepSegment, b: StepSegment) -> PlaceVerdict | None:
 def _holds(values: np.ndarray, dtype: type) -> bool:
     with np.errstate(over="ignore"):
         return bool((values.astype(dtype).astype(np.float64) == values).all())
-
-
-def _norm(values: Mapping[str, np.ndarray]) -> float:
-    return float(np.sqrt(sum(float((each**2).sum()) for each in values.values())))
