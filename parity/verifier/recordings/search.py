@@ -16,6 +16,7 @@ from parity.verifier.recordings.difference import Difference
 from parity.verifier.recordings.dropped import dropout
 from parity.verifier.recordings.judge import Divergence, StageComparison
 from parity.verifier.recordings.pairs import pairs_of
+from parity.verifier.recordings.resumed import Resumed, other_data, random_state
 from parity.verifier.recordings.steps.average import explain_average
 from parity.verifier.recordings.steps.explain import explain_step
 from parity.verifier.recordings.steps.fitting import CHOSEN
@@ -90,7 +91,7 @@ class RecordingSearch:
             self.checked = False  # the same mistake, in another step
         elif first or new or (verdict.unknown and not verdict.same):
             self.places.append(PlaceKind((comparison.divergence,), replace(verdict, causes=new)))
-            return bool(new) and self._is_covered(comparison)
+            return bool(new) and comparison.stage != "batch" and self._is_covered(comparison)
         self.follows.add((comparison.step, comparison.stage))
         return self._is_covered(comparison)
 
@@ -160,8 +161,13 @@ class RecordingSearch:
         carried = ASSUMED * self._apart(step) if self.places else 0.0
         if divergence.stage == "backward":
             return self._passed_on(step, carried) or PlaceVerdict(unknown=NO_OPERATIONS)
+        traces, partner = self.difference.traces, divergence.judged.partner.step
+        if divergence.stage == "batch" and (data := other_data(traces.a, traces.b, step, partner)):
+            return data
         if divergence.stage in ("forward", "loss"):
-            dropped = dropout(self.difference.traces, step, divergence.judged.partner.step)
+            dropped = dropout(traces, step, partner)
+            if dropped is not None and dropped.unknown and isinstance(traces.b, Resumed):
+                return random_state(step)
             if dropped is not None:
                 return dropped
         if divergence.stage not in STEP_STAGES:
@@ -214,7 +220,7 @@ class RecordingSearch:
             for each, rates in zip(step_segments(self.difference, divergence), series, strict=True)
         )
         found = explain_step(first, second)
-        faster = {cause.name for cause in found.causes} & {"schedule-speed"}
+        faster = {cause.name for cause in found.causes} & {"schedule-speed", "schedule-restart"}
         return found if faster or (found.causes and not of_rate) else None
 
     def _told_by_gradients(self, divergence: Divergence, carried: float) -> PlaceVerdict | None:

@@ -81,6 +81,12 @@ def _one(a: np.ndarray, b: np.ndarray, eps: float) -> Iterator[Words]:
             yield "shift", "this step", _late(by)
         if len(a) - by > 1 and same(b[:-by], a[by:]):
             yield "shift", _late(by), "this step"
+    for at in range(1, len(a)) if varied(a) else ():
+        again, rest = f"again in step {at}", len(a) - at
+        if same(b[:at], a[:at]) and same(b[at:], a[:rest]):
+            yield "begins", "once", again
+        if same(a[:at], b[:at]) and same(a[at:], b[:rest]):
+            yield "begins", again, "once"
     for times in range(2, len(a) // 2 + 1) if varied(a) and varied(b) else ():
         for first in range(times):
             for one, other, is_b in ((a, b, True), (b, a, False)):

@@ -41,6 +41,14 @@ CONVENTIONS = frozenset({"clip-epsilon", "mean-rounded", "rate-rounded"})
 """Causes that are ways of the frameworks and no mistake: EQUAL but for these."""
 
 CAUSES: dict[tuple[Stage, str], tuple[str, str]] = {
+    ("batch", "data"): (
+        "data-position",
+        "restore the position in the data: the epoch, the sampler's seed and state, the batches to skip",
+    ),
+    ("forward", "random state"): (
+        "random-state",
+        "save and restore the random state: torch.get_rng_state(), the key that JAX's loop splits",
+    ),
     ("forward", "dropout"): (
         "dropout",
         "switch it off on both sides while they are compared: p = 0, model.eval(), deterministic=True",
@@ -91,6 +99,10 @@ CAUSES: dict[tuple[Stage, str], tuple[str, str]] = {
     ("learning rate", "shift"): (
         "schedule-shift",
         "call scheduler.step() after optimizer.step(); count updates from the same number",
+    ),
+    ("learning rate", "begins"): (
+        "schedule-restart",
+        "restore the schedule: scheduler.load_state_dict(...), the count in the state of optax",
     ),
     ("learning rate", "speed"): (
         "schedule-speed",
