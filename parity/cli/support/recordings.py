@@ -73,9 +73,6 @@ class Recordings(Reporting):
     accept: Annotated[tuple[str, ...], shown_as("CAUSE ...")] = ()
     """Causes by which two recordings of training may differ, such as clip-epsilon: if they are the only
     ones, the two are EQUAL but for them, with exit status 0."""
-    picture: Annotated[Path | None, shown_as("FILE")] = None
-    """Also draw the errors of two recordings by depth, with the envelope of rounding, as .png, .svg or
-    .pdf."""
 
     def check(self) -> None:
         """Refuse impossible values and flags that contradict each other, before anything is compared.
@@ -89,16 +86,12 @@ class Recordings(Reporting):
             raise ConfigError(f"--seed {self.seed}: must not be negative")
         if self.map is not None and self.align != "auto":
             raise ConfigError(f"--map and --align {self.align} are two ways to align; give one")
-        given = {"--shadow": self.shadow, "--picture": self.picture, "--map": self.map}
+        given = {"--shadow": self.shadow, "--map": self.map}
         given |= {"--align": None if self.align == "auto" else self.align}
         given |= {"--accept": self.accept or None}
         for flag, value in given.items():
             if value is not None and self.recordings() is None:
                 raise ConfigError(f"{flag} goes with two recordings, and {self.a} is none")
-        if self.picture is not None:
-            from parity.verifier.recordings.picture import check_kind
-
-            check_kind(self.picture)
         if self.accept:
             from parity.verifier.recordings.steps.names import check_causes
 
@@ -145,10 +138,5 @@ class Recordings(Reporting):
         for note in difference.notes:
             complain(f"note: {note}")
         print_diagnosis(diagnosis, screen(110))
-        with together():
-            if self.picture:
-                from parity.verifier.recordings.picture import draw
-
-                draw(difference, self.picture)
-            self.write(report_of_diagnosis(diagnosis))
+        self.write(report_of_diagnosis(diagnosis))
         return diagnosis.verdict

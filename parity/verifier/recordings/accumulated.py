@@ -4,7 +4,7 @@ each step are joined, so that they can be compared with one large batch, or with
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -35,11 +35,27 @@ class Joined(Trace):
             return parts[0]
         return np.mean(parts, axis=0) if site.stage == "gradients" else np.concatenate(parts)
 
+    def in_float32(self, event: Event) -> np.ndarray | None:
+        """Return the mean of gradients as `optax.MultiSteps` takes it: each mean before the last one is
+        kept in float32; None if nothing is joined, or all is float32."""
+        those = self._parts[event.site]
+        if len(those) == 1:
+            return self._whole.in_float32(those[0]) if isinstance(self._whole, Joined) else None
+        parts = [self._whole.read(each) for each in those]
+        if parts[0].dtype != np.float64:
+            return None
+        mean = np.zeros_like(parts[0])
+        for count, part in enumerate(parts):
+            mean = mean.astype(np.float32).astype(np.float64)
+            mean = mean + (part - mean) / (count + 1)
+        return mean
+
 
 def by_updates(a: Trace, b: Trace) -> tuple[Trace, Trace]:
     """Return two recordings by the steps of their optimisers, with equal batches if the micro-batches of
     one or both add up to them."""
     a, b = (_of_updates(each, {event.step for event in each.of("updated")}) for each in (a, b))
+    a, b = _with_skipped(a, b), _with_skipped(b, a)
     if len(a.steps) != len(b.steps):
         a, b = (_of_means(one, other) for one, other in ((a, b), (b, a)))
     if not a.steps or not b.steps:
@@ -50,6 +66,32 @@ def by_updates(a: Trace, b: Trace) -> tuple[Trace, Trace]:
     if rows[0] == rows[1] or sum(rows[0]) != sum(rows[1]):
         return a, b
     return _as_one(a), _as_one(b)
+
+
+def _with_skipped(trace: Trace, other: Trace) -> Trace:
+    """Return a recording in which a step that only the other one updates has an update as well, if the
+    parameters stay: a loss scaler left it out. Its moments are those of the step before."""
+    steps, added = trace.steps, list[tuple[Event, tuple[Event, ...]]]()
+    mine, theirs = ({event.step for event in each.of("updated")} for each in (trace, other))
+    for index, step in enumerate(steps[:-1] if len(steps) == len(other.steps) else ()):
+        if step in mine or other.steps[index] not in theirs or not mine:
+            continue
+        now, later = (
+            {e.path: e for e in trace.of("parameters", each)} for each in steps[index : index + 2]
+        )
+        if now.keys() != later.keys() or _differ(trace, now, later):
+            continue
+        added += [(event.replace(stage="updated"), (event,)) for event in now.values()]
+        if index:
+            added += [(e.replace(step=step), (e,)) for e in trace.of("moments", steps[index - 1])]
+    if not added:
+        return trace
+    whole = [(event, (event,)) for event in trace.events] + added
+    return Joined(trace, sorted(whole, key=lambda each: (each[0].step, STAGES.index(each[0].stage))))
+
+
+def _differ(trace: Trace, now: Mapping[str, Event], later: Mapping[str, Event]) -> bool:
+    return any(not np.array_equal(trace.read(now[name]), trace.read(later[name])) for name in now)
 
 
 def _of_means(trace: Trace, other: Trace) -> Trace:

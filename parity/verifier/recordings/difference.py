@@ -27,6 +27,7 @@ from parity.verifier.recordings.left_out import (
     left_out,
 )
 from parity.verifier.recordings.pairs import stages_of
+from parity.verifier.recordings.resumed import Resumed, behind_the_whole
 from parity.verifier.recordings.rounding import Traces
 from parity.verifier.recordings.shadow import check_shadow
 from parity.verifier.recordings.sides import Recorded
@@ -121,7 +122,7 @@ def compare_sides(
         InputError: the recordings cannot be compared, both have outputs that are not finite, or what is
             given as the shadow is none.
     """
-    trace_a, trace_b = by_updates(a.trace, b.trace)
+    trace_a, trace_b = by_updates(a.trace, behind_the_whole(a.trace, b.trace))
     check_comparable(a.name, trace_a, b.name, trace_b)
     alignment = align(trace_a, trace_b, how)
     trace_of_shadow = by_updates(shadow.trace, b.trace)[0] if shadow else None
@@ -131,7 +132,9 @@ def compare_sides(
     alignment = replace(alignment, counterparts=counterparts(traces, alignment))
     notes = [f"{side.name}: {note}" for side in (a, b) for note in _samples(side.trace)]
     for side, trace in ((a, trace_a), (b, trace_b)):
-        if trace is not side.trace:
+        if isinstance(trace, Resumed):
+            notes.append(f"{side.name}: it resumes {a.name} in step {trace.began}")
+        elif trace is not side.trace:
             notes.append(
                 f"{side.name}: its micro-batches are joined, and compared by steps of the optimiser"
             )

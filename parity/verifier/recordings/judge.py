@@ -22,6 +22,8 @@ from parity.verifier.recordings.rounding import GRAINS, Traces, above_noise, gra
 NOISE = 1e-3
 """Size, relative to the gradients of its layer, below which a gradient is compared on their scale: there
 the rounding of theirs, of 1e-7 in float32, is 1e-4 of its own."""
+DIVIDED = 1e-2
+"""Error of gradients below which they are those of one loss, whatever rounding has made of them."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,9 @@ def compare(
     if stage == "backward" and not all(each.passed for each in judged):
         gradients = compare(traces, alignment, "gradients", step_a, step_b, apart)
         common = _common_factor(traces, pairs)
-        if gradients.judged and gradients.passed and common and all(x.passed for x in judge(common)):
+        # the parameters' own gradients, which are judged as they are, show whether it was divided again
+        divided = gradients.judged and all(each.error < DIVIDED for each in gradients.judged)
+        if divided and common and max(x.error for x in judge(common)) < DIVIDED:
             judged, factor = judge(common), common
     called = {event.path for event in traces.a.of("forward", step_a)}
     divergences = tuple(

@@ -6,6 +6,7 @@ from parity.measure.shown import number
 from parity.verifier.recordings.diagnosis import Diagnosis
 from parity.verifier.recordings.diagnosis_report import to_dict
 from parity.verifier.recordings.judge import Divergence
+from parity.verifier.recordings.steps.names import CONVENTIONS
 from parity.verifier.recordings.verdict import StepCause
 from parity.verifier.report.report import Finding, Level, Report, Table
 from parity.verifier.report.sides import PlaceSide
@@ -17,7 +18,9 @@ def report_of_diagnosis(diagnosis: Diagnosis) -> Report:
     accepted = {*diagnosis.accepted}
     for place in diagnosis.places:
         first, verdict = place.divergences[0], place.verdict
-        cause = verdict.causes[0] if verdict.causes else None
+        # what is a way of the frameworks, or accepted, explains the least of a place with other causes
+        mild = accepted | CONVENTIONS
+        cause = min(verdict.causes, key=lambda each: each.name in mild, default=None)
         level = "note" if cause and {each.name for each in verdict.causes} <= accepted else "error"
         rule = cause.name if cause else "unknown-cause" if verdict.unknown else _rule(first)
         details = _evidence(cause) if cause else ((verdict.unknown,) if verdict.unknown else ())

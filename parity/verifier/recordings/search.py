@@ -8,19 +8,23 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from parity.measure.error import relative_error
+from parity.measure.error import relative_error, wide
 from parity.measure.site import AVERAGE, Stage
 from parity.measure.tolerance import ASSUMED
 from parity.verifier.recordings.calls import read_pair
 from parity.verifier.recordings.difference import Difference
+from parity.verifier.recordings.dropped import dropout
 from parity.verifier.recordings.judge import Divergence, StageComparison
 from parity.verifier.recordings.pairs import pairs_of
+from parity.verifier.recordings.resumed import Resumed, other_data, random_state
 from parity.verifier.recordings.steps.average import explain_average
 from parity.verifier.recordings.steps.explain import explain_step
 from parity.verifier.recordings.steps.fitting import CHOSEN
 from parity.verifier.recordings.steps.segment import StepSegment
 from parity.verifier.recordings.steps.segments import step_segments
-from parity.verifier.recordings.steps.sides import leaf_of
+from parity.verifier.recordings.steps.sides import leaf_of, make_sides
+from parity.verifier.recordings.steps.told_by_gradients import another_loss, narrowed
+from parity.verifier.recordings.steps.updated import used_rate
 from parity.verifier.recordings.verdict import PlaceVerdict, StepCause
 
 STEP_STAGES = ("loss", "gradients", "clipped", "learning rate", "moments", "updated")
@@ -87,7 +91,7 @@ class RecordingSearch:
             self.checked = False  # the same mistake, in another step
         elif first or new or (verdict.unknown and not verdict.same):
             self.places.append(PlaceKind((comparison.divergence,), replace(verdict, causes=new)))
-            return bool(new) and self._is_covered(comparison)
+            return bool(new) and comparison.stage != "batch" and self._is_covered(comparison)
         self.follows.add((comparison.step, comparison.stage))
         return self._is_covered(comparison)
 
@@ -130,6 +134,21 @@ class RecordingSearch:
             )
             moved = [_number(choice) for choice in next(sides)]
             return np.allclose([_number(cause.b), _number(cause.a)], moved, rtol=10.0 ** (1 - CHOSEN))
+        scaled = {"loss-reduction", "gradient-scale"} & self._named
+        if cause.name == "gradient-scale" and scaled:
+            return True
+        if cause.name == "moments-gradient" and scaled and "not clipped" in cause.a + cause.b:
+            return True  # the smaller gradient is not large enough to be clipped
+        if cause.name == "update-rate" and "schedule-speed" in self._named:
+            return True
+        if cause.name == "decay-times-rate" and "weight-decay" in self._named:
+            return True  # at a constant rate, another strength is another factor
+        if "skipped-update" in self._named and cause.name in (
+            "bias-correction",
+            "schedule-shift",
+            "update-rate",
+        ):
+            return True  # one side is an update behind from there on
         if cause.name == "bias-correction" and {"first-moment-sum", "second-moment-sum"} & self._named:
             a, b = (
                 choice.partition(", of betas")[0] for choice in (cause.a, cause.b)
@@ -142,6 +161,15 @@ class RecordingSearch:
         carried = ASSUMED * self._apart(step) if self.places else 0.0
         if divergence.stage == "backward":
             return self._passed_on(step, carried) or PlaceVerdict(unknown=NO_OPERATIONS)
+        traces, partner = self.difference.traces, divergence.judged.partner.step
+        if divergence.stage == "batch" and (data := other_data(traces.a, traces.b, step, partner)):
+            return data
+        if divergence.stage in ("forward", "loss"):
+            dropped = dropout(traces, step, partner)
+            if dropped is not None and dropped.unknown and isinstance(traces.b, Resumed):
+                return random_state(step)
+            if dropped is not None:
+                return dropped
         if divergence.stage not in STEP_STAGES:
             return PlaceVerdict(unknown=NO_OPERATIONS)
         site = divergence.judged.site
@@ -152,7 +180,59 @@ class RecordingSearch:
         a, b = step_segments(self.difference, divergence)
         if divergence.stage in ("clipped", "moments", "updated"):
             a, b = _without(a, self._frozen), _without(b, self._frozen)
-        return explain_step(a, b, carried)
+        verdict = explain_step(a, b, carried)
+        if divergence.stage == "updated":
+            return self._schedule(divergence, verdict) or verdict
+        if verdict.unknown and divergence.stage == "gradients":
+            return narrowed(a, b) or verdict
+        if verdict.unknown and divergence.stage == "loss":
+            return self._told_by_gradients(divergence, carried) or verdict
+        return verdict
+
+    def _schedule(self, divergence: Divergence, verdict: PlaceVerdict) -> PlaceVerdict | None:
+        """Return the cause of another rate in an update, from the rates that all updates tell, if
+        nothing else is known of it, or it is a series that is stepped more often."""
+        of_rate = [cause.name for cause in verdict.causes] == ["update-rate"]
+        if verdict.same or (verdict.causes and not of_rate):
+            return None
+        sites = divergence.judged.site, divergence.judged.partner
+        steps = list(zip(self.difference.traces.a.steps, self.difference.traces.b.steps, strict=False))
+        series: tuple[list[float], list[float]] = [], []
+        for pair in steps:
+            moved = [each._replace(step=step) for each, step in zip(sites, pair, strict=True)]
+            judged = replace(divergence.judged, site=moved[0], other=moved[1])
+            segments = step_segments(self.difference, replace(divergence, judged=judged))
+            for rates, side in zip(series, make_sides(*segments), strict=True):
+                rate = used_rate(side)
+                if rate is None:
+                    return None
+                rates.append(float(np.float32(rate)))
+        index = steps.index((sites[0].step, sites[1].step))
+        first, second = (
+            replace(
+                each,
+                stage="learning rate",
+                index=index,
+                rates=tuple(rates),
+                group_rates={"": tuple(rates)},
+                result={"": np.array(rates[index : index + 1])},
+            )
+            for each, rates in zip(step_segments(self.difference, divergence), series, strict=True)
+        )
+        found = explain_step(first, second)
+        faster = {cause.name for cause in found.causes} & {"schedule-speed", "schedule-restart"}
+        return found if faster or (found.causes and not of_rate) else None
+
+    def _told_by_gradients(self, divergence: Divergence, carried: float) -> PlaceVerdict | None:
+        """Return the cause of another loss if the gradients of the step tell it."""
+        site, partner = divergence.judged.site, divergence.judged.partner
+        comparison = self._at(site.step, "gradients")
+        if comparison is None or comparison.divergence is None or site.path != partner.path:
+            return None
+        traces = self.difference.traces
+        losses = [float(np.sum(wide(t.read(s)))) for t, s in ((traces.a, site), (traces.b, partner))]
+        segments = step_segments(self.difference, comparison.divergence)
+        return another_loss((losses[0], losses[1]), *segments, carried)
 
     @property
     def _gradients_part(self) -> bool:

@@ -239,8 +239,6 @@ def test_the_pages_snippets_run(tmp_path):
     from flax import linen, nnx
 
     x, y = np.ones((3, 5), np.float32), np.array([0, 6, 2])
-    assert _run("arrays", tmp_path, images=x, hidden=x) == {"batch", "forward", "loss"}
-
     model = torch.nn.Linear(5, 7)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     batches = [(torch.from_numpy(x), torch.from_numpy(y))]
@@ -270,19 +268,18 @@ def test_the_pages_snippets_run(tmp_path):
         updates, opt_state = transform.update(gradients, opt_state)
         return optax.apply_updates(params, updates), opt_state
 
-    stages = _run(
-        "linen",
-        tmp_path,
-        model=model,
-        params=params,
-        opt_state=transform.init(params),
-        loss_and_gradients=jax.jit(
+    names = {
+        "params": params,
+        "opt_state": transform.init(params),
+        "loss_and_gradients": jax.jit(
             jax.value_and_grad(lambda params, x, y: cross_entropy(model.apply(params, x), y).mean())
         ),
-        update=update,
-        batches=[(x, y)],
-    )
+        "update": update,
+        "batches": [(x, y)],
+    }
+    stages = _run("linen", tmp_path, model=model, **names)
     assert stages == set(STAGES) - {"clipped", "learning rate"}
+    assert _run("arrays", tmp_path, **names) == stages - {"forward", "backward"}
 
 
 def test_the_page_names_every_field_and_stage():

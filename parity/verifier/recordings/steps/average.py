@@ -98,6 +98,10 @@ def _rules(trace: Trace, site: Site) -> list[AverageRule]:
     if any(each not in trace or trace[each].spacing is not None for each in sites):
         return []
     averages = [wide(trace.read(each)).ravel() for each in sites]
+    own = [
+        wide(trace.read(each)).ravel() if each in trace else None
+        for each in (Site(step, "parameters", site.path) for step in trace.steps)
+    ]
     found = []
     for averaged, stage in ((NEW, "updated"), (OLD, "parameters")):
         sources = [Site(step, stage, site.path) for step in trace.steps]  # pyright: ignore[reportArgumentType]
@@ -113,7 +117,7 @@ def _rules(trace: Trace, site: Site) -> list[AverageRule]:
         ):
             if begins == EARLIER and found:
                 continue
-            rule = _fit(averaged, begins, [start, *averages], values, epsilon(trace[site].dtype))
+            rule = _fit(averaged, begins, [start, *averages], values, own, epsilon(trace[site].dtype))
             found += [rule] if rule is not None else []
     return found
 
@@ -123,29 +127,43 @@ def _fit(
     begins: str,
     averages: Sequence[np.ndarray | None],
     values: Sequence[np.ndarray],
+    own: Sequence[np.ndarray | None],
     eps: float,
 ) -> AverageRule | None:
+    """Fit the decay of each step; in one of them, the average may begin again with the `own` ones."""
     decays: list[Decay | None] = []
-    residual = 0.0
-    for before, now, value in zip(averages, averages[1:], values, strict=False):
+    residual, said = 0.0, begins
+    for step, (before, now, value) in enumerate(zip(averages, averages[1:], values, strict=False)):
         if before is None or now is None:
             decays.append(None)
             continue
-        x, y = before - value, now - value
-        bound = ROUNDINGS * eps * max(norm(now), norm(before))
-        size = norm(x)
-        if size <= bound:
-            if norm(y) > bound:
-                return None
-            decays.append(None)
-            continue
-        decay = float(np.vdot(x, y)) / size**2
-        residual = max(residual, norm(y - decay * x))
-        if residual > bound or not -bound / size <= decay <= 1 + bound / size:
+        fit = _decay(before, now, value, eps)
+        if fit is None and step and said == begins and (again := own[step]) is not None:
+            said, fit = f"{begins}, and again in step {step}", _decay(again, now, value, eps)
+        if fit is None:
             return None
-        if begins != EARLIER and len(decays) == 0 and abs(decay) <= bound / size:
+        decay, off = fit
+        if begins != EARLIER and step == 0 and decay and abs(decay.value) <= decay.uncertainty:
             return None  # nothing of the start is left: it begins behind the update
-        decays.append(Decay(decay, bound / size))
+        residual = max(residual, off)
+        decays.append(decay)
     if begins == EARLIER and not any(decays):
         return None
-    return AverageRule(averaged, begins, tuple(decays), residual)
+    return AverageRule(averaged, said, tuple(decays), residual)
+
+
+def _decay(
+    before: np.ndarray, now: np.ndarray, value: np.ndarray, eps: float
+) -> tuple[Decay | None, float] | None:
+    """Return the decay of one step, None if nothing tells it, with what it leaves unexplained; None if
+    there is no such decay."""
+    x, y = before - value, now - value
+    bound = ROUNDINGS * eps * max(norm(now), norm(before))
+    size = norm(x)
+    if size <= bound:
+        return (None, 0.0) if norm(y) <= bound else None
+    decay = float(np.vdot(x, y)) / size**2
+    residual = norm(y - decay * x)
+    if residual > bound or not -bound / size <= decay <= 1 + bound / size:
+        return None
+    return Decay(decay, bound / size), residual

@@ -132,8 +132,12 @@ def _descent(side: RecordedSide, flat: JoinedLeaves) -> Iterator[Direction]:
     if given is None:
         return
     yield Direction({"momentum": "kept but not used"}, given)
+    before = flat.join(segment.moments_before, BUFFER)
     for momentum in _momenta(side, flat, given, buffer):
-        yield Direction({"momentum": f"Nesterov's, {text(momentum)}"}, given + momentum * buffer)
+        # with decay, and clipped within the optimiser, the gradient is what the buffer was given
+        own = buffer if before is None else buffer - momentum * before
+        for new in (given, own) if before is not None or side.segment.index == 0 else (given,):
+            yield Direction({"momentum": f"Nesterov's, {text(momentum)}"}, new + momentum * buffer)
 
 
 def _momenta(

@@ -118,6 +118,9 @@ def explain_step(a: StepSegment, b: StepSegment, carried: float = 0.0) -> PlaceV
     if stage == "updated":  # a series that one side did not record is taken to be the other's
         a = a if a.rates else replace(a, rates=b.rates, index=b.index)
         b = b if b.rates else replace(b, rates=a.rates, index=a.index)
+    if stage == "loss":  # if all before it agrees, so did the logits
+        a = a if a.logits is not None else replace(a, logits=b.logits, parts=b.parts)
+        b = b if b.logits is not None else replace(b, logits=a.logits, parts=a.parts)
     if a.clipped and b.clipped:
         a, b = replace(a, clipped_by_both=True), replace(b, clipped_by_both=True)
     sides = make_sides(a, b)
@@ -190,8 +193,11 @@ def _cost(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[int, int, int]:
 
 
 def _cause(stage: str, contrast: Contrast, a: Fit, b: Fit, aspect: str) -> StepCause:
-    name, advice = CAUSES[stage, aspect]  # pyright: ignore[reportArgumentType]
     chosen = [fit.choices[aspect] for fit in (a, b)]
+    kinds = [f" {each}".partition(" clipped to")[0] for each in chosen]
+    if aspect == "gradient" and kinds[0] != kinds[1] and all(" clipped to" in f" {c}" for c in chosen):
+        stage, aspect = "clipped", "clipping"
+    name, advice = CAUSES[stage, aspect]  # pyright: ignore[reportArgumentType]
     where: tuple[str, ...] = ()
     if aspect == "decayed leaves":
         lists = [set(text.split(", ")) - {""} for text in chosen]

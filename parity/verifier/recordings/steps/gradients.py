@@ -59,7 +59,9 @@ def _relations(one: RecordedSide, other: RecordedSide) -> Iterator[Pair]:
         strength = snap(decay.factor, decay.uncertainty)
         if strength > 0:
             value = g + strength * parameters * decay.on[flat.leaf]
-            yield pair("decay in the gradient", "none", text(strength), value)
+            on = [name for name, yes in zip(flat.names, decay.on & decay.sure, strict=True) if yes]
+            where = {} if len(on) == len(flat.names) else {"leaves": ", ".join(sorted(on))}
+            yield pair("decay in the gradient", "none", text(strength), value, **where)
 
 
 def _scale(side: RecordedSide, factor: float) -> str:

@@ -81,20 +81,24 @@ def _one(a: np.ndarray, b: np.ndarray, eps: float) -> Iterator[Words]:
             yield "shift", "this step", _late(by)
         if len(a) - by > 1 and same(b[:-by], a[by:]):
             yield "shift", _late(by), "this step"
+    for at in range(1, len(a)) if varied(a) else ():
+        again, rest = f"again in step {at}", len(a) - at
+        if same(b[:at], a[:at]) and same(b[at:], a[:rest]):
+            yield "begins", "once", again
+        if same(a[:at], b[:at]) and same(a[at:], b[:rest]):
+            yield "begins", again, "once"
     for times in range(2, len(a) // 2 + 1) if varied(a) and varied(b) else ():
         for first in range(times):
-            slow, fast = _faster(times)
-            for one, other, words in ((a, b, (slow, fast)), (b, a, (fast, slow))):
+            for one, other, is_b in ((a, b, True), (b, a, False)):
                 every = one[first::times]
                 if len(every) > 2 and same(every, other[: len(every)]) and varied(every):
-                    yield "speed", words[0], words[1]
+                    yield _faster(times, of_b=is_b)
     lengths = [_line(each, eps) for each in (a, b)]
     if lengths[0] and lengths[1] and lengths[0][0] == lengths[1][0]:
         ratio = lengths[1][1] / lengths[0][1]
         times = round(max(ratio, 1 / ratio))
         if times > 1 and abs(max(ratio, 1 / ratio) / times - 1) <= 1e-3:
-            slow, fast = _faster(times)
-            yield ("speed", slow, fast) if ratio > 1 else ("speed", fast, slow)
+            yield _faster(times, of_b=ratio > 1)
     if (a != 0).all():
         ratio = b / a
         if same(ratio, np.full_like(ratio, ratio[0])):
@@ -108,8 +112,9 @@ def _late(by: int) -> str:
     return "the step before" if by == 1 else f"{by} steps before"
 
 
-def _faster(times: int) -> tuple[str, str]:
-    return "one step for each update", f"{times} steps for each update"
+def _faster(times: int, *, of_b: bool) -> Words:
+    one, more = "1 step for each update", f"{times} steps for each update"
+    return ("speed", one, more) if of_b else ("speed", more, one)
 
 
 def _line(rates: np.ndarray, eps: float) -> tuple[float, float] | None:

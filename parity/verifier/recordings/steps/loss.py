@@ -30,14 +30,18 @@ def hypotheses(side: RecordedSide) -> Iterator[Hypothesis]:
     bounds = noise(side)
     for key, result in segment.result.items():
         for scale in (1.0, *SCALES):
-            for choices, value in _values(logits * scale, labels, result, bounds[key]):
+            for choices, value in _values(logits * scale, labels, result, bounds[key], segment.parts):
                 if value.shape == result.shape:
                     scaling = "as they are" if scale == 1 else f"multiplied by {text(scale)}"
                     yield Hypothesis({**choices, "logits": scaling}, {key: value})
 
 
 def _values(
-    logits: np.ndarray, labels: np.ndarray, result: np.ndarray, bound: np.ndarray
+    logits: np.ndarray,
+    labels: np.ndarray,
+    result: np.ndarray,
+    bound: np.ndarray,
+    parts: tuple[int, ...],
 ) -> Iterator[tuple[dict[str, str], np.ndarray]]:
     classes = logits.shape[1]
     if labels.ndim == 1:
@@ -55,7 +59,7 @@ def _values(
             (f"the {classes - 1} wrong classes", (right - target) / max(classes - 1, 1)),
         ):
             smooth = cost(logits, even) * labelled
-            for reduction, reduce in _reductions(labelled, classes, function):
+            for reduction, reduce in _reductions(labelled, classes, function, parts):
                 base, other = reduce(plain), reduce(smooth)
                 choices = {"function": function, "reduction": reduction}
                 if spread.startswith("all"):
@@ -91,11 +95,17 @@ def _sigmoid(logits: np.ndarray, target: np.ndarray) -> np.ndarray:
     return (np.logaddexp(0.0, logits) - target * logits).sum(axis=1)
 
 
-def _reductions(labelled: np.ndarray, classes: int, function: str):
+def _reductions(labelled: np.ndarray, classes: int, function: str, parts: tuple[int, ...]):
     batch, counted = len(labelled), max(int(labelled.sum()), 1)
     yield f"mean over the batch of {batch}", lambda each: each.sum() / np.float64(batch)
     yield "sum over the batch", lambda each: np.asarray(each.sum())
     yield "none", lambda each: each
+    if len(set(parts)) > 1 and sum(parts) == batch:
+        cuts = np.cumsum(parts)[:-1]
+        yield (
+            f"mean of the means over {len(parts)} micro-batches, of {', '.join(map(str, parts))}",
+            lambda each: np.asarray(np.mean([part.mean() for part in np.split(each, cuts)])),
+        )
     if counted != batch:
         yield f"mean over the {counted} with a label", lambda each: each.sum() / np.float64(counted)
     if function.startswith("sigmoid"):

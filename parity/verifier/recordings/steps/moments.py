@@ -233,17 +233,16 @@ def _scales(given: MomentsUpdate, gradient: np.ndarray) -> Iterator[tuple[float,
     before, after, bound = given.before[kind], given.after[kind], given.bounds[kind]
     out = _aside(given, bound)
     if not before.any():
-        weights, rest = ([1 - beta for beta in BETAS] if kind == FIRST else [1.0]), after
+        options = [(1 - beta, after) for beta in BETAS] if kind == FIRST else [(1.0, after)]
     else:
         both = two_slopes((out(before), out(gradient)), out(after), bound, given.eps)
-        if both is None or not 0 <= both[0] < 1:
-            return
-        beta = snap(both[0], ALIKE)  # two fits at once are loose where moment and gradient are alike
-        weights, rest = [1 - beta if kind == FIRST else 1.0], after - beta * before
-    x, y = out(gradient) / bound, out(rest) / bound
+        # two fits at once are loose where moment and gradient are alike, and none where they are one
+        betas = BETAS if both is None else (snap(both[0], ALIKE),)
+        options = [(1 - b if kind == FIRST else 1.0, after - b * before) for b in betas if 0 <= b < 1]
+    x = out(gradient) / bound
     size = float(x @ x)
-    for weight in weights if size > 1 else []:
-        yield float(x @ y) / size / weight, 1 / np.sqrt(size) / weight
+    for weight, rest in options if size > 1 else []:
+        yield float(x @ (out(rest) / bound)) / size / weight, 1 / np.sqrt(size) / weight
 
 
 def _aside(given: MomentsUpdate, bound: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
@@ -311,29 +310,27 @@ def _sums(
     flat, bound = given.flat, given.bounds[BUFFER]
     before, after, p = given.before[BUFFER], given.after[BUFFER], given.parameters
     out = _aside(given, bound)
-    choices: dict[str, str] = {}
-    momentum = 0.0
+    momenta: tuple[float, ...] = (0.0,)
     if before.any():
         fit = two_slopes((out(before), out(gradient)), out(after), bound, given.eps)
-        if fit is None:
-            return
-        momentum = snap(fit[0], ALIKE)  # two fits at once are loose where both are alike
+        # two fits at once are loose where both are alike: then the usual momentum is tried
+        momenta = (BETAS[0], *(() if fit is None else (snap(fit[0], ALIKE),)))
+    for momentum in dict.fromkeys(momenta):
         weight = slope(out(gradient), out(after - momentum * before), bound, given.eps)
-        choices["momentum"] = text(momentum)
-    else:
-        weight = slope(out(gradient), out(after), bound, given.eps)
-    if not weight:
-        return
-    decay = fit_multiple(flat, after - momentum * before - weight * gradient, p, bound, given.eps)
-    strength = snap(decay.factor / weight, decay.uncertainty / abs(weight))
-    if not (chosen(momentum) and chosen(weight) and chosen(strength)):
-        return
-    whole = gradient + strength * p * decay.on[flat.leaf]
-    choices["dampening"] = text(round(1 - weight, 12))
-    choices["decay in the gradient"] = text(strength) if strength else "none"
-    if strength and not (decay.on | ~decay.sure).all():
-        choices["decayed leaves"] = _names(flat, decay.on & decay.sure)
-    yield choices, {BUFFER: momentum * before + weight * whole}
+        if not weight:
+            continue
+        rest = after - momentum * before - weight * gradient
+        decay = fit_multiple(flat, rest, p, bound, given.eps)
+        strength = snap(decay.factor / weight, decay.uncertainty / abs(weight))
+        if not (chosen(momentum) and chosen(weight) and chosen(strength)):
+            continue
+        whole = gradient + strength * p * decay.on[flat.leaf]
+        choices = {"momentum": text(momentum)} if before.any() else {}
+        choices["dampening"] = text(round(1 - weight, 12))
+        choices["decay in the gradient"] = text(strength) if strength else "none"
+        if strength and not (decay.on | ~decay.sure).all():
+            choices["decayed leaves"] = _names(flat, decay.on & decay.sure)
+        yield choices, {BUFFER: momentum * before + weight * whole}
 
 
 def _names(flat: JoinedLeaves, on: np.ndarray) -> str:

@@ -31,10 +31,28 @@ _RATE_ROUNDED = (
     " or leave it: it is harmless",
 )
 
-CONVENTIONS = frozenset({"clip-epsilon", "rate-rounded"})
+_MEAN = (
+    "mean-rounded",
+    "optax.MultiSteps keeps the mean of micro-batches in float32, even where all else is float64: leave"
+    " it, it is harmless",
+)
+
+CONVENTIONS = frozenset({"clip-epsilon", "mean-rounded", "rate-rounded"})
 """Causes that are ways of the frameworks and no mistake: EQUAL but for these."""
 
 CAUSES: dict[tuple[Stage, str], tuple[str, str]] = {
+    ("batch", "data"): (
+        "data-position",
+        "restore the position in the data: the epoch, the sampler's seed and state, the batches to skip",
+    ),
+    ("forward", "random state"): (
+        "random-state",
+        "save and restore the random state: torch.get_rng_state(), the key that JAX's loop splits",
+    ),
+    ("forward", "dropout"): (
+        "dropout",
+        "switch it off on both sides while they are compared: p = 0, model.eval(), deterministic=True",
+    ),
     ("loss", "function"): (
         "loss-function",
         "one of F.cross_entropy / optax.softmax_cross_entropy_with_integer_labels, or of"
@@ -54,6 +72,10 @@ CAUSES: dict[tuple[Stage, str], tuple[str, str]] = {
         "remove detach(), no_grad, stop_gradient or requires_grad=False in front of these leaves",
     ),
     ("gradients", "sign"): ("gradient-sign", "differentiate the loss, not its negative"),
+    ("gradients", "number type"): (
+        "number-type",
+        "compute both in one type: no autocast and no dtype=bfloat16 on one side alone",
+    ),
     ("gradients", "scale"): (
         "gradient-scale",
         "average over micro-batches and devices: loss / n before backward(), jax.lax.pmean, not psum",
@@ -78,6 +100,10 @@ CAUSES: dict[tuple[Stage, str], tuple[str, str]] = {
         "schedule-shift",
         "call scheduler.step() after optimizer.step(); count updates from the same number",
     ),
+    ("learning rate", "begins"): (
+        "schedule-restart",
+        "restore the schedule: scheduler.load_state_dict(...), the count in the state of optax",
+    ),
     ("learning rate", "speed"): (
         "schedule-speed",
         "step the schedule once for each update: not for each micro-batch, and not for each process",
@@ -87,6 +113,7 @@ CAUSES: dict[tuple[Stage, str], tuple[str, str]] = {
     ("learning rate", "number type of the rate"): _RATE_ROUNDED,
     ("moments", "update"): _SKIPPED,
     ("moments", "step of the gradient"): _STALE,
+    ("moments", "mean of micro-batches"): _MEAN,
     ("moments", "beta1"): ("beta1", "AdamW(..., betas=(beta1, beta2)); optax.adamw(..., b1=beta1)"),
     ("moments", "beta2"): ("beta2", "AdamW(..., betas=(beta1, beta2)); optax.adamw(..., b2=beta2)"),
     ("moments", "moments from"): (
@@ -112,7 +139,6 @@ CAUSES: dict[tuple[Stage, str], tuple[str, str]] = {
     ("moments", "momentum"): ("momentum", "SGD(..., momentum=m); optax.sgd(..., momentum=m)"),
     ("moments", "dampening"): ("dampening", "SGD(..., dampening=0), which optax.sgd always has"),
     ("updated", "update"): _SKIPPED,
-    ("updated", "step of the gradient"): _STALE,
     ("updated", "weight decay"): ("weight-decay", "give both the same weight_decay"),
     ("updated", "decay multiplied by"): (
         "decay-times-rate",

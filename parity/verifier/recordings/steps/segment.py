@@ -44,6 +44,8 @@ class StepSegment:
     """Number of this update, counted by the optimiser from 1; None if unknown."""
     logits: np.ndarray | None = None
     """Logits of this step's forward pass, (B, classes)."""
+    parts: tuple[int, ...] = ()
+    """Rows of the logits that each micro-batch of this step has."""
     labels: np.ndarray | None = None
     """Labels, (B,) integers or (B, classes)."""
     losses: tuple[float, ...] = ()
@@ -56,6 +58,8 @@ class StepSegment:
     """Learning rates of every recorded step, by group; the name of an only group is empty."""
     gradients_before: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Gradients of the step before; empty at the first recorded step."""
+    gradients_single: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Gradients of micro-batches as a mean in float32; empty if there is no such mean."""
     clipped_before: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Gradients that the optimiser was given in the step before; empty at the first."""
     clipped_by_both: bool = False

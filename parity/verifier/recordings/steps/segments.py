@@ -11,6 +11,7 @@ from parity.measure.site import AVERAGE, Site, Stage
 from parity.measure.traces.format import Event
 from parity.measure.traces.reader import Trace
 from parity.measure.traces.recorder import OPTIMIZER
+from parity.verifier.recordings.accumulated import Joined
 from parity.verifier.recordings.align import Alignment
 from parity.verifier.recordings.calls import Counterpart, gathered
 from parity.verifier.recordings.difference import Difference
@@ -39,6 +40,29 @@ class Names(NamedTuple):
 
 
 NO_NAMES = Names({}, {})
+
+
+class SingleMeans(Mapping[str, np.ndarray]):
+    """Mean gradients of micro-batches, as `optax.MultiSteps` keeps them in float32; by A's names."""
+
+    def __init__(self, trace: Joined, events: Mapping[str, HeldLeaf]) -> None:
+        self._trace = trace
+        single = {k: h.events[0] for k, h in events.items() if h.shape is None}
+        self._events = single if len(single) == len(events) and self._told(single) else {}
+
+    def _told(self, events: Mapping[str, Event]) -> bool:
+        return any(self._trace.in_float32(each) is not None for each in list(events.values())[:1])
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        value = self._trace.in_float32(self._events[name])
+        assert value is not None
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._events)
+
+    def __len__(self) -> int:
+        return len(self._events)
 
 
 class TraceArrays(Mapping[str, np.ndarray]):
@@ -128,6 +152,7 @@ def step_segment(
     known = step - 1 in trace.steps
     rates = {name: _series(trace, "learning rate", name) for name in _paths(trace, "learning rate")}
     losses = [_series(trace, "loss", name) for name in _paths(trace, "loss")]
+    logits, parts = _logits(trace, step)
     counts = [e for e in trace.of("moments", step) if e.port == "step" and e.size == 1]
     return StepSegment(
         framework=trace.index.framework,
@@ -141,7 +166,8 @@ def step_segment(
         moments_before=loose("moments", step - 1) if known else {},
         moments=loose("moments", step),
         count=int(trace.read(counts[0]).reshape(())) if counts else None,
-        logits=_logits(trace, step),
+        logits=logits,
+        parts=parts,
         labels=_labels(trace, step),
         losses=next(iter(losses), ()),
         optimizer=trace.modules.get(OPTIMIZER),
@@ -149,6 +175,9 @@ def step_segment(
         group_rates=rates,
         gradients_before=loose("gradients", step - 1) if known else {},
         clipped_before=loose("clipped", step - 1) if known else {},
+        gradients_single=SingleMeans(trace, _leaves(trace, "gradients", step, names))
+        if stage == "moments" and isinstance(trace, Joined)
+        else {},
         following=step_segment(trace, step + 1, stage, names)
         if stage == "moments" and not known and step + 1 in trace.steps
         else None,
@@ -194,15 +223,17 @@ def _series(trace: Trace, stage: Stage, path: str) -> tuple[float, ...]:
     return tuple(float(trace.read(site).reshape(-1)[0]) for site in sites)
 
 
-def _logits(trace: Trace, step: int) -> np.ndarray | None:
-    """Return the model's output, else the last output that is a matrix."""
+def _logits(trace: Trace, step: int) -> tuple[np.ndarray | None, tuple[int, ...]]:
+    """Return the model's output, else the last output that is a matrix; of several calls, one below the
+    other, with the number of rows of each."""
     flat = [e for e in trace.of("forward", step) if e.port.startswith("out") and len(e.shape) == 2]
     whole = [e for e in flat if e.spacing is None]
     for port in ("out.logits", "out"):
         named = [e for e in whole if not e.path and e.port == port]
         if named:
-            return trace.read(named[-1]).astype(np.float64)
-    return trace.read(whole[-1]).astype(np.float64) if whole else None
+            rows = np.concatenate([trace.read(each) for each in named])
+            return rows.astype(np.float64), tuple(each.shape[0] for each in named)
+    return (trace.read(whole[-1]).astype(np.float64) if whole else None), ()
 
 
 def _labels(trace: Trace, step: int) -> np.ndarray | None:

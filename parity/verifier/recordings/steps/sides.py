@@ -28,6 +28,7 @@ MAPPINGS = (
     "moments_before",
     "moments",
     "gradients_before",
+    "gradients_single",
     "clipped_before",
 )
 
@@ -44,6 +45,8 @@ class RecordedSide:
     """Norm of every whole gradient, by leaf."""
     norms_before: Mapping[str, float] = field(default_factory=dict)
     """The same of the gradients of the step before."""
+    norms_single: Mapping[str, float] = field(default_factory=dict)
+    """The same of `StepSegment.gradients_single`."""
     following: RecordedSide | None = None
     """Same elements of `StepSegment.following`."""
 
@@ -56,8 +59,14 @@ class RecordedSide:
     def gradients(self) -> list[tuple[dict[str, str], Mapping[str, np.ndarray], Mapping[str, float]]]:
         """The gradients that the optimiser may have been given, with their norms: those of this step,
         and those of the step before."""
-        this, before = ({"step of the gradient": text} for text in ("this step", "the step before"))
+        own = {"mean of micro-batches": "in its own type"}
+        this, before = (
+            own | {"step of the gradient": text} for text in ("this step", "the step before")
+        )
         options = [(this, self.segment.gradients, self.norms)]
+        if self.segment.gradients_single:
+            single = this | {"mean of micro-batches": "in float32"}
+            options.append((single, self.segment.gradients_single, self.norms_single))
         if self.segment.gradients_before:
             options.append((before, self.segment.gradients_before, self.norms_before))
         return options
@@ -92,7 +101,8 @@ def _side(
     after = segment.following
     following = None if after is None else _side(after, eps, _norms(after.gradients), chosen)
     before = _norms(segment.gradients_before) if segment.stage in ("clipped", "moments") else {}
-    return RecordedSide(_reduced(segment, chosen), eps, norms, before, following)
+    single = _norms(segment.gradients_single)
+    return RecordedSide(_reduced(segment, chosen), eps, norms, before, single, following)
 
 
 def _values(segment: StepSegment) -> Iterable[np.ndarray]:

@@ -37,6 +37,8 @@ def hypotheses(side: RecordedSide) -> Iterator[Hypothesis]:
     """Yield every usual rule with every usual number that comes near the recorded update."""
     step = _step(side)
     if step is not None:
+        if side.segment.step and not step.change.any():
+            yield Hypothesis({"update": "left out"}, step.flat.split(step.start))
         for direction in _near(step, directions(side, step.flat)):
             for rate_name, rate in _rates(side):
                 yield from _decayed(side, step, direction, rate_name, rate)
@@ -63,6 +65,15 @@ def fitted(side: RecordedSide) -> Iterator[Hypothesis]:
             if epsilon is not None:
                 direction = Direction({**each.choices, "epsilon": text(epsilon)}, each.of(epsilon))
                 yield from _decayed(side, step, direction, rate_name, rate)
+
+
+def used_rate(side: RecordedSide) -> float | None:
+    """Return the learning rate that an update tells, where an usual direction explains all the rest."""
+    step = _step(side)
+    if step is None:
+        return None
+    near = _near(step, directions(side, step.flat))
+    return next((rate for each in near if (rate := _fitted_rate(side, step, each)) is not None), None)
 
 
 def _is_rounded(rate: float, recorded: float) -> bool:
@@ -163,7 +174,7 @@ def _decayed(
     others."""
     flat = step.flat
     move = rate * direction.value
-    choices = {**direction.choices, "learning rate": rate_name}
+    choices = {"update": "made", **direction.choices, "learning rate": rate_name}
     last = {"number type of the rate": rounded}
     rest = step.change - move
     for order, decays in ((AT_ONCE, step.start), (AFTER, step.start - move)):

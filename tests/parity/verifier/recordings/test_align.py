@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 import parity
-from parity.cli import main
 from parity.verifier.recordings import Recorded, compare_sides
 from vit_config import ConfigError, InputError, MissingFileError
 
@@ -149,13 +148,3 @@ def test_another_model_is_refused(traces, tmp_path, options, message):
     other = recorded(tmp_path / "other.trace", Net(**options), images)
     with pytest.raises(InputError, match=f"not the same model: .*{message}"):
         compare_sides(Recorded(traces / "a.trace"), Recorded(other))
-
-
-def test_errors_are_drawn_by_depth(traces, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(traces)
-    argv = ["diff", "a.trace", "wrong.trace", "--align", "order", "--picture"]
-    assert main([*argv, str(tmp_path / "p.png")]) == 1
-    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
-    assert main([*argv, str(tmp_path / "p.words")]) == 2
-    assert "a picture ends in one of " in capsys.readouterr().err
-    assert not (tmp_path / "p.words").exists()
