@@ -27,6 +27,7 @@ BY_ITSELF = {
     "parity/porting/writing/conversion.py": "into the folder of `atomic_folder`",
     "parity/verifier/exported.py": "into a temporary folder",
     "parity/verifier/repro/script.py": "into a temporary folder",
+    "vit_config/terminal.py": "the null device, while a library is muted",
     "vit_jax/train/checkpoint.py": "the folder of Orbax, which has its own protocol",
     "vit_jax/train/description.py": "into the folder of Orbax, before it is finished",
     "vit_jax/train/hosts.py": "a number for one start of several processes",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -43,8 +44,9 @@ def together() -> Iterator[None]:
         place_all([(each, path) for path, each in made.items() if each is not None])
     finally:
         _GROUP.reset(token)
-        for each in filter(None, made.values()):  # of what was replaced, or of what failed
-            _remove(each)
+        with contextlib.ExitStack() as left:  # which goes on after an interrupt
+            for each in filter(None, made.values()):  # of what was replaced, or of what failed
+                left.callback(_remove, each)
 
 
 def accept(path: Path) -> None:
@@ -88,24 +90,24 @@ def atomic_file(path: str | Path, *, force: bool = False, check: Check = accept)
     group = _GROUP.get()
     if group is not None:
         group[path.absolute()] = None
-    handle, temporary = tempfile.mkstemp(dir=path.absolute().parent, prefix=temporary_prefix(path.name))
+    temporary = path.absolute().with_name(temporary_prefix(path.name) + secrets.token_hex(4))
     inside: OSError | None = None
     try:
-        with os.fdopen(handle, "w+b") as file:
+        with temporary.open("x+b") as file:
             try:
                 yield file
             except OSError as error:
                 inside = None if error.errno in FULL and _is_full(file) else error
                 raise
             file.flush()
-            check(Path(temporary))
+            check(temporary)
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
         _refuse_existing(path, force)  # it may have appeared meanwhile
         if group is None:
-            place_all([(Path(temporary), path.absolute())])
+            place_all([(temporary, path.absolute())])
         else:
-            group[path.absolute()] = Path(temporary)
+            group[path.absolute()] = temporary
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
