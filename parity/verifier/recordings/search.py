@@ -142,7 +142,7 @@ class RecordingSearch:
         if cause.name == "update-rate" and "schedule-speed" in self._named:
             return True
         if cause.name == "decay-times-rate" and "weight-decay" in self._named:
-            return True  # at a constant rate, another strength is another factor
+            return True
         if "skipped-update" in self._named and cause.name in (
             "bias-correction",
             "schedule-shift",
@@ -213,7 +213,6 @@ class RecordingSearch:
                 each,
                 stage="learning rate",
                 index=index,
-                rates=tuple(rates),
                 group_rates={"": tuple(rates)},
                 result={"": np.array(rates[index : index + 1])},
             )

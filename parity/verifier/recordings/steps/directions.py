@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from parity.verifier.recordings.steps.fitting import JoinedLeaves, text, two_slopes
-from parity.verifier.recordings.steps.moments import BUFFER, FIRST, SECOND, betas
+from parity.verifier.recordings.steps.given import BUFFER, FIRST, SECOND
+from parity.verifier.recordings.steps.moments import betas
 from parity.verifier.recordings.steps.noise import noise
 from parity.verifier.recordings.steps.sides import RecordedSide
 
