@@ -50,7 +50,8 @@ GUARDED = {
 TRUSTED = {
     "absl", "etils", "filelock", "flatbuffers", "flax", "fsspec", "ftfy", "google_crc32c",
     "huggingface_hub", "jax", "matplotlib", "ml_dtypes", "onnxruntime", "onnxscript", "open_clip",
-    "optax", "rich", "scipy", "sklearn", "tensorboard", "timm", "torchvision", "tyro", "vit_pytorch", "xxhash",
+    "optax", "rich", "scipy", "sklearn", "tensorboard", "timm", "torchvision", "tyro",
+    "vit_pytorch", "xxhash",
 }  # fmt: skip
 """Libraries that are given this package's own values, or bytes that were checked."""
 
