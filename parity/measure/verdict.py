@@ -7,7 +7,8 @@ from typing import Literal, get_args
 
 Verdict = Literal["EQUAL", "UNCERTIFIED", "INCOMPLETE", "DIFFERENT"]
 """EQUAL: all of A was compared and equals B up to rounding. INCOMPLETE: what was compared is equal, but
-a part of A has no counterpart. UNCERTIFIED: all is equal, at a precision that proves nothing."""
+a part of A has no counterpart. UNCERTIFIED: all is equal, at a precision that proves nothing, or where
+no difference could show."""
 
 
 def status(verdict: Verdict) -> int:

@@ -40,7 +40,20 @@ class Compared:
         """Verdict on the two programs."""
         parts = [self.forward, *filter(None, (self.backward, self.in_type))]
         verdict = worst(part.verdict for part in parts)
-        return worst((verdict, "INCOMPLETE")) if self.gradients_left_out else verdict
+        verdict = worst((verdict, "INCOMPLETE")) if self.gradients_left_out else verdict
+        return worst((verdict, "UNCERTIFIED")) if self.unseen else verdict
+
+    @property
+    def unseen(self) -> str:
+        """Why nothing that was compared could have differed; empty if something could."""
+        if any(part.counts.sees for part in self.parts):
+            return ""
+        if not any(part.counts.elements for part in self.parts):
+            return "there are no numbers in what was compared; give rows"
+        return (
+            "all that was compared is zero on both sides, where no difference shows; give other weights"
+            " or inputs"
+        )
 
     @property
     def equal(self) -> bool:
@@ -78,6 +91,8 @@ class Compared:
     def headline(self) -> str:
         """Return the verdict, and what it holds for: "EQUAL in evaluation mode; B's dropout .. is on as
         given"."""
+        if self.verdict == "UNCERTIFIED" and self.unseen:
+            return f"UNCERTIFIED, as {self.unseen}"
         if not self.trained:
             return self.verdict
         on = f"{first_three(self.trained)} {'is' if len(self.trained) == 1 else 'are'} on as given"
@@ -112,6 +127,7 @@ class Compared:
         comparison, and the backward comparison as one field."""
         fields = self.forward.to_dict() | {
             "verdict": self.verdict,
+            "unseen": self.unseen,
             "backward": None if self.backward is None else self.backward.to_dict(),
             "no_backward": self.no_backward,
             "trained": list(self.trained),

@@ -83,6 +83,11 @@ class Counts:
     """Compared pairs of outputs that are zero on both sides, of which nothing can be seen."""
 
     @property
+    def sees(self) -> bool:
+        """Whether a number was compared that is not zero on both sides."""
+        return bool(self.elements) and self.unmoved < self.outputs
+
+    @property
     def all_of_a(self) -> bool:
         """Whether all that A has was compared."""
         return all(compared == every for compared, every in self.tally.values())

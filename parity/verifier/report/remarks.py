@@ -9,6 +9,9 @@ import numpy as np
 from parity.measure.shown import first_three
 from parity.verifier.programs.program import Program
 
+FAR = 1e7
+"""Largest number that an input of a model has in earnest: a whole number of 16 bits, and some."""
+
 
 def remarks(a: Program, b: Program, pairs: Sequence[tuple[int, int]] = ()) -> tuple[str, ...]:
     """Return the remarks on each side, as "A: ...".
@@ -29,9 +32,27 @@ def remarks(a: Program, b: Program, pairs: Sequence[tuple[int, int]] = ()) -> tu
             if missing:
                 size = side.operations[index].size
                 notes.append(f"{path or 'its output'} has {missing} NaN among {size} numbers")
+        notes += _far(side) if side is a and pairs else []
         notes += _unlike(a, b, pairs) if side is b else []
         lines += [f"{side.name}: {note}" for note in dict.fromkeys(notes)]
     return tuple(lines)
+
+
+def _far(side: Program) -> list[str]:
+    """Say which inputs are so large that activations are flat, where no difference of theirs shows."""
+    lines = []
+    for op in side.operations:
+        if (
+            op.kind == "input"
+            and op.size
+            and (most := np.abs(_numbers(side, op.index)).max(initial=0)) > FAR
+        ):
+            name = op.label or "an input"
+            lines.append(
+                f"{name} reaches {most:.0e}, where activations are flat and other ones look the same;"
+                " give inputs as they come"
+            )
+    return lines
 
 
 def _unlike(a: Program, b: Program, pairs: Sequence[tuple[int, int]]) -> list[str]:
