@@ -242,7 +242,7 @@ def _convert_file(arguments: ConvertFiles, source: Path, out: Path, console: Con
 
     print_verification(done.verification, console)
     if done.verification.passed:
-        return 0
+        return 1 if done.verification.unseen else 0
     verdict = f"not equal, so there is no {out}; what was written is {path}"
     console.print(f"[red]{escape(verdict)}[/]", soft_wrap=True)
     return 1

@@ -128,8 +128,12 @@ def main(argv: list[str], prog: str = "parity export") -> int:
         shape = ", ".join(map(str, done.about["outputs"][each.output]["shape"]))
         cost = "" if each.limit is not None else f"; {each.origin}"
         twins = ", ".join(f"{twin} {error:.1e}" for twin, error in each.twins.items())
-        say(f"  {each.output} ({shape})  {each.error:.1e} from float64; twins: {twins}{cost}")
+        says = f"; says nothing: {each.unseen}" if each.unseen else ""
+        say(f"  {each.output} ({shape})  {each.error:.1e} from float64; twins: {twins}{cost}{says}")
     say(f"{done.beside}  describes its inputs, outputs and origin")
+    if all(each.unseen for each in done.compared):
+        complain(f"{prog}: UNCERTIFIED: no output could have differed, see above")
+        return 1
     return 0
 
 

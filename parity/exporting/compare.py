@@ -12,6 +12,7 @@ import numpy as np
 from parity.exporting.subject import Subject
 from parity.measure.error import relative_error
 from parity.measure.policies import own_float64
+from parity.measure.seen import unseen
 from parity.measure.tolerance import LIMITS, epsilon
 from parity.porting.models.files import twin_of
 from vit_config import Preprocess, TextConfig
@@ -36,6 +37,8 @@ class OutputComparison:
     limit: float | None
     """Largest error that passes; see `parity.measure.policies.own_float64`. None: what int8 costs."""
     origin: str
+    unseen: str = ""
+    """Why it could not have differed; empty if it could."""
 
     @property
     def passed(self) -> bool:
@@ -118,7 +121,8 @@ def compare(
         error = relative_error(value, exact[name])
         by_twin = {twin: relative_error(each[name], exact[name]) for twin, each in own.items()}
         if subject.int8:
-            results.append(OutputComparison(name, error, by_twin, None, "dynamic quantisation to int8"))
+            what = "dynamic quantisation to int8"
+            results.append(OutputComparison(name, error, by_twin, None, what, unseen([exact[name]])))
             continue
         limit = own_float64(
             [error, *by_twin.values()],
@@ -126,7 +130,8 @@ def compare(
             grain=grain,
             numbers=value.size,
         )
-        results.append(OutputComparison(name, error, by_twin, limit.value, limit.origin))
+        said = unseen([exact[name]])
+        results.append(OutputComparison(name, error, by_twin, limit.value, limit.origin, said))
     return tuple(results)
 
 

@@ -13,7 +13,8 @@ from rich.table import Table
 
 from parity.measure.error import relative_error
 from parity.measure.redraw import random_batch
-from parity.measure.shown import write_json
+from parity.measure.seen import is_zero, unseen
+from parity.measure.shown import first_three, write_json
 from parity.measure.tables import show_table
 from parity.measure.tolerance import FLOAT64
 from parity.porting.opening.provenance import versions
@@ -59,6 +60,10 @@ class Verification:
     not_run: tuple[str, ...]
     """Runs that were not possible, with the reason."""
     versions: dict[str, str]
+    unseen: str = ""
+    """Why the logits could not have differed, so that equal ones say nothing; empty if they could."""
+    zeros: tuple[str, ...] = ()
+    """Parameters that multiply and are zero throughout: what they multiply was not compared."""
 
     @property
     def passed(self) -> bool:
@@ -121,7 +126,11 @@ def verify(converted: Converted, *, runs: LogitsCache | None = None) -> Verifica
         else:
             not_run.append(f"{what}: {row}")
     not_run += [f"pixels: {note}" for note in _pixels_apart(converted)]
-    return Verification(tuple(rows), f"source, {NAMES[twins[0]]} twin", tuple(not_run), versions())
+    arrays = converted.target.state.arrays
+    return Verification(
+        tuple(rows), f"source, {NAMES[twins[0]]} twin", tuple(not_run), versions(), unseen([reference]),
+        tuple(name for name, each in arrays.items() if is_zero(name, each.load)),
+    )  # fmt: skip
 
 
 def sample(cfg: ViTConfig, count: int = BATCH) -> np.ndarray:
@@ -206,6 +215,16 @@ def print_verification(verification: Verification, console: Console) -> None:
     for row in verification.rows:
         if row.why:
             console.print(f"[red]{row.what}, {row.ran_in}:[/] {escape(row.why)}")
+    if verification.unseen:
+        console.print(
+            f"[bold yellow]UNCERTIFIED[/]: what was compared says nothing: {escape(verification.unseen)}"
+        )
+    if count := len(verification.zeros):
+        are = "parameter is" if count == 1 else "parameters are"
+        some = escape(first_three(verification.zeros))
+        console.print(
+            f"[yellow]{count} {are} zero; what is multiplied by it was not compared:[/] {some}"
+        )
     for note in verification.not_run:
         console.print(f"[dim]not run - {escape(note)}[/]")
 
