@@ -78,12 +78,12 @@ def test_images_are_counted_where_the_set_is_there(tmp_path):
         path.write_bytes(b"not looked into")
     held = about_images(["--data", f"folder:{tmp_path}"])
     assert held.count in range(8, 13)
-    assert held.class_names == ("a", "b")
+    assert (held.class_names, held.classes) == (("a", "b"), 2)
     assert about_images(["--data=folder:nowhere"]) == TrainingSet()
     numerals = tuple("0123456789")
     mnist = about_images(["--data", "tfds:mnist", "--data-dir", str(tmp_path)])
-    assert mnist == (60_000, numerals)
-    assert about_images([]) == (PUBLISHED["digits"], numerals) == (NUM_TRAIN, numerals)
+    assert mnist[:2] == (60_000, numerals)
+    assert about_images([])[:2] == (PUBLISHED["digits"], numerals) == (NUM_TRAIN, numerals)
 
 
 def test_each_choice_is_told_with_the_flag_that_changes_it():

@@ -47,6 +47,7 @@ STILL = CFG.replace(dropout_embed=0.0, dropout_mlp_inner=0.0)
 RECIPE = Recipe.from_json("""{
     "epochs": 3, "batch_size": 8, "learning_rate": 0.003, "weight_decay": 0.05, "warmup_epochs": 1,
     "log_every_steps": 1, "checkpoint_every_epochs": 1, "accumulate": 2, "ema": 0.9,
+    "eval_every_epochs": 10,
     "augment": {"shift": 0.1, "rotate": 5.0, "flip": true}
 }""")
 JOB = Job(CFG, RECIPE, "tfds:tiny_rectangles")

@@ -155,3 +155,12 @@ def test_steps_are_traced(framework, data_dir, tmp_path):
 def test_what_names_no_steps_is_refused(text):
     with pytest.raises(ConfigError, match=f"--profile {text}: give two numbers of steps"):
         read_steps(text)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "between", "count"), [(1, 1, 1), (8, 1, 8), (19, 1, 19), (25, 2, 13), (300, 10, 30)]
+)
+def test_a_run_is_evaluated_ten_times_or_each_epoch(epochs, between, count):
+    recipe = Recipe(epochs=epochs)
+    assert (recipe.epochs_between_evaluations, recipe.evaluations) == (between, count)
+    assert Recipe(epochs=epochs, eval_every_epochs=7).epochs_between_evaluations == 7

@@ -17,7 +17,9 @@ from vit_train.display.profiling import Profile
 from vit_train.display.progress import TrainingBar
 from vit_train.loop import AfterEvaluation, Hooks, run_steps
 
-RECIPE = Recipe(epochs=2, batch_size=7, log_every_steps=2, checkpoint_every_epochs=2)
+RECIPE = Recipe(
+    epochs=2, batch_size=7, log_every_steps=2, checkpoint_every_epochs=2, eval_every_epochs=10
+)
 
 
 def program(loss=lambda step: 1.0 / step):

@@ -102,7 +102,8 @@ def test_the_command(tmp_path, compare):
     assert said.endswith("DIFFERENT: beyond 1e-09: ema")
     written = json.loads((tmp_path / "c.json").read_text())
     assert written["version"] == 1
-    assert written["a"] == {"folder": str(a), "framework": "jax"}
+    assert str(a).endswith(written["a"]["folder"])  # without this machine's folder of temporary files
+    assert written["a"]["framework"] == "jax"
     assert written["parts"]["ema"]["worst"] == "norm.bias"
     assert (written["step"], written["limit"], written["passed"]) == (7, 1e-9, False)
     status, said = compare(b, b, "--limit", "0")

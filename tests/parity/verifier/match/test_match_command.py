@@ -69,7 +69,8 @@ def test_the_command_matches_and_writes(sides, tmp_path, capsys):
     said = capsys.readouterr().out
     assert "8 leaves of A: 8 by value; 10 leaves of B" in said
     content = json.loads(out.read_text())
-    assert (content["complete"], content["a"]) == (True, a)
+    assert content["complete"]
+    assert str(a).endswith(content["a"])  # without this machine's folder of temporary files
     (link,) = [each for each in content["links"] if each["a"] == "turned.weight"]
     assert (link["b"], link["sure"], link["type"]) == ("turned", "by value", "float32")
     assert link["orders"][0]["indices"] == [8, 9, 10, 11, 0, 1, 2, 3, 4, 5, 6, 7]
