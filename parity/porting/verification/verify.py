@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,6 +17,9 @@ from parity.measure.seen import is_zero, unseen
 from parity.measure.shown import first_three, write_json
 from parity.measure.tables import show_table
 from parity.measure.tolerance import FLOAT64
+from parity.porting.dialects.rewrites import ModelState
+from parity.porting.dialects.transform import with_classes
+from parity.porting.formats.base import Stored
 from parity.porting.opening.provenance import versions
 from parity.porting.reading.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.reading.libraries.installed import NoModelError, RefusedError, library_of
@@ -39,7 +42,8 @@ class VerifiedRun:
     ran_in: str
     """The twin or library."""
     error: float | None
-    """Relative error of all logits; None if the library did not load the weights."""
+    """Relative error of all logits, or of what a head of zeros sees; None if the library did not load
+    the weights."""
     limit: float
     why: str = ""
     """The library's message if it refused the weights."""
@@ -100,14 +104,17 @@ def verify(converted: Converted, *, runs: LogitsCache | None = None) -> Verifica
     cfg, source = converted.config, converted.target.source
     runs = runs or LogitsCache(sample(cfg))
     runs.ahead = all_seconds(cfg, twins, 2 if converted.target.unchanged else 1)
-    reference = runs.twin(twins[0], cfg, converted.target.state.arrays, "source")
+    arrays = converted.target.state.arrays
+    reference = seen = runs.twin(twins[0], cfg, arrays, "source")
+    bare = "head.weight" in arrays and is_zero("head.weight", arrays["head.weight"].load)
+    if bare:  # as one that is put on for other classes: what it sees is compared
+        seen = runs.twin(twins[0], *without_head(cfg, arrays), "source")
     written = read_checkpoint(converted.path)
     rows, not_run = [], []
+    own = written.config, written.arrays
     for name in twins:
-        logits = runs.twin(name, written.config, written.arrays, "written")
-        rows.append(
-            VerifiedRun("written", f"{NAMES[name]} twin", relative_error(logits, reference), FLOAT64)
-        )
+        values = runs.twin(name, *(without_head(*own) if bare else own), "written")
+        rows.append(VerifiedRun("written", f"{NAMES[name]} twin", relative_error(values, seen), FLOAT64))
     rows += _texts_compared(converted, written, twins)
     limit = FLOAT64
     if converted.target.unchanged and converted.target.state.said:
@@ -126,11 +133,16 @@ def verify(converted: Converted, *, runs: LogitsCache | None = None) -> Verifica
         else:
             not_run.append(f"{what}: {row}")
     not_run += [f"pixels: {note}" for note in _pixels_apart(converted)]
-    arrays = converted.target.state.arrays
     return Verification(
-        tuple(rows), f"source, {NAMES[twins[0]]} twin", tuple(not_run), versions(), unseen([reference]),
+        tuple(rows), f"source, {NAMES[twins[0]]} twin", tuple(not_run), versions(), unseen([seen]),
         tuple(name for name, each in arrays.items() if is_zero(name, each.load)),
     )  # fmt: skip
+
+
+def without_head(cfg: ViTConfig, arrays: Mapping[str, Stored]) -> tuple[ViTConfig, Mapping[str, Stored]]:
+    """Return a model whose logits are what its head sees."""
+    state = with_classes(ModelState(cfg, dict(arrays)), 0)
+    return state.config, state.arrays
 
 
 def sample(cfg: ViTConfig, count: int = BATCH) -> np.ndarray:

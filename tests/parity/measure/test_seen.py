@@ -54,7 +54,8 @@ def test_parameters_that_multiply():
             1,
             ["it is the same for all images", "2 parameters are zero", "blocks.0.ls1.gamma"],
         ),
-        ("head", 1, ["it is zero throughout", "1 parameter is zero", "head.weight"]),
+        ("head", 0, ["1 parameter is zero", "head.weight"]),  # what it sees is compared
+        ("", 1, ["it is zero throughout", "patch_embed.proj.weight"]),
         ("blocks.0.mlp", 0, ["2 parameters are zero"]),
     ],
 )
