@@ -9,6 +9,7 @@ from parity.measure.tolerance import FLOAT64
 from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.causes.numbers import slots
 from parity.verifier.programs.fingerprint import distance
+from parity.verifier.programs.operation import Ref
 from parity.verifier.search.exchange import closer, outside
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Gap, Region
@@ -71,10 +72,16 @@ def _size_of_an_axis(gap: Gap) -> Explanation | None:
 
 
 def _scales(region: Region) -> list[float]:
-    """Return the numbers by which a region multiplies or divides something."""
+    """Return the numbers by which a region multiplies or divides something; of a region that computes
+    nothing, those of the operation that made its value."""
     program = region.program
     scales = [slot.value for slot in slots(region) if slot.operation.name in ("mul", "div")]
-    ops = (program.operations[i] for i in region.operations)
+    ops = [program.operations[i] for i in region.operations]
+    if not any(not op.is_layout for op in ops):
+        ops = [program.maker(region.end)]
+        scales += [x for x in ops[0].operands if not isinstance(x, Ref)] * (
+            ops[0].name in ("mul", "div")
+        )
     read = (program.operations[i] for op in ops if op.name in ("mul", "div") for i in op.inputs)
     scales += [each.number for each in read if each.number is not None]
     return [float(each) for each in scales if np.size(each) == 1]
