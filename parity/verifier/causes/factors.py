@@ -78,10 +78,9 @@ def _scales(region: Region) -> list[float]:
     scales = [slot.value for slot in slots(region) if slot.operation.name in ("mul", "div")]
     ops = [program.operations[i] for i in region.operations]
     if not any(not op.is_layout for op in ops):
-        ops = [program.maker(region.end)]
-        scales += [x for x in ops[0].operands if not isinstance(x, Ref)] * (
-            ops[0].name in ("mul", "div")
-        )
+        ops = [made := program.maker(region.end)]
+        if made.name in ("mul", "div"):
+            scales += [each for each in made.operands if not isinstance(each, Ref)]
     read = (program.operations[i] for op in ops if op.name in ("mul", "div") for i in op.inputs)
     scales += [each.number for each in read if each.number is not None]
     return [float(each) for each in scales if np.size(each) == 1]
