@@ -84,15 +84,18 @@ def _made(command: str, results: Sequence[Result]) -> str:
 
 def clean_section(results: Sequence[Result], command: str) -> str:
     """Tables, alarms, and what was not compared."""
-    alarms = [r for r in results if is_alarm(r)]
+    own = [r for r in results if r.verdict == "WRONG PAIR"]
+    alarms = [r for r in results if is_alarm(r) and r not in own]
     partly = [r for r in results if not is_alarm(r) and r.state != "EQUAL"]
     kinds = "\n".join(f"- {name}: {text}" for name, (text, *_) in KINDS.items())
     return "\n\n".join([
-        _made(command, results), f"{len(results)} pairs, {len(alarms)} alarms.",
+        _made(command, results),
+        f"{len(results)} pairs, {len(alarms)} alarms; {len(own)} are by themselves further apart than 1e-11.",
         _rows(results, lambda p: p.kind, "weights"),
         _rows(results, lambda p: styles()[p.b].group, "style of B"),
         _rows(results, lambda p: p.size_name, "size"), _rows(results, lambda p: p.dtype, "type"),
         f"Kinds of weights:\n\n{kinds}", f"Alarms:\n\n{_listed(alarms)}",
+        f"Further apart by themselves (WRONG PAIR), so that nothing was asked:\n\n{_listed(own)}",
         f"Equal in what was compared, but not all of it was:\n\n{_listed(partly)}",
     ])  # fmt: skip
 
