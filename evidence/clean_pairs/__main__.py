@@ -59,9 +59,10 @@ def main() -> int:
         print("\n".join(each.name for each in pairs))
         return 0
     results, commits = kept.kept(options.keep, pairs) if options.keep else ([], set())
-    commits.add(made_at := kept.commit())
+    made_at = kept.commit()
     done = {result.pair.name for result, _ in results}
     pairs = [each for each in pairs if each.name not in done]
+    commits |= {made_at} if pairs else set()
     limit = options.limit or (published.LIMIT if options.published else 300)
     print(f"{len(pairs)} of {len(every)} pairs, share {share}; {len(done)} are kept", flush=True)
     groups = [[each] for each in pairs] if options.published else chunks(pairs)

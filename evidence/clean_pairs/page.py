@@ -90,7 +90,8 @@ def clean_section(results: Sequence[Result], command: str) -> str:
     kinds = "\n".join(f"- {name}: {text}" for name, (text, *_) in KINDS.items())
     return "\n\n".join([
         _made(command, results),
-        f"{len(results)} pairs, {len(alarms)} alarms; {len(own)} are by themselves further apart than 1e-11.",
+        f"{len(results)} pairs, {len(alarms)} alarms; {len(own)} are by themselves further apart than"
+        " 1e-11.",
         _rows(results, lambda p: p.kind, "weights"),
         _rows(results, lambda p: styles()[p.b].group, "style of B"),
         _rows(results, lambda p: p.size_name, "size"), _rows(results, lambda p: p.dtype, "type"),
