@@ -48,13 +48,17 @@ def machine_folders() -> str:
 def portable(value: Any) -> Any:
     """Return a text, or plain data, without this machine's folders: files are named from them on, and
     from ``~`` on in the user's own."""
-    if isinstance(value, str):
-        home = os.path.expanduser("~") + os.sep
-        value = re.sub(machine_folders(), "", value) if os.sep in value else value
-        return value.replace(home, f"~{os.sep}") if len(home) > 2 else value
-    if isinstance(value, dict):
-        return {portable(key): portable(each) for key, each in value.items()}
-    return [portable(each) for each in value] if isinstance(value, list | tuple) else value
+    folders, home = re.compile(machine_folders()), os.path.expanduser("~") + os.sep
+
+    def named(each: Any) -> Any:
+        if isinstance(each, str):
+            each = folders.sub("", each) if os.sep in each else each
+            return each.replace(home, f"~{os.sep}") if len(home) > 2 else each
+        if isinstance(each, dict):
+            return {named(key): named(value) for key, value in each.items()}
+        return [*map(named, each)] if isinstance(each, list | tuple) else each
+
+    return named(value)
 
 
 def json_text(content: Any, *, indent: int | None = 2) -> str:

@@ -18,6 +18,7 @@ from parity.measure.judged import LevelResult
 from parity.measure.precision import Precision
 from parity.measure.recording import Recording
 from parity.measure.redraw import Batch, branch_norms, random_batch, redraw
+from parity.measure.seen import unseen
 from parity.measure.tolerance import DEFAULT_DTYPES, DType
 from parity.porting.reading.anomalies import not_finite
 from parity.porting.reading.checkpoint import read_checkpoint
@@ -52,6 +53,10 @@ class CheckReport:
     """Versions and devices."""
     uncertified: tuple[str, ...] = ()
     """Flags that made float32 products less precise than float32, if it was compared."""
+    unseen: str = ""
+    """Why neither outputs nor gradients could have differed; empty if they could."""
+    zero_gradients: tuple[str, ...] = ()
+    """Parameters whose gradient is zero throughout: what they do was not compared by it."""
     digests: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """SHA-256 (hex) of the parameters in common form: by type, then by twin, ``jax`` and ``torch``."""
     batch_digest: str = ""
@@ -72,8 +77,8 @@ class CheckReport:
 
     @property
     def passed(self) -> bool:
-        """Whether all agrees, at a precision at which agreement means something."""
-        return self.agrees and not self.uncertified
+        """Whether all agrees, at a precision and on numbers at which agreement means something."""
+        return self.agrees and not self.uncertified and not self.unseen
 
 
 def check_config(
@@ -217,12 +222,18 @@ def _report(
     results: list[LevelResult] = []
     divergences: list[FirstDivergence] = []
     digests: dict[str, dict[str, str]] = {}
+    reasons: list[str] = []
+    zeros: list[str] = []
     for tower, each in (("", task), (TEXT, text)):
         if each is None:
             continue
         with closing(run_both(each, dtypes, precision, device, on_stage)) as all_runs:
             for runs in all_runs:
                 level_results, parted = compare(runs)
+                if runs.dtype == dtypes[0]:
+                    why, still = _what_nothing_moves(runs.torch)
+                    reasons.append(why)
+                    zeros += [f"{tower}{name}" for name in still]
                 results += [replace(result, level=f"{tower}{result.level}") for result in level_results]
                 if parted:
                     divergences.append(replace(parted, where=f"{tower}{parted.where}"))
@@ -237,10 +248,22 @@ def _report(
         divergences=tuple(divergences),
         environment=environment(precision, device),
         uncertified=find_uncertified_flags(dtypes, precision),
+        unseen=reasons[0] if all(reasons) else "",
+        zero_gradients=tuple(zeros),
         digests=digests,
         batch_digest=digest({**task.batch._asdict(), **fed}),
         **about,
     )
+
+
+def _what_nothing_moves(run: Recording) -> tuple[str, list[str]]:
+    """Return why nothing of a run could have differed, empty if something could; and the parameters
+    whose gradients are zero throughout. That of the last layer, whatever it is given, is not."""
+    outputs = (run.read(site) for site in run.sites("forward") if site.level == "output")
+    gradients = {site.path: bool(run.read(site).any()) for site in run.sites("gradients")}
+    inside = any(moves for name, moves in gradients.items() if not name.startswith("head."))
+    why = "" if inside else unseen(outputs)
+    return why, [name for name, moves in gradients.items() if not moves]
 
 
 def _joined(one: str, other: str) -> str:

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from parity.measure.judged import LevelResult
 from parity.measure.rows import Column, Rows
-from parity.measure.shown import number
+from parity.measure.shown import first_three, number
 from parity.measure.site import LEVELS
 from parity.measure.tables import show_table
 from parity.measure.tolerance import epsilon
@@ -43,8 +43,14 @@ def print_report(report: CheckReport, console: Console | None = None) -> None:
     console.print(f"[dim]{escape(source)}[/]")
     if not report.agrees:
         console.print("[bold red]DIFFERENT[/]: the twins are not the same function")
+    elif report.unseen:
+        said = f"nothing that was compared could have differed: {report.unseen}"
+        console.print(f"[bold yellow]UNCERTIFIED[/]: {said}")
     elif report.passed:
         console.print("[bold green]EQUAL[/]: the twins are the same function")
+    if count := len(report.zero_gradients):
+        some = escape(first_three(report.zero_gradients))
+        console.print(f"zero in every number, which says nothing: {count} gradients, {some}")
     for flag in report.uncertified:
         console.print(f"[bold yellow]UNCERTIFIED[/]: {REDUCED} - {escape(flag)}")
 
@@ -63,7 +69,8 @@ def add_summary(report: CheckReport, table: Rows) -> None:
         every = [result for result in report.results if result.dtype == dtype]
         results = [_with_text(result, every) for result in every if result.level in LEVELS]
         verdict = "EQUAL" if all(result.passed for result in results) else "DIFFERENT"
-        if dtype == "float32" and report.uncertified and report.agrees:
+        reduced = dtype == "float32" and report.uncertified
+        if (reduced or report.unseen) and report.agrees:
             verdict = "UNCERTIFIED"
         errors = (_largest(result) for result in results if result.level != "parameters")
         table.add(report.subject, dtype, *errors, verdict=verdict)
@@ -125,6 +132,8 @@ def to_dict(report: CheckReport) -> dict[str, Any]:
         "subject": report.subject,
         "passed": report.passed,
         "uncertified": list(report.uncertified),
+        "unseen": report.unseen,
+        "zero_gradients": list(report.zero_gradients),
         "weights": report.weights,
         "batch": report.batch,
         "seed": report.seed,

@@ -22,7 +22,7 @@ from vit_jax.train.checkpoint import Checkpoints
 from vit_jax.train.run import train
 from vit_jax.train.sharding import make_program
 from vit_train.folder.log import RunLog, read_log
-from vit_train.folder.manifest import Manifest, as_begun, claim, differences, locked, make_manifest
+from vit_train.folder.manifest import Manifest, as_begun, claim, differences, locked
 
 CFG = ViTConfig(
     image_size=(21, 15),
@@ -227,58 +227,6 @@ def test_values_that_begin_alike_are_shown_where_they_differ():
     assert said == 'digest = "abababababababa..." there, "cdcdcdcdcdcdcdc..." here'
     (said,) = differences({"digest": "ab" * 32}, {"digest": "ab" * 16 + "cd" * 16})
     assert said.partition(" there, ")[0] != said.partition(" there, ")[2]
-
-
-def test_a_folder_of_unknown_checkpoints_is_refused(tmp_path):
-    (tmp_path / "checkpoints").mkdir()
-    manifest = make_manifest(JOB, "0")
-    with pytest.raises(CheckpointError, match=r"has checkpoints but no run.json"):
-        claim(tmp_path, manifest)
-    (tmp_path / "run.json").write_text('{"model":')
-    with pytest.raises(CheckpointError, match=r"run.json: is damaged"):
-        claim(tmp_path, manifest)
-
-
-def test_another_version_of_what_computes_is_said(tmp_path):
-    manifest = make_manifest(JOB, "0")
-    assert claim(tmp_path, manifest) == []
-    assert claim(tmp_path, manifest) == []
-    later = Manifest(manifest, environment={**manifest.environment, "jax": "99.0"})
-    assert later.run_id == manifest.run_id
-    there = manifest.environment["jax"]
-    assert claim(tmp_path, later) == [f"continuing with jax 99.0, the run began with {there}"]
-    assert json.loads((tmp_path / "run.json").read_text()) == manifest
-
-
-def test_other_devices_are_said(tmp_path):
-    assert claim(tmp_path, make_manifest(JOB, "0", devices=["cpu"] * 4)) == []
-    fewer = make_manifest(JOB, "0", devices=["cpu"])
-    assert claim(tmp_path, fewer) == ["continuing with jax on 1 cpu, the run began with 4 cpu"]
-    assert claim(tmp_path, make_manifest(JOB, "0", "torch", devices=["cuda"])) == []
-
-
-def test_a_run_keeps_its_format_not_the_version_of_this_program(tmp_path, monkeypatch):
-    manifest = make_manifest(JOB, "0")
-    assert claim(tmp_path, manifest) == []
-    with monkeypatch.context() as patch:
-        patch.setattr("vit_train.folder.manifest.version", lambda name: "99.0")
-        assert make_manifest(JOB, "0").run_id == manifest.run_id
-    with pytest.raises(CheckpointError, match=r"holds another run: format = 1 there, 2 here"):
-        claim(tmp_path, Manifest(manifest, format=2))
-    old = {name: value for name, value in manifest.items() if name != "format"}
-    (tmp_path / "run.json").write_text(json.dumps({**old, "versions": {"vit-parity": "0.1.0"}}))
-    with pytest.raises(CheckpointError, match=r"before runs had a format number; `parity convert-run"):
-        claim(tmp_path, manifest)
-
-
-def test_a_run_from_before_the_crop_could_be_left_open_goes_on(tmp_path):
-    manifest = make_manifest(JOB, "0")
-    before = Manifest(manifest, recipe={**manifest["recipe"], "eval_crop": 1.0})
-    assert (before.run_id, claim(tmp_path, before)) == (manifest.run_id, [])
-    assert claim(tmp_path, manifest) == []
-    other = Manifest(manifest, recipe={**manifest["recipe"], "eval_crop": 0.5})
-    with pytest.raises(CheckpointError, match=r"recipe.eval_crop = 1.0 there, 0.5 here"):
-        claim(tmp_path, other)
 
 
 HOLD = """

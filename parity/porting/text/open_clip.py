@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -180,6 +181,19 @@ AT_TOP = (
     "logit_scale", "logit_bias",
 )  # fmt: skip
 BESIDE = ("open-clip", "open-clip-norm-after-mean", "open-clip-timm")
+CUSTOM = TextDialect(
+    name="open-clip-custom-text",
+    title="open_clip",
+    beside=BESIDE,
+    tables=((*add_prefix("text.", TOP), *SCALARS), (*add_prefix("text.", WITH_BIAS), *SCALARS)),
+    mark="text.token_embedding.weight",
+    tower=("text.*", "logit_scale", "logit_bias"),
+    stated=_stated,
+    modules=_modules,
+    cleans=_cleans,
+    buffers=("text.attn_mask",),
+)
+"""The text tower as a module of its own."""
 DIALECTS = (
     TextDialect(
         name="open-clip-text",
@@ -194,30 +208,11 @@ DIALECTS = (
         limits=_limits,
         files=_files,
     ),
-    TextDialect(
-        name="open-clip-custom-text",
-        title="open_clip",
-        beside=BESIDE,
-        tables=((*add_prefix("text.", TOP), *SCALARS), (*add_prefix("text.", WITH_BIAS), *SCALARS)),
-        mark="text.token_embedding.weight",
-        tower=("text.*", "logit_scale", "logit_bias"),
-        stated=_stated,
-        modules=_modules,
-        cleans=_cleans,
-        buffers=("text.attn_mask",),
-        limits=lambda cfg: iter(("another form of open-clip-text, which is written",)),
-    ),
-    TextDialect(
+    replace(CUSTOM, limits=lambda cfg: iter(("another form of open-clip-text, which is written",))),
+    replace(
+        CUSTOM,
         name="open-clip-siglip-text",
-        title="open_clip",
         beside=("open-clip-siglip",),
-        tables=((*add_prefix("text.", TOP), *SCALARS), (*add_prefix("text.", WITH_BIAS), *SCALARS)),
-        mark="text.token_embedding.weight",
-        tower=("text.*", "logit_scale", "logit_bias"),
-        stated=_stated,
-        modules=_modules,
-        cleans=_cleans,
-        buffers=("text.attn_mask",),
         limits=_limits,
         files=_siglip_files,
     ),

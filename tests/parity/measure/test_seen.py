@@ -1,5 +1,8 @@
 """Numbers that depend on nothing certify nothing: conversions and exports of weights of zeros say so."""
 
+import json
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -36,7 +39,7 @@ def test_what_could_not_have_differed(arrays, said):
 
 
 def test_parameters_that_multiply():
-    zeros = lambda: np.zeros(3)  # noqa: E731
+    zeros = partial(np.zeros, 3)
     assert [is_zero(n, zeros) for n in ("a.weight", "blocks.0.ls1.gamma", "a.bias")] == [
         True,
         True,
@@ -66,6 +69,23 @@ def test_a_conversion_of_zeros_is_not_certified(zero, status, said, tmp_path, ca
     assert ("UNCERTIFIED" in out) == bool(status)
     assert all(each in out for each in said)
     assert (tmp_path / "out").is_dir()  # no difference was found
+
+
+@pytest.mark.parametrize(
+    ("zero", "status", "said"),
+    [
+        ("none", 0, "EQUAL: the twins are the same function"),
+        ("head", 0, "zero in every number, which says nothing: 20 gradients"),
+        ("", 1, "UNCERTIFIED: nothing that was compared could have differed: it is zero throughout"),
+    ],
+)
+def test_a_check_of_zeros_is_not_certified(zero, status, said, tmp_path, capsys):
+    report = tmp_path / "report.json"
+    argv = ["check", written(tmp_path, zero), "--dtype", "float64", "--json", str(report)]
+    assert main(argv) == status
+    assert said in " ".join(capsys.readouterr().out.split())
+    content = json.loads(report.read_text())
+    assert (content["passed"], bool(content["unseen"])) == (not status, bool(status))
 
 
 def test_an_export_of_zeros_is_not_certified(tmp_path, capsys):

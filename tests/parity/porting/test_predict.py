@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from flax import nnx
-from PIL import Image, ImageOps
+from PIL import Image
 
 import parity
 from parity.cli import main
@@ -385,31 +385,3 @@ def test_names_go_with_the_head_they_belong_to(file, twin, classes):
         output = again(torch.from_numpy(images.transpose(0, 3, 1, 2).copy()))
     assert error(logits, output.logits.numpy()) < 1e-5
     assert error(pooled, output.pooled.numpy()) < 1e-5
-
-
-@pytest.mark.parametrize("command", ["predict", "embed"])
-def test_photos_that_a_camera_turned_are_counted_or_turned(command, file, tmp_path, capsys):
-    """The note of their number leads to the flag; what it gives is PIL's own turn."""
-    (picture,), exif = pictures(1), Image.Exif()
-    exif[0x0112] = 6
-    picture.save(tmp_path / "stored.png", exif=exif)
-    ImageOps.exif_transpose(Image.open(tmp_path / "stored.png")).save(tmp_path / "turned.png")
-    flag = {"predict": "--features", "embed": "--out"}[command]
-    rows = {}
-    for name, more in (("stored", []), ("stored", ["--exif", "apply"]), ("turned", [])):
-        out = tmp_path / f"{name}{len(more)}.npy"
-        given = [
-            command,
-            str(file),
-            str(tmp_path / f"{name}.png"),
-            flag,
-            str(out),
-            "--framework",
-            "torch",
-        ]
-        assert main([*given, *more]) == 0
-        said = "note: the camera noted of 1 photo that it is turned; --exif apply turns it first"
-        assert (said in capsys.readouterr().err) == ((name, more) == ("stored", []))
-        rows[name, bool(more)] = np.load(out)
-    np.testing.assert_array_equal(rows["stored", True], rows["turned", False])
-    assert np.abs(rows["stored", False] - rows["turned", False]).max() > 1e-4
