@@ -8,6 +8,7 @@ The weights are drawn, the picture is random. Errors are of the logits, relative
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ def _onnxruntime(folder: Path, x: np.ndarray) -> np.ndarray:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(folder / "vit.onnx", providers=["CPUExecutionProvider"])
-    return session.run(["logits"], {"images": x})[0]
+    return np.asarray(session.run(["logits"], {"images": x})[0])
 
 
 def _openvino(folder: Path, x: np.ndarray, **options: str) -> np.ndarray:
@@ -79,6 +80,8 @@ def rows(folder: Path) -> Iterator[str]:
 
 def main() -> int:
     """Print the lines."""
+    formatter = argparse.RawDescriptionHelpFormatter
+    argparse.ArgumentParser(description=__doc__, formatter_class=formatter).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         for row in rows(Path(folder)):
             print(row, flush=True)
