@@ -252,10 +252,15 @@ def _other_optimizers(a: RecordedSide, b: RecordedSide) -> str | None:
     kinds = [[kind for kind in moments.kinds(side) if not kind.startswith("max_")] for side in (a, b)]
     if kinds[0] == kinds[1]:
         return None
-    left, right = (", ".join(each) or "nothing" for each in kinds)
+    if not all(kinds):  # optax's state is the loop's to log
+        which = "b" if kinds[0] else "a"
+        return (
+            f"{a.segment.stage}: {which}'s moments were not recorded, without which its rule is open;"
+            ' log them in each step: trace.log("moments", opt_state)'
+        )
+    left, right = (", ".join(each) for each in kinds)
     return (
-        f"{a.segment.stage}: a's moments are {left}, b's are {right}; these are not the same"
-        " optimiser, or not all was recorded"
+        f"{a.segment.stage}: a's moments are {left}, b's are {right}; these are not the same optimiser"
     )
 
 
