@@ -26,7 +26,7 @@ class Lasting(_Path):
     identity: Identity | None = None
     """None of a path that was derived from another."""
 
-    def open(self, *args: Any, **kwargs: Any) -> IO[Any]:  # type: ignore[override]
+    def open(self, *args: Any, **kwargs: Any) -> IO[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Open the file, as `Path.open` does. WeightsError: it is no longer the same."""
         file = super().open(*args, **kwargs)
         if self.identity not in (None, _identity_of(os.fstat(file.fileno()))):
