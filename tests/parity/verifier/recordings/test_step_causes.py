@@ -388,6 +388,9 @@ def test_outside_the_catalogue(tmp_path, x64):
     outcome = verdict(a, lion)
     assert not outcome.causes
     assert "not the same optimiser" in (outcome.unknown or "")
+    outcome = verdict(a, run_jax(tmp_path / "sgd.trace", "float64", optax.sgd(RATE)))
+    assert "no moments of b were recorded" in (outcome.unknown or "")
+    assert 'trace.log("moments", opt_state)' in (outcome.unknown or "")
 
 
 OTHERS = {
