@@ -255,8 +255,8 @@ def _other_optimizers(a: RecordedSide, b: RecordedSide) -> str | None:
     if not all(kinds):  # optax's state is the loop's to log
         which = "b" if kinds[0] else "a"
         return (
-            f"{a.segment.stage}: no moments of {which} were recorded: its optimiser keeps none, unlike the"
-            ' other one, or log them in each step: trace.log("moments", opt_state)'
+            f"{a.segment.stage}: no moments of {which} were recorded: its optimiser keeps none, unlike"
+            ' the other one, or log them in each step: trace.log("moments", opt_state)'
         )
     left, right = (", ".join(each) for each in kinds)
     return (
