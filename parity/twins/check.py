@@ -248,7 +248,7 @@ def _report(
         divergences=tuple(divergences),
         environment=environment(precision, device),
         uncertified=find_uncertified_flags(dtypes, precision),
-        unseen=reasons[0] if all(reasons) else "",
+        unseen=reasons[0] if reasons and all(reasons) else "",
         zero_gradients=tuple(zeros),
         digests=digests,
         batch_digest=digest({**task.batch._asdict(), **fed}),
