@@ -6,6 +6,7 @@ python -m evidence.compare_preprocessing            # the table of docs/preproce
 from __future__ import annotations
 
 import itertools
+import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
@@ -15,13 +16,12 @@ import numpy as np
 from PIL import Image
 
 from evidence import positional
+from parity.porting.dialects.records.hf import preprocessor
 from parity.porting.reading.libraries.peers import import_timm
 from vit_config import Preprocess
 from vit_config.images.pixels import prepare_batch
 from vit_config.images.preprocess import IMAGENET_MEAN, IMAGENET_STD, crop_fraction
 
-CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
-CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 FILTERS = ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos")
 SHAPES = ((37, 51), (97, 64), (224, 224), (299, 224), (224, 227), (333, 500), (480, 201), (19, 300))
 """Heights and widths of the images: tiny, portrait, landscape, of the model's size, long."""
@@ -111,52 +111,37 @@ def torchvision_cases() -> Iterator[Case]:
 
 
 def hugging_face_cases() -> Iterator[Case]:
-    """The image processors of transformers' Vision Transformers by their defaults, both backends."""
+    """The image processors of transformers that are read, by their defaults, both backends.
+
+    What is the same here is read from the file that the processor writes of itself.
+    """
     import_timm()
     import transformers
-    from transformers.models.bit.image_processing_pil_bit import BitImageProcessorPil
-    from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
-    from transformers.models.deit.image_processing_pil_deit import DeiTImageProcessorPil
-    from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
-    from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
     dinov2 = {"size": {"shortest_edge": 256}, "image_mean": IMAGENET_MEAN, "image_std": IMAGENET_STD}
-    for pil, name, options in (
-        (ViTImageProcessorPil, "ViT", {}),
-        (SiglipImageProcessorPil, "Siglip", {}),
-        (DeiTImageProcessorPil, "DeiT", {}),
-        (CLIPImageProcessorPil, "CLIP", {}),
-        (BitImageProcessorPil, "Bit", dinov2),
-        (None, "DINOv3ViT", {}),
-    ):
-        fast = getattr(transformers, f"{name}ImageProcessor")
-        for backend, kind in (("PIL", pil), ("tensors", fast)):
-            if kind is not None:
-                yield _hugging_face_case(f"transformers, {backend}", kind(**options), name)
+    for name in preprocessor.DEFAULTS:
+        for backend, suffix in (("PIL", "Pil"), ("tensors", "")):
+            kind = getattr(transformers, f"{name}ImageProcessor{suffix}", None)
+            if kind is not None and f"{name}ImageProcessor" != preprocessor.OF_PATCHES:
+                processor = kind(**dinov2 if name == "Bit" else {})
+                yield _hugging_face_case(f"transformers, {backend}", processor, name)
 
 
-def _hugging_face_case(library: str, processor, name: str) -> Case:
-    size, crop = processor.size, processor.crop_size if processor.do_center_crop else None
-    squash = size.height is not None
-    resized = size.height if squash else size.shortest_edge
-    side = crop.height if crop else resized
-    mode = "squash" if squash else "center"
-    interpolation: Any = Image.Resampling(processor.resample).name.lower()
-    ours = Preprocess(
-        mean=tuple(processor.image_mean),
-        std=tuple(processor.image_std),
-        interpolation=interpolation,
-        crop_fraction=crop_fraction(side, resized),
-        crop_mode=mode,
-    )
+def _hugging_face_case(library: str, processor: Any, name: str) -> Case:
+    ours = preprocessor.read(json.loads(processor.to_json_string()), name, None)
+    assert ours is not None and ours.image_size is not None, name
+    height, width = ours.image_size
+    resized = ours.resized(ours.image_size)[0]
 
     def prepared(image: Image.Image) -> np.ndarray:
         return np.asarray(processor(image, return_tensors="np")["pixel_values"][0])
 
+    size = f"{height}" if height == width else f"{height}x{width}"
     title = (
-        f"{name}: {mode} {resized}" + (f" to {side}" if side != resized else "") + f", {interpolation}"
+        f"{name}: {ours.crop_mode} {size if resized == height else f'{resized} to {size}'}, "
+        + ours.interpolation
     )
-    return Case(library, title, (side, side), ours, prepared)
+    return Case(library, title, ours.image_size, ours, prepared)
 
 
 def compare(case: Case, shapes: Sequence[tuple[int, int]] = SHAPES) -> Difference:

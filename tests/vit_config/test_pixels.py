@@ -18,7 +18,7 @@ from vit_config.images.preprocess import crop_fraction
 
 SQUASH = Preprocess(crop_mode="squash")
 SHIFTED = {  # the crop leaves 3, 7, ... pixels over, whose half transformers does not round but cuts off
-    "CLIP": {(97, 64), (299, 224), (224, 227)},
+    **dict.fromkeys(("CLIP", "ChineseCLIP", "Llava"), {(97, 64), (299, 224), (224, 227)}),
     "Bit": {(224, 227), (480, 201)},
 }
 
@@ -67,7 +67,7 @@ def test_equal_to_torchvisions_presets_bit_for_bit():
 @pytest.mark.parametrize("backend", ["PIL", "tensors"])
 def test_transformers_differ_by_what_the_table_says(backend):
     cases = [case for case in peers.hugging_face_cases() if case.library.endswith(backend)]
-    assert len(cases) == {"PIL": 5, "tensors": 6}[backend]
+    assert len(cases) == {"PIL": 12, "tensors": 15}[backend]
     for case in cases:
         difference = peers.compare(case)
         assert set(difference.shifted) == SHIFTED.get(case.title.partition(":")[0], set()), case.title
@@ -76,6 +76,28 @@ def test_transformers_differ_by_what_the_table_says(backend):
         else:  # resized as tensors: rounded at other places, and cut off at 0 and 255 at others
             assert difference.mean < 0.5, case.title
             assert difference.largest < (1.01 if "bilinear" in case.title else 20), case.title
+
+
+def test_odd_pictures_are_as_in_transformers_or_refused():
+    """Its classes that convert to RGB put what is transparent on white; here the colour behind it shows."""
+    converting = [case for case in peers.hugging_face_cases() if "PIL" in case.library][3:]
+    for case in converting[:: len(converting) // 3]:  # three of them: the first, and two of the others
+        odd = [
+            rgb(1, 9),
+            rgb(9, 1),
+            rgb(1, 1),
+            *(rgb().convert(mode) for mode in ("L", "P", "1", "CMYK")),
+        ]
+        for image in odd:
+            ours = prepare_batch([image], case.size, case.preprocess)[0]
+            np.testing.assert_array_equal(ours, case.prepared(image).transpose(1, 2, 0), case.title)
+        seen = rgb().convert("RGBA")
+        seen.putalpha(Image.fromarray(noise(9, 7)))
+        white = Image.alpha_composite(Image.new("RGBA", seen.size, "white"), seen).convert("RGB")
+        on_white = prepare_batch([white], case.size, case.preprocess)[0]
+        np.testing.assert_array_equal(on_white, case.prepared(seen).transpose(1, 2, 0), case.title)
+        with pytest.raises(InputError, match="more than 8 bits"):
+            prepare_batch([Image.fromarray(noise(9, 7).astype(np.uint16))], case.size, case.preprocess)
 
 
 def test_a_crop_fraction_gives_back_what_it_was_made_of():

@@ -94,8 +94,11 @@ def test_reads_files_of_feature_extractors() -> None:
     assert preprocessor.read(content, "", (224, 224)) == SQUASHED
     content = {"feature_extractor_type": "CLIPFeatureExtractor", "size": 224, "crop_size": 224}
     assert preprocessor.read(content, "", (224, 224)).crop_mode == "center"  # pyright: ignore
-    assert preprocessor.read({"image_processor_type": "OwlViTImageProcessor"}, "", (224, 224)) is None
+    assert preprocessor.read({"image_processor_type": "Owlv2ImageProcessor"}, "", (224, 224)) is None
     assert preprocessor.read({"size": {"longest_edge": 224}}, "ViTImageProcessor", (224, 224)) is None
+    for switch in preprocessor.BEYOND:
+        assert preprocessor.read({switch: True}, "Gemma3ImageProcessor", (224, 224)) is None
+    assert preprocessor.read({}, "Gemma3ImageProcessor", (224, 224)) is not None
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ RESAMPLE = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 
 
 def _defaults(
-    size: Any, resample: int, mean: tuple, std: tuple, *, crop: int | None = None
+    size: Any, resample: int, mean: tuple | None, std: tuple | None, *, crop: int | None = None
 ) -> dict[str, Any]:
     return {
         "size": size, "resample": resample, "image_mean": mean, "image_std": std,
@@ -38,6 +38,14 @@ DEFAULTS = {
     "Beit": _defaults(224, 3, HALF, HALF),
     "Bit": _defaults(SHORT, 3, CLIP_MEAN, CLIP_STD, crop=224),
     "CLIP": _defaults(SHORT, 3, CLIP_MEAN, CLIP_STD, crop=224),
+    "ChineseCLIP": _defaults(SHORT, 3, CLIP_MEAN, CLIP_STD, crop=224),
+    "Llava": _defaults(SHORT, 3, CLIP_MEAN, CLIP_STD, crop=224),
+    "Blip": _defaults(384, 3, CLIP_MEAN, CLIP_STD),
+    "GotOcr2": _defaults(384, 3, CLIP_MEAN, CLIP_STD),
+    "OwlViT": _defaults(768, 3, CLIP_MEAN, CLIP_STD),
+    "Gemma3": _defaults(224, 2, HALF, HALF),
+    "Tipsv2": {**_defaults(448, 2, None, None), "do_normalize": False},
+    "Sapiens2": _defaults({"height": 1024, "width": 768}, 2, IMAGENET_MEAN, IMAGENET_STD),
     "DINOv3ViT": _defaults(224, 2, IMAGENET_MEAN, IMAGENET_STD),
     "Siglip": _defaults(224, 3, HALF, HALF),
     "Siglip2": {**_defaults(None, 2, HALF, HALF), "max_num_patches": 256},
@@ -45,7 +53,9 @@ DEFAULTS = {
 """Defaults of each class for missing entries."""
 OF_PATCHES = "Siglip2ImageProcessor"
 """The class that makes patches of images of any size."""
-SHORTEST = ("Bit", "CLIP")
+BEYOND = ("do_pad", "do_pan_and_scan", "crop_to_patches")
+"""Switches of the classes for what a `Preprocess` cannot express."""
+SHORTEST = ("Bit", "CLIP", "ChineseCLIP", "Llava")
 """Classes for which a size of one number means the shorter side, not both."""
 
 
@@ -70,11 +80,12 @@ def read(content: Any, default: str, image_size: tuple[int, int] | None) -> Prep
         fitted = _fitted(entries, kind, image_size)
         if fitted is None or not _plain(entries):
             return None
-        scale, normal = _scale(entries), entries.get("do_normalize", True)
-        mean, std = (tuple(entries[name]) for name in ("image_mean", "image_std"))
+        scale, mean, std = _scale(entries), (0.0,) * 3, (1.0,) * 3
+        if entries.get("do_normalize", True):
+            mean, std = (tuple(entries[name]) for name in ("image_mean", "image_std"))
         return Preprocess(
-            mean=tuple((each if normal else 0.0) / scale for each in mean),
-            std=tuple((each if normal else 1.0) / scale for each in std),
+            mean=tuple(each / scale for each in mean),
+            std=tuple(each / scale for each in std),
             interpolation=dict(enumerate(RESAMPLE))[entries["resample"]],
             **fitted,
         )
@@ -123,8 +134,8 @@ def _kind(name: Any) -> str:
 
 
 def _plain(entries: Mapping[str, Any]) -> bool:
-    """Return whether images are resized and not padded."""
-    return bool(entries.get("do_resize", True) and not entries.get("do_pad"))
+    """Return whether each image is resized, not padded, and not cut into several."""
+    return bool(entries.get("do_resize", True) and not any(entries.get(name) for name in BEYOND))
 
 
 def _scale(entries: Mapping[str, Any]) -> float:
