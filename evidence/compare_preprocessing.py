@@ -129,7 +129,8 @@ def hugging_face_cases() -> Iterator[Case]:
 
 def _hugging_face_case(library: str, processor: Any, name: str) -> Case:
     ours = preprocessor.read(json.loads(processor.to_json_string()), name, None)
-    assert ours is not None and ours.image_size is not None, name
+    assert ours is not None, name
+    assert ours.image_size is not None, name
     height, width = ours.image_size
     resized = ours.resized(ours.image_size)[0]
 

@@ -18,7 +18,7 @@ from vit_config.images.preprocess import crop_fraction
 
 SQUASH = Preprocess(crop_mode="squash")
 SHIFTED = {  # the crop leaves 3, 7, ... pixels over, whose half transformers does not round but cuts off
-    **dict.fromkeys(("CLIP", "ChineseCLIP", "Llava"), {(97, 64), (299, 224), (224, 227)}),
+    **{name: {(97, 64), (299, 224), (224, 227)} for name in ("CLIP", "ChineseCLIP", "Llava")},
     "Bit": {(224, 227), (480, 201)},
 }
 
@@ -79,9 +79,9 @@ def test_transformers_differ_by_what_the_table_says(backend):
 
 
 def test_odd_pictures_are_as_in_transformers_or_refused():
-    """Its classes that convert to RGB put what is transparent on white; here the colour behind it shows."""
+    """Its classes that convert to RGB put what is transparent on white; here the colour behind shows."""
     converting = [case for case in peers.hugging_face_cases() if "PIL" in case.library][3:]
-    for case in converting[:: len(converting) // 3]:  # three of them: the first, and two of the others
+    for case in converting[:: len(converting) // 3]:  # three or four of them
         odd = [
             rgb(1, 9),
             rgb(9, 1),
