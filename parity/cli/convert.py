@@ -82,6 +82,8 @@ class ConvertFiles:
     verify: tyro.conf.FlagCreatePairsOff[bool] = False
     """Run SRC and what was written on the same images, in every installed framework and library, and
     write the result with the output. An output that is not equal does not get the name DST."""
+    no_open: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Do not open a written folder by the library that it is for, which is else done if it is there."""
     license_allow: Annotated[tuple[str, ...] | None, shown_as("NAME ...")] = None
     """Refuse weights under any other licence than these."""
     force: tyro.conf.FlagCreatePairsOff[bool] = False
@@ -198,6 +200,7 @@ def _convert_file(arguments: ConvertFiles, source: Path, out: Path, console: Con
         "text": arguments.text,
         "allow_nonfinite": arguments.allow_nonfinite,
         "license_allow": arguments.license_allow,
+        "no_open": arguments.no_open,
         "force": arguments.force,
     }
     done, then = None, 0.0

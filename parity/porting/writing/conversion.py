@@ -29,7 +29,7 @@ from parity.porting.reading.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.text.tokens import copy_tokenizer
 from parity.porting.writing.channels import Rule
 from parity.porting.writing.conversion_plan import Target, asked_at_once, plan
-from parity.porting.writing.reopened import reopen
+from parity.porting.writing.reopened import open_by_library, reopen
 from vit_config import ConfigError, ViTConfig
 from vit_config.files.atomic import Check, accept, atomic_folder, check_spares
 from vit_config.files.safetensors_stream import Late, ignore
@@ -100,6 +100,7 @@ def convert(
     text: bool = False,
     allow_nonfinite: bool = False,
     license_allow: Sequence[str] | None = None,
+    no_open: bool = False,
     force: bool = False,
     progress: Progress = ignore,
     started: Progress | None = None,
@@ -123,6 +124,7 @@ def convert(
         text: also write the text tower beside the model, of a CLIP or a SigLIP, and its tokenizer.
         allow_nonfinite: allow NaN and infinite values; the provenance says so.
         license_allow: licences that are allowed; None allows all.
+        no_open: do not open a written folder by the library that it is for.
         force: replace an existing `out`.
         progress: called with the size of each run of bytes written.
         started: called first, with the number of bytes that will be written.
@@ -130,7 +132,8 @@ def convert(
     Raises:
         ConfigError: the target cannot hold the model; the message names every field in the way.
         WeightsError: see `read_checkpoint`; also values that are not finite, every such tensor named; or
-            the written file could not be read again, and was removed.
+            the written file could not be read again, or a folder not be opened by the library that it
+            is for, and was removed.
         MissingFileError: there is no such file, or no folder to write in.
     """
     if not isinstance(source, Checkpoint):
@@ -167,7 +170,7 @@ def convert(
         if SUFFIXES.get(out.suffix):
             writing.to_file(out, SUFFIXES[out.suffix], check=lambda path: reopen(path, target, out))
         else:
-            writing.to_folder(out)
+            writing.to_folder(out, no_open=no_open)
     return Converted(
         path=out,
         target=target,
@@ -214,7 +217,7 @@ class Writing:
         it = self.target
         return texts(it.dialect, it.state.config, it.metadata, it.text)
 
-    def to_folder(self, path: Path) -> None:
+    def to_folder(self, path: Path, *, no_open: bool = False) -> None:
         """Write the tensors, and the config files of the target beside them."""
         dialect = self.target.dialect
         with atomic_folder(path, force=self.force) as folder:
@@ -224,6 +227,8 @@ class Writing:
             if self.target.text is not None:
                 copy_tokenizer(self.target.source.path, folder)
             reopen(folder, self.target, path)
+            if not no_open:
+                open_by_library(folder, self.target, path)
 
 
 def _warnings(target: Target, out: Path) -> Iterator[str]:

@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from parity.measure.shown import first_three
 from parity.porting.dialects.dialect import NEUTRAL, agree
 from parity.porting.opening.opened import Opened, open_checkpoint
 from parity.porting.reading.checkpoint import Checkpoint, read_checkpoint
+from parity.porting.reading.libraries.installed import NoModelError, library_of, misfits
 from parity.porting.writing.conversion_plan import Target
 from vit_config import WeightsError
 from vit_config.errors import USER_ERRORS, UnstatedError
@@ -40,6 +42,37 @@ def reopen(written: Path, target: Target, out: Path) -> None:
         reason = str(error).removeprefix(f"{written}: ").replace(str(written), str(out))
         reason = reason.partition("; to go with")[0]  # advice about flags, none of which is at fault
         raise WeightsError(f"{out}: not written, since it could not be read again: {reason}") from None
+
+
+def open_by_library(written: Path, target: Target, out: Path) -> None:
+    """Refuse a written folder of which the installed library that it is for makes another model.
+
+    The library builds the model that the config files describe, without memory for its tensors; names
+    and shapes are compared. Where none is installed that reads such folders, nothing is done.
+
+    Args:
+        written: the temporary path.
+        out: the final path, for messages.
+
+    Raises:
+        WeightsError: with the names that differ, or the library's own message.
+    """
+    checkpoint = read_checkpoint(written)
+    try:
+        library = library_of(checkpoint)
+    except NoModelError:
+        return
+    try:
+        problems = misfits(checkpoint, beside=target.text.tensors if target.text else ())
+    except (NoModelError, ImportError):
+        return
+    except Exception as error:  # libraries raise errors of any kind
+        problems = [" ".join(f"{type(error).__name__}: {error}".replace(str(written), str(out)).split())]
+    if problems:
+        raise WeightsError(
+            f"{out}: not written, since {library.name} does not open it: {first_three(problems)};"
+            " --no-open writes it all the same"
+        )
 
 
 def _readings(written: Path, target: Target) -> Iterator[Opened]:

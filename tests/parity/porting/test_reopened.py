@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from parity.cli import main
 from parity.porting.dialects import dialects
 from parity.porting.reading.checkpoint import read_checkpoint
 from parity.porting.writing import conversion, reopened
@@ -178,3 +179,27 @@ def test_what_can_be_said_in_two_ways_is_read_as_the_default(to, tmp_path):
     assert read.config == cfg.replace(**usual)
     for name, array in arrays_of(cfg).items():
         np.testing.assert_array_equal(read.arrays[name].load(), array)
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"architectures": ["ViTForMaskedImageModeling"]}, "mask_token is missing"),
+        ({"initializer_range": "wide"}, "wide"),
+    ],
+)
+def test_a_folder_that_its_library_opens_otherwise_is_not_written(
+    entry, said, own, tmp_path, capsys, monkeypatch
+):
+    right = conversion.texts
+
+    def wrong(*of):
+        files = right(*of)
+        return files | {"config.json": json.dumps(json.loads(files["config.json"]) | entry)}
+
+    monkeypatch.setattr(conversion, "texts", wrong)
+    monkeypatch.setattr(conversion, "reopen", lambda *of: None)  # which would see it, too
+    out = tmp_path / "out"
+    why = [f"{out}: not written, since transformers does not open it: ", said, "--no-open writes it"]
+    refused(capsys, tmp_path, why, "convert", own, out, "--to", "hf-vit")
+    assert main(["convert", str(own), str(out), "--to", "hf-vit", "--no-open"]) == 0

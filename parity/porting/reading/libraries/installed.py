@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,13 +126,17 @@ def library_of(checkpoint: Checkpoint) -> Library:
     library = LIBRARIES.get(checkpoint.dialect.family)
     if library is None:
         raise NoModelError(f"no installed library reads {checkpoint.dialect.name}")
-    if not importlib.util.find_spec(library.package):
-        raise NoModelError(f"{library.name} is not installed")
+    for name, package in ((library.name, library.package), ("PyTorch", "torch")):
+        if not importlib.util.find_spec(package):
+            raise NoModelError(f"{name} is not installed")
     return library
 
 
-def misfits(checkpoint: Checkpoint) -> list[str]:
+def misfits(checkpoint: Checkpoint, beside: Collection[str] = ()) -> list[str]:
     """Return a phrase for each name or shape in which a file differs from its library's own class.
+
+    Args:
+        beside: names that the class may lack, as those of a text tower beside the model.
 
     Raises:
         NoModelError: no installed library has a model of it.
@@ -141,7 +145,11 @@ def misfits(checkpoint: Checkpoint) -> list[str]:
     expected = within(library.shapes(checkpoint))
     actual = within({name: stored.shape for name, stored in checkpoint.container.tensors.items()})
     problems = [f"{name} is missing" for name in expected if name not in actual]
-    problems += [f"{name} is not in {library.name}'s model" for name in actual if name not in expected]
+    problems += [
+        f"{name} is not in {library.name}'s model"
+        for name in actual
+        if name not in expected and name not in beside
+    ]
     return problems + [
         f"{name} is {actual[name]}, in {library.name} {shape}"
         for name, shape in expected.items()
