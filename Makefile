@@ -17,6 +17,7 @@
 # make loops       the loops of docs/own_loop.md that need Lightning and accelerate, which it fetches
 # make exported    the quick tests from a read-only checkout in a path with a space, with what people export
 # make lint        ruff and pyright
+# make lint-changed   ruff, and pyright of the files that differ from origin/main (else the last commit), in seconds
 # make coverage    the suite, and which lines of the packages it runs; fetches pytest-cov
 # make notebooks   execute docs/notebooks and compare what they print, in a few minutes
 # make site        the pages as a web site, in build/site
@@ -39,7 +40,7 @@ export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
 # and so is what Python compiled, whatever the environment says: commands start many times
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test quick exhaustive family steps table mutations pairs mutants environments versions tomorrow tpu published real-weights loops exported coverage lint site look notebooks smoke budgets repeats release
+.PHONY: demo test quick exhaustive family steps table mutations pairs mutants environments versions tomorrow tpu published real-weights loops exported coverage lint lint-changed site look notebooks smoke budgets repeats release
 
 demo: $(VENV)/ready
 	rm -rf runs/demo
@@ -139,6 +140,13 @@ lint: $(VENV)/ready
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	NODE_OPTIONS=--max-old-space-size=8192 $(VENV)/bin/pyright
+
+lint-changed: $(VENV)/ready
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	base=$$(git merge-base HEAD origin/main 2>/dev/null || echo HEAD); \
+	files=$$( (git diff --name-only --diff-filter=d $$base; git ls-files --others --exclude-standard) | grep '\.py$$'); \
+	[ -z "$$files" ] || $(VENV)/bin/pyright $$files
 
 # on a machine that does nothing else, nothing compiled before
 budgets: $(VENV)/ready
