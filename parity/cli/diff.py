@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from parity.cli.support.command_line import parse
+from parity.cli.support.devices import OnDevices
 from parity.cli.support.reading import shown_as
 from parity.cli.support.recordings import Recordings
 from parity.verifier.choices import LOW, TYPED, Low, Typed
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Diff(Recordings):
+class Diff(OnDevices, Recordings):
     """Record every operation of two programs in float64, forward and then backward, find the first
     operations that differ, and print both formulas with their lines of source and the cause. Needs no
     module in common, and no ViT. Compare two recordings of training step by step, and recompute the
@@ -66,6 +67,10 @@ class Diff(Recordings):
         from parity.verifier.repro import check_repro
 
         super().check()
+        self.check_devices()
+        if self.as_is:
+            self._refuse_flags_of_float64()
+            return
         if self.repro is not None:
             check_repro(self.repro)
         for one, other in (("--forward", self.forward), ("--dtype", self.dtype)):
@@ -88,6 +93,15 @@ class Diff(Recordings):
         if self.html is not None:
             raise ConfigError("--html goes with two sides, --bisect-precision with one")
         self._refuse_flags_of_programs("--bisect-precision is about one")
+
+    def _refuse_flags_of_float64(self) -> None:
+        flags = {"--gradients": self.gradients, "--forward": self.forward, "--modules": self.modules,
+                 "--dtype": self.dtype, "--repro": self.repro, "--since": self.since,
+                 "--html": self.html, "--bisect-precision": self.bisect_precision,
+                 "--bound": self.bound, "--python-a": self.python_a}  # fmt: skip
+        for flag, given in flags.items():
+            if given:
+                raise ConfigError(f"{flag} does not go with --as-is; leave one of them out")
 
     def _refuse_flags_of_programs(self, why: str) -> None:
         flags = {
@@ -112,6 +126,8 @@ def main(argv: list[str], prog: str = "parity diff") -> int:
     from parity.measure.verdict import status
 
     arguments.check()
+    if arguments.as_is:
+        return _as_it_is(arguments)
     if arguments.bisect_precision is not None:
         return _bisect(arguments)
     assert arguments.b is not None
@@ -169,6 +185,20 @@ def _compare(arguments: Diff) -> Compared:
             on_stage=waiting.now,
             on_place=_tell_of,
         )
+
+
+def _as_it_is(arguments: Diff) -> int:
+    from parity.measure.shown import write_json
+    from parity.measure.verdict import status
+    from vit_config.waiting import Waiting
+
+    orders = [arguments.order(each, "torch") for each in (arguments.a, arguments.b or arguments.a)]
+    with Waiting("running A") as waiting:
+        result = arguments.compare_devices(orders[0], orders[1], arguments.python_b, waiting.now)
+    say(*result.to_text().splitlines())
+    if arguments.json is not None:
+        write_json(arguments.json, result.to_dict())
+    return status(result.verdict)
 
 
 def _tell_of(place: Place) -> None:

@@ -22,6 +22,7 @@ COMPARED = (
     "porting.md", "porting_with_an_agent.md", "matching.md", "verifying.md", "moving.md", "tutorial.md",
 )  # fmt: skip
 NOT_COMPARED = {
+    "devices.md": "test_as_it_is.py compares it",
     "exporting.md": "its command is tried by test_export.py",
     "family.md": "the whole sweep; `make family` runs it",
     "naflex.md": "minutes of 200 images; test_patches.py has seven",

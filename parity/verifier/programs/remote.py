@@ -13,12 +13,12 @@ import pickle
 import subprocess
 import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from parity.verifier.programs.backward import Weights, record_gradients
 from parity.verifier.programs.build import BuildOrder, build_from
@@ -34,24 +34,31 @@ from vit_config.other_python import command
 class Away:
     """A side in a process of its own."""
 
-    def __init__(self, order: BuildOrder, python: Path) -> None:
+    module: ClassVar = "parity.verifier.programs.remote"
+    """What the process runs."""
+
+    def __init__(
+        self, order: BuildOrder, python: Path, settings: Mapping[str, str] | None = None
+    ) -> None:
         """Start the process; the model is built when it is first recorded.
 
         Args:
             order: what to build.
             python: the interpreter. Its environment need not contain this project; it is told where to
                 find the code.
+            settings: environment variables of the process, besides those of this one.
 
         Raises:
             ConfigError: there is no such interpreter.
         """
         self.name = order.name
-        self._order = order
+        self.order = order
         try:
             self._process = subprocess.Popen(
-                command("parity.verifier.programs.remote", python=python),
+                command(self.module, python=python),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
+                env={**os.environ, **(settings or {})},
             )
         except OSError as error:
             raise ConfigError(
@@ -61,20 +68,21 @@ class Away:
 
     def record(self, name: str, **options: Any) -> Program:
         """Record the program, as `sides.record` does."""
-        return self._here(self._ask("record", self._order, name, options))
+        return self._here(self.ask("record", self.order, name, options))
 
     def differentiate(self, weights: Weights, name: str) -> Program:
         """Record the gradients, as `operations.backward.record_gradients` does."""
-        return self._here(self._ask("differentiate", weights, name))
+        return self._here(self.ask("differentiate", weights, name))
 
     def _here(self, answer: tuple[int, Program]) -> Program:
         number, program = answer
         for op in program.operations:
             if op.run is not None:
-                op.run = partial(self._ask, "run", number, op.index)
+                op.run = partial(self.ask, "run", number, op.index)
         return program
 
-    def _ask(self, *question: Any) -> Any:
+    def ask(self, *question: Any) -> Any:
+        """Send a method of the other process' `Server` with its arguments, and return the answer."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
@@ -123,7 +131,7 @@ class _Kept:
     position: int
 
 
-class _Server:
+class Server:
     """The other process: it builds one side, records it, and runs its operations."""
 
     def __init__(self) -> None:
@@ -171,11 +179,10 @@ def _travels(value: Any) -> bool:
     return not any(each in written for each in (b"jax", b"torch", b"flax"))
 
 
-def main() -> None:
-    """Serve until standard input ends."""
+def serve(server: Server) -> None:
+    """Answer until standard input ends."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a user's model prints must not mix with the answers
-    server = _Server()
     while True:
         try:
             verb, *question = pickle.load(sys.stdin.buffer)
@@ -194,4 +201,4 @@ def main() -> None:
 if __name__ == "__main__":
     from parity.verifier.programs import remote
 
-    remote.main()
+    remote.serve(remote.Server())

@@ -76,6 +76,21 @@ def _recorded(
     labels: dict[int, str],
 ) -> Program:
     """Record a call as it stands; `labels` are the paths of arrays that are held, by their `id`."""
+    call, trees, others = call_of(function, variables, args, kwargs, bound)
+    program = record_jax(call, trees, name, dtype, labels)
+    program.without_numbers += others
+    return program
+
+
+def call_of(
+    function: Any, variables: Any, args: tuple[Any, ...], kwargs: dict[str, Any], bound: int
+) -> tuple[Callable[..., Any], list[tuple[Kind, str, Any]], dict[str, None]]:
+    """Return a call as a pure function of trees of arrays, and these trees; see `record_side`.
+
+    Returns:
+        The function; for each of its arguments the kind of the leaves, the prefix of their paths and the
+        tree; and a dictionary that gets what the function returns without numbers, once it has run.
+    """
     trees: list[tuple[Kind, str, Any]]
     if isinstance(function, tuple):
         inner, trees, signature = function
@@ -104,9 +119,7 @@ def _recorded(
         others.update(dict.fromkeys(without_numbers(result)))
         return only_numbers(result)
 
-    program = record_jax(call, trees, name, dtype, labels)
-    program.without_numbers += others
-    return program
+    return call, trees, others
 
 
 def _with_arrays(function: Callable[..., Any], holding: Holding) -> _WithArrays:
