@@ -271,7 +271,8 @@ def _start(
     warn = partial(console.print, markup=False)  # a path may have brackets in it
     step, state = checkpoints.restore_latest(program.abstract_state, warn=warn)
     if step is not None and state is not None:
-        console.print(f"continuing from step {step}")
+        over = step >= task.total_steps
+        console.print(f"all {step} steps were done" if over else f"continuing from step {step}")
         return step, program.place_state(state)
     initial = program.initialise()
     if task.start is not None:
@@ -282,6 +283,13 @@ def _start(
     if task.frozen:
         trained = len(task.parameter_names) - len(task.frozen)
         console.print(f"frozen: {len(task.frozen)} tensors; {trained} are trained", highlight=False)
+        drawn = sorted(each for each in task.frozen if task.start and each not in task.start.arrays)
+        if drawn:
+            some = ", ".join(drawn[:3]) + (", ..." if len(drawn) > 3 else "")
+            why = (
+                "frozen as drawn, so that the rest learns to suit random numbers; leave out of --freeze"
+            )
+            console.print(f"warning: {some}: {why}", highlight=False, soft_wrap=True)
     if task.stop_after == 0:
         checkpoints.save(0, program.store(initial))
     return 0, initial

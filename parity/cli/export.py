@@ -131,6 +131,8 @@ def main(argv: list[str], prog: str = "parity export") -> int:
         says = f"; says nothing: {each.unseen}" if each.unseen else ""
         say(f"  {each.output} ({shape})  {each.error:.1e} from float64; twins: {twins}{cost}{says}")
     say(f"{done.beside}  describes its inputs, outputs and origin")
+    if (done.about["preprocess"] or {}).get("exif") == "apply":
+        say("photos are turned as their camera noted by whoever calls it: PIL.ImageOps.exif_transpose")
     if all(each.unseen for each in done.compared):
         complain(f"{prog}: UNCERTIFIED: no output could have differed, see above")
         return 1

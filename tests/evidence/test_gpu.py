@@ -14,12 +14,7 @@ def test_each_part_ends_in_its_time_and_is_on_the_page(tmp_path, monkeypatch, ca
     parts = [
         gpu.Part("first", ("-c", "print(7 * 6)"), 60, writes=False),
         gpu.Part("slow", ("-c", "import time; time.sleep(60)"), 11, writes=False),
-        gpu.Part(
-            "wrong",
-            ("-c", "import sys; print('no such device', file=sys.stderr); sys.exit(2)"),
-            60,
-            writes=False,
-        ),
+        gpu.Part("wrong", ("-c", wrong), 60, writes=False),
         gpu.Part("late", ("-c", "print(8)"), 5, writes=False),
     ]
     monkeypatch.setattr(gpu, "parts", lambda device: parts)

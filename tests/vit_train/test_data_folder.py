@@ -141,7 +141,7 @@ def test_what_a_mac_leaves_in_an_archive_is_no_image(root):
         (
             lambda root: root.rename(root.parent / "away"),
             MissingFileError,
-            "is no folder; give one with",
+            "is no folder; give --data folder:PATH, with",
         ),
         (lambda root: (root / "val" / "violet").mkdir(), DataError, "violet is in one of them only"),
         (lambda root: (root / "train" / "empty").mkdir(), DataError, "no image in "),

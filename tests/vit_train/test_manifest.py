@@ -36,6 +36,7 @@ def test_a_run_keeps_its_format_not_the_version_of_this_program(tmp_path, monkey
     with monkeypatch.context() as patch:
         patch.setattr("vit_train.folder.manifest.version", lambda name: "99.0")
         assert make_manifest(JOB, "0").run_id == manifest.run_id
+    (tmp_path / "checkpoints" / "1").mkdir(parents=True)
     with pytest.raises(CheckpointError, match=r"holds another run: format = 1 there, 2 here"):
         claim(tmp_path, Manifest(manifest, format=2))
     old = {name: value for name, value in manifest.items() if name != "format"}
@@ -49,9 +50,17 @@ def test_a_run_from_before_the_crop_could_be_left_open_goes_on(tmp_path):
     before = Manifest(manifest, recipe={**manifest["recipe"], "eval_crop": 1.0})
     assert (before.run_id, claim(tmp_path, before)) == (manifest.run_id, [])
     assert claim(tmp_path, manifest) == []
+    (tmp_path / "checkpoints" / "1").mkdir(parents=True)
     other = Manifest(manifest, recipe={**manifest["recipe"], "eval_crop": 0.5})
     with pytest.raises(CheckpointError, match=r"recipe.eval_crop = 1.0 there, 0.5 here"):
         claim(tmp_path, other)
+
+
+def test_a_run_that_ended_before_its_first_checkpoint_gives_way(tmp_path):
+    manifest = make_manifest(JOB, "0")
+    assert claim(tmp_path, Manifest(manifest, format=2)) == []
+    assert claim(tmp_path, manifest) == []
+    assert json.loads((tmp_path / "run.json").read_text())["format"] == 1
 
 
 def test_other_devices_are_said(tmp_path):

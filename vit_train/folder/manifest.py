@@ -139,7 +139,8 @@ def names_alone_differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> list
 
 
 def claim(run_dir: Path, manifest: Manifest) -> list[str]:
-    """Write the manifest into a new run folder, or check that the folder holds this very run.
+    """Write the manifest into a new run folder, or check that the folder holds this very run. One that
+    ended before its first checkpoint gives way to another.
 
     Returns:
         One phrase for each computing package whose version differs from the run's first one, and for
@@ -157,7 +158,11 @@ def claim(run_dir: Path, manifest: Manifest) -> list[str]:
                 f"{run_dir}: was begun before runs had a format number; `parity convert-run {run_dir}"
                 " NEW --to FRAMEWORK` writes a folder that goes on, bit for bit"
             )
-        if changed := differences(_fixed(there), _fixed(manifest)):
+        changed = differences(_fixed(there), _fixed(manifest))
+        if changed and not any((run_dir / "checkpoints").glob("*")):  # it ended before its first one
+            write_atomically(path, json.dumps(manifest, indent=1).encode())
+            return []
+        if changed:
             more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
             raise CheckpointError(
                 f"{run_dir}: holds another run: {'; '.join(changed[:SHOWN])}{more}; choose another"

@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -74,7 +74,10 @@ def open_folder(spec: str, path: Place) -> ImageDataset:
             test on differ from those to train on.
     """
     if not path.is_dir():
-        raise MissingFileError(f"{spec}: {path} is no folder; give one with a folder for each class")
+        here = f" in {Path.cwd()}" if isinstance(path, Path) and not path.is_absolute() else ""
+        raise MissingFileError(
+            f"{spec}: {path} is no folder{here}; give --data folder:PATH, with a folder for each class"
+        )
     train = path / "train" if (path / "train").is_dir() else path
     names, odd = _classes(spec, train), Counter[str]()
     files = {name: [*_images(path, train / name, odd)] for name in names}

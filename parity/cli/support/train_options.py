@@ -165,6 +165,10 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
     )
     given, notes = given_flags(rest), list[str]()
     images = about_images(rest) if tunes(source.preset, source.config, source.init) else None
+    if images and images.count is not None:  # what is held out is not trained on
+        share = given.get("validation_fraction") or 0
+        held = round(images.count * share) if isinstance(share, int | float) and 0 <= share < 1 else 0
+        images = images._replace(count=images.count - held)
     tuned = fine_tuning(images, given.get("batch_size")) if images else None
     start = (source.init, source.init_part)
     base = base_job(source.preset, source.config, *start, tuned, notes.append, source.init_adapter)

@@ -57,6 +57,7 @@ def load(
         ConfigError: a field that has to be stated was not, or a stated value is not valid; or both
             frameworks are installed, and none is given.
     """
+    checkpoint = read_checkpoint(source, **reading)
     framework = framework or only_framework()
     twin = twin_of(framework)
     if mesh is not None and framework != "jax":
@@ -65,7 +66,6 @@ def load(
         )
     if mesh is not None:
         _check_mesh(mesh)
-    checkpoint = read_checkpoint(source, **reading)
     with naming(checkpoint.path), ThreadPoolExecutor(1) as beside:
         digest = beside.submit(digest_of_source, checkpoint.container)  # reads the whole file meanwhile
         state = ModelState(checkpoint.config, checkpoint.arrays)

@@ -132,6 +132,10 @@ def verify(converted: Converted, *, runs: LogitsCache | None = None) -> Verifica
             rows.append(row)
         else:
             not_run.append(f"{what}: {row}")
+    if not converted.target.unchanged:
+        not_run.append(
+            "source, in its own library: changes were asked for, so it computes what was before"
+        )
     not_run += [f"pixels: {note}" for note in _pixels_apart(converted)]
     return Verification(
         tuple(rows), f"source, {NAMES[twins[0]]} twin", tuple(not_run), versions(), unseen([seen]),

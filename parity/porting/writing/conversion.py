@@ -245,7 +245,10 @@ def _warnings(target: Target, out: Path) -> Iterator[str]:
             f"photos are first turned as their camera noted, which {target.dialect.title} does not do;"
             " call PIL.ImageOps.exif_transpose before"
         )
-    if not SUFFIXES.get(out.suffix):
+    kind = SUFFIXES.get(out.suffix)
+    if target.dialect.name == OWN.name and kind in ("msgpack", "hdf5"):
+        yield f"{out.suffix} holds no schema: to read it again, state it by --set; .safetensors keeps it"
+    if not kind:
         yield from filter(None, [unsaid(target.dialect, target.state.config, target.metadata)])
 
 

@@ -99,6 +99,8 @@ def mistake(
     text = f"{type(error).__name__}{where}: {message_of(error)}"
     if "does not require grad" in text:
         return f"{text}; a program that differentiates is compared with --gradients (gradients=True)"
+    if "lhs feature dimension" in text:
+        return f"{text.rstrip('.')}; Flax's convolutions take channels last, (B, H, W, C)"
     return f"{text.rstrip('.')}; a JAX program must run under jax.jit" if _is_of_tracing(error) else text
 
 

@@ -69,7 +69,10 @@ def taken_apart(side: Any, name: str) -> GivenSide:
     function = program_as_twin(function) if is_program(function) else function
     variables = rest.pop(0) if is_a(function, "flax.linen") and len(rest) == 2 else None
     if len(rest) > 1:
-        raise InputError(f"{name}: expected (callable, inputs), found a tuple of {len(rest) + 1}")
+        raise InputError(
+            f"{name}: expected (callable, inputs), found a tuple of {len(rest) + 1}; several inputs are"
+            " one tuple, (function, (parameters, images)); a Linen module stands before its variables"
+        )
     args, kwargs = arguments_of(rest[0] if rest else ())
     function, args, kwargs, bound = unwrapped(function, args, kwargs)
     if not callable(function):

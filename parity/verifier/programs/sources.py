@@ -101,7 +101,7 @@ def calls_a_program(error: BaseException) -> bool:
     """Return whether an exception comes from the user's program rather than from this package."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename not in _WATCHES]
     ours = [f for f in frames if f.filename.startswith(_OWN)]
-    return bool(ours) and ours[-1].name in ("call", "<lambda>")
+    return bool(ours) and ours[-1].name in ("call", "around", "<lambda>")
 
 
 _CALLS = frozenset(["record", "call", "record_torch", "record_jax", "<lambda>", "__torch_dispatch__"])
