@@ -20,7 +20,7 @@ ROOMS = (
     ("search",),
     ("causes",),
     ("report",),
-    ("precision", "recordings", "repro"),
+    ("loaded", "precision", "recordings", "repro"),
 )
 """Those of `parity.verifier` from the ground up; those of one floor do not import each other."""
 

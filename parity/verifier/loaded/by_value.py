@@ -1,0 +1,154 @@
+"""Parameters that no name leads to, found by their values: equal, joined, split, stacked, copied."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from parity.porting.formats.base import Stored
+from parity.verifier.loaded.models import Leaf
+from parity.verifier.loaded.numbers import Related, as_set, cast_of, state_of
+from parity.verifier.loaded.report import OTHERS
+from parity.verifier.loaded.suspect import exchanged
+from parity.verifier.match import Matched, match
+from parity.verifier.match.fingerprint import common_type
+from parity.verifier.match.match_report import relation
+
+
+class Found(NamedTuple):
+    """What a parameter's values tell."""
+
+    related: Related
+    of: tuple[str, ...]
+    """Tensors of the file."""
+
+
+ONLY = "the only one so in the model"
+"""Evidence that does not count where names tell: a new bias of zeros, and zeros of another part."""
+
+
+def find_by_value(
+    leaves: Sequence[Leaf], tensors: Mapping[str, Stored], *, same_dialect: bool
+) -> tuple[dict[str, Found], set[str]]:
+    """Find the tensors whose numbers parameters hold.
+
+    Args:
+        same_dialect: whether most names are the same on both sides; where they are, names decide between
+            tensors that hold one value.
+
+    Returns:
+        What was found, by the parameter's name; and the tensors that were taken whole.
+    """
+    stored = {each.name: each.stored for each in leaves if each.stored is not None}
+    if not stored or not tensors:
+        return {}, set()
+    matched = match(stored, tensors)
+    rest = set(matched.rest("a"))
+    suspects = {} if same_dialect else exchanged(matched)
+    found: dict[str, Found] = {}
+    taken: set[str] = set()
+    for name in stored:
+        links = matched.of(name)
+        of = tuple(dict.fromkeys(link.b for link in links))
+        unknown = next((x.arrangement for x in links if not _is_known(x.arrangement)), None)
+        if not links or (same_dialect and any(ONLY in link.why for link in links)):
+            continue
+        if name in suspects:
+            found[name] = Found(Related(False, OTHERS, suspects[name]), of)
+        elif name in rest:
+            found[name] = Found(Related(False, "FILE's in part only"), of)
+        elif unknown is not None:
+            words = "; ".join(order.words for order in unknown.orders)
+            found[name] = Found(Related(False, "FILE's in another order", words), of)
+        elif len(links) > 1:
+            found[name] = Found(Related(True, "joined"), of)
+        else:
+            cast = cast_of(matched.types_a[name], matched.types_b[of[0]])
+            state = "split" if links[0].part_b else state_of(relation(links[0], matched))
+            found[name] = Found(Related(True, state, "" if cast == "bit for bit" else cast), of)
+        taken.update(of)
+    for each in matched.sums:
+        if each.side == "a":
+            found[each.name] = Found(Related(True, "a sum", each.words), (each.term, each.table))
+            taken.update((each.term, each.table))
+        else:
+            found |= {
+                name: Found(Related(True, "a term of a sum"), (each.name,))
+                for name in (each.term, each.table)
+            }
+            taken.add(each.name)
+    alike = {} if same_dialect else _alike(matched)
+    found |= alike
+    taken |= {name for each in alike.values() for name in each.of}
+    cut = {name for name in matched.rest("b") if _is_cut(matched, name)}
+    return found, taken - cut
+
+
+def _is_known(arrangement: object) -> bool:
+    """Return whether an arrangement is one that libraries have: of axes, or of q, k, v and rotary pairs."""
+    orders = getattr(arrangement, "orders", ())
+    known = all("interleaved by head" in x.words or "rotary" in x.words for x in orders)
+    return bool(getattr(arrangement, "known", False)) and known
+
+
+def _is_cut(matched: Matched, name: str) -> bool:
+    """Return whether a part of a tensor was taken, and another part was not."""
+    return any(link.b == name and link.part_b is not None for link in matched.links)
+
+
+def _alike(matched: Matched) -> dict[str, Found]:
+    """Return the parameters that cannot be told apart, as far as the file has as many of their numbers."""
+    groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for name, candidates in matched.ambiguous.items():
+        groups[tuple(sorted(candidates))].append(name)
+    found: dict[str, Found] = {}
+    for candidates, names in groups.items():
+        enough = len(names) <= len(candidates)
+        short = f"one of {len(names)} that are alike, of which FILE has {len(candidates)}"
+        related = Related(True, "like others") if enough else Related(False, "more than FILE has", short)
+        found |= {name: Found(related, candidates) for name in names}
+    return found
+
+
+class Copies:
+    """Looks for whole tensors of the file by their numbers, whatever names say.
+
+    Args:
+        leaves: the parameters that are looked for; those that hold one value throughout are not.
+        tensors: all tensors of the file.
+    """
+
+    def __init__(self, leaves: Sequence[Leaf], tensors: Mapping[str, Stored]) -> None:
+        self._of: dict[str, list[str]] = {}
+        wanted: dict[tuple[np.dtype, int, int], list[str]] = defaultdict(list)
+        types = {each.dtype for each in tensors.values()}
+        for leaf in leaves:
+            if leaf.stored is None or leaf.stored.dtype.kind in "iub":
+                continue
+            array = leaf.stored.load()
+            if array.size < LEAST or (array == array.reshape(-1)[0]).all():
+                continue
+            for kind in {common_type(array.dtype, other) for other in types} - {None}:
+                assert kind is not None
+                wanted[kind, array.size, as_set(array, kind)].append(leaf.name)
+        sizes = {size for _, size, _ in wanted}
+        kinds = {kind for kind, _, _ in wanted}
+        for name, each in tensors.items():
+            if int(np.prod(each.shape, dtype=np.int64)) not in sizes:
+                continue
+            array = each.load()
+            for kind in kinds:
+                if common_type(array.dtype, kind) == kind:
+                    for leaf in wanted.get((kind, array.size, as_set(array, kind)), ()):
+                        self._of.setdefault(leaf, []).append(name)
+
+    def of(self, leaf: Leaf) -> list[str]:
+        """Return the tensors that hold a parameter's numbers, in any order."""
+        return self._of.get(leaf.name, [])
+
+
+LEAST = 4
+"""Fewest numbers that tell a tensor."""

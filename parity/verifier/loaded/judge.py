@@ -1,0 +1,301 @@
+"""The judge: does each parameter of a model hold a file's numbers?
+
+Names are the first guess and numbers the proof. Where most names of the model are the file's, a parameter
+must hold the numbers of the tensor of its name. Where they are not, the file is read as a Vision
+Transformer, if it is one, under this project's names; and what is left is found by its values.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from parity.porting.formats.base import Stored
+from parity.verifier.loaded.by_value import Copies, Found, find_by_value
+from parity.verifier.loaded.models import Held, Leaf, read_model
+from parity.verifier.loaded.names import ADAPTER, pair_names, tokens
+from parity.verifier.loaded.numbers import AS_INITIALISED, Related, looks_drawn, relate
+from parity.verifier.loaded.report import OTHERS, Finding, Report
+from parity.verifier.loaded.suspect import turned_otherwise
+from parity.verifier.loaded.unused import part_unused
+from vit_config import ConfigError, WeightsError
+from vit_config.errors import USER_ERRORS
+from vit_config.waiting import Stage, nobody
+
+ENOUGH = 0.5
+"""Share of a model's parameters whose names are in a file of the same dialect."""
+ASKED = 12
+"""Number of pairs that are compared where names leave a choice."""
+
+
+class _View(NamedTuple):
+    """One way to read the file, with the pairs of names."""
+
+    tensors: Mapping[str, Stored]
+    pairs: dict[str, str]
+    note: str = ""
+
+
+def judge(
+    model: Any,
+    file: Any,
+    *,
+    apart_from: Sequence[str] = (),
+    name: str = "",
+    on_stage: Stage = nobody,
+) -> Report:
+    """Find whether a model holds a file's numbers.
+
+    Args:
+        model: see `parity.verifier.loaded.models.read_model`.
+        file: whatever `parity inspect` opens, or arrays by name.
+        apart_from: patterns of names, as a shell has them, of parameters that are not the file's, and of
+            tensors of the file that the model is not to have.
+        name: what to call the file; its name by default.
+        on_stage: called with each stage as it begins.
+
+    Raises:
+        ConfigError: a pattern fits no name.
+        InputError, MissingFileError, WeightsError: a side cannot be read.
+    """
+    on_stage("reading the model", 0, 0)
+    held = read_model(model)
+    tensors = dict(_read_file(file))
+    title = name or (Path(file).name if isinstance(file, str | Path) else "the state dict")
+    asked, apart, tensors = _without(held.leaves, tensors, apart_from)
+    asked, adapter = _of_adapter(asked, tensors)
+    on_stage("comparing what has the same name", 0, 0)
+    view = _view(file, asked, tensors)
+    return _judged(held, asked, view, title, (*apart, *adapter), on_stage)
+
+
+def _read_file(file: Any) -> Mapping[str, Stored]:
+    if isinstance(file, Mapping):
+        leaves = read_model(dict(file)).leaves
+        return {each.name: each.stored for each in leaves if each.stored is not None}
+    from parity.porting.opening.opened import open_checkpoint
+
+    tensors = open_checkpoint(file).container.tensors
+    if not tensors:
+        raise WeightsError(f"{file}: holds no tensors")
+    return tensors
+
+
+def _without(
+    leaves: Sequence[Leaf], tensors: Mapping[str, Stored], patterns: Sequence[str]
+) -> tuple[list[Leaf], list[str], dict[str, Stored]]:
+    """Leave out what the user says to be of elsewhere."""
+
+    def fits(name: str, pattern: str) -> bool:
+        return fnmatchcase(name, pattern)
+
+    for pattern in patterns:
+        if not any(fits(name, pattern) for name in (*tensors, *(each.name for each in leaves))):
+            raise ConfigError(
+                f"{pattern} fits no name of the model, such as {leaves[0].name}, and none of the file, such"
+                f" as {next(iter(tensors))}; leave it out"
+            )
+    apart = [each.name for each in leaves if any(fits(each.name, pattern) for pattern in patterns)]
+    kept = {n: each for n, each in tensors.items() if not any(fits(n, pattern) for pattern in patterns)}
+    return [each for each in leaves if each.name not in apart], apart, kept
+
+
+def _of_adapter(leaves: list[Leaf], tensors: Mapping[str, Stored]) -> tuple[list[Leaf], list[str]]:
+    """Of a model with an adapter, ask for the part that the file is of: the base, the adapter, or both."""
+    ours = [each for each in leaves if ADAPTER.search(each.name)]
+    theirs = [name for name in tensors if ".lora_" in name]
+    if not ours or not tensors:
+        return leaves, []
+    base = [each for each in leaves if not ADAPTER.search(each.name)]
+    if not theirs:
+        return base, [each.name for each in ours]
+    whole = {tokens(each.name) for each in base} & {tokens(name) for name in tensors}
+    if len(whole) > ENOUGH * len(base):
+        return leaves, []
+    return ours, [each.name for each in base]
+
+
+def _view(file: Any, leaves: Sequence[Leaf], tensors: Mapping[str, Stored]) -> _View:
+    """Choose how the file is read: by its own names or, where these are not the model's, by ours."""
+    own = _View(tensors, _pairs(leaves, tensors))
+    if len(own.pairs) >= ENOUGH * len(leaves) or not isinstance(file, str | Path):
+        return own
+    from parity.porting.reading.checkpoint import read_checkpoint
+
+    try:
+        read = read_checkpoint(file)
+    except USER_ERRORS:  # no Vision Transformer, or it asks: values decide
+        return own
+    ours = _View(read.arrays, _pairs(leaves, read.arrays), f"FILE is read as {read.dialect.title}")
+    return ours if len(ours.pairs) >= ENOUGH * len(leaves) else own
+
+
+def _pairs(leaves: Sequence[Leaf], tensors: Mapping[str, Stored]) -> dict[str, str]:
+    by_name = {each.name: each for each in leaves}
+    return pair_names(
+        {each.name: each.also for each in leaves}, tensors, partial(_agreeing, by_name, tensors)
+    )
+
+
+def _agreeing(
+    leaves: Mapping[str, Leaf], tensors: Mapping[str, Stored], pairs: Mapping[str, str]
+) -> float:
+    """Count, of a few pairs, those that hold the same numbers."""
+    telling = [
+        (stored, tensors[b])
+        for a, b in pairs.items()
+        if (stored := leaves[a].stored) is not None and stored.shape == tensors[b].shape
+    ]
+    some = sorted(telling, key=lambda each: -len(each[0].shape))[:ASKED]
+    return sum(relate(one.load(), other.load()).held for one, other in some)
+
+
+def _judged(
+    held: Held, asked: list[Leaf], view: _View, title: str, apart: Sequence[str], on_stage: Stage
+) -> Report:
+    tensors, pairs = view.tensors, view.pairs
+    same_dialect = len(pairs) >= ENOUGH * len(asked)
+    findings: dict[str, Finding] = {}
+    related: dict[str, Related] = {}
+    left: list[Leaf] = []
+    sizes = {each.name: each.stored.nbytes for each in asked if each.stored}
+    for leaf in asked:
+        partner = pairs.get(leaf.name)
+        if leaf.stored is None:
+            findings[leaf.name] = _finding(leaf, NO_NUMBERS, partner)
+            continue
+        if partner is None:
+            left.append(leaf)
+            continue
+        result = relate(leaf.stored.load(), tensors[partner].load())
+        related[leaf.name] = result
+        if result.held:
+            findings[leaf.name] = _finding(leaf, result, partner)
+        else:
+            left.append(leaf)
+    taken = {name for each in findings.values() if each.held for name in each.of}
+    on_stage("finding the others by their values", sum(sizes.get(each.name, 0) for each in left), 0)
+    copies = Copies(left, tensors)
+    alone = []
+    for leaf in left:
+        partner = pairs.get(leaf.name) if same_dialect else None
+        size = (
+            partner is not None
+            and leaf.stored is not None
+            and tensors[partner].shape == leaf.stored.shape
+        )
+        if partner is None or not size:
+            alone.append(leaf)
+    free = {name: each for name, each in tensors.items() if name not in taken}
+    found, taken_by_value = find_by_value(alone, free, same_dialect=same_dialect)
+    for leaf in left:
+        partner = pairs.get(leaf.name) if same_dialect or leaf.name not in found else None
+        result = related.get(leaf.name)
+        findings[leaf.name] = _of_left(leaf, partner, result, found.get(leaf.name), copies.of(leaf))
+    taken |= {n for f in findings.values() if f.held for n in f.of} | taken_by_value
+    taken |= {name for leaf in left for name in copies.of(leaf)}
+    findings |= turned_otherwise(findings, tensors)
+    ordered = tuple(findings[each.name] for each in asked if not _is_made(each, findings[each.name]))
+    wanting = {name for each in ordered if not each.held for name in each.of}
+    missed, outside = part_unused(tensors, taken, wanting, held.unsaved)
+    notes = [view.note.replace("FILE", title)] if view.note else []
+    notes += _on_prefix(ordered, pairs, title)
+    return Report(
+        title,
+        tuple(_named(each, title) for each in ordered),
+        missed,
+        outside,
+        tuple(apart),
+        tuple(notes),
+    )
+
+
+def _finding(leaf: Leaf, related: Related, *of: str | None) -> Finding:
+    return Finding(
+        leaf.name, leaf.kind, *related, of=tuple(each for each in of if each is not None), also=leaf.also
+    )
+
+
+NO_NUMBERS = Related(False, "no numbers: on torch's meta device, lazy, quantised, or abstract in JAX")
+
+
+def _of_left(
+    leaf: Leaf,
+    partner: str | None,
+    related: Related | None,
+    found: Found | None,
+    copies: Sequence[str],
+) -> Finding:
+    """Say what a parameter holds that does not hold the tensor of its name.
+
+    Args:
+        partner: the tensor of its name; None where names do not tell.
+        related: what it is to that tensor.
+        found: what its values tell.
+        copies: whole tensors that hold its numbers.
+    """
+    if found is not None and not (partner and copies):
+        return _finding(leaf, found.related, *found.of)
+    if copies and partner is None:
+        return _finding(leaf, Related(True, "a copy of another"), copies[0])
+    if copies and partner not in copies:
+        return _finding(leaf, Related(False, OTHERS, f"FILE's {copies[0]}"), partner)
+    if partner is not None and related is not None:
+        return _finding(leaf, related, partner)
+    assert leaf.stored is not None
+    drawn = looks_drawn(leaf.stored.load())
+    words = f"{AS_INITIALISED}: {drawn}" if drawn else ""
+    return _finding(leaf, Related(False, "not in FILE", words))
+
+
+def _named(finding: Finding, title: str) -> Finding:
+    """Return a finding with the file's name in its words."""
+    state, words = (each.replace("FILE", title) for each in (finding.state, finding.words))
+    return replace(finding, state=state, words=words)
+
+
+def _is_made(leaf: Leaf, finding: Finding) -> bool:
+    """Return whether a buffer that the file lacks is one that the constructor makes: whole numbers."""
+    made = leaf.stored is not None and leaf.stored.dtype.kind in "iub"
+    return made and leaf.kind == "buffer" and not finding.held and not finding.of
+
+
+def _on_prefix(findings: Sequence[Finding], pairs: Mapping[str, str], title: str) -> list[str]:
+    """Note the likely reason where nothing was loaded: the file's names have a prefix, or lack one."""
+    wrong = [each.name for each in findings if not each.held and each.name in pairs]
+    if 2 * len(wrong) < len(findings):
+        return []
+    changes = Counter(
+        (name.removesuffix(end), pairs[name].removesuffix(end))
+        for name in wrong
+        if (end := _common_end(name, pairs[name])) and name != pairs[name]
+    )
+    if not changes:
+        return []
+    (ours, theirs), count = changes.most_common(1)[0]
+    if 2 * count < len(wrong):
+        return []
+    says = f"names begin with {theirs!r}" if theirs else f"names lack {ours!r}"
+    here = (
+        f"the model's with {ours!r}"
+        if theirs and ours
+        else "the model's do not"
+        if theirs
+        else "which the model's begin with"
+    )
+    return [
+        f"{title}'s {says}, {here}: a loader that passes over names that it does not know takes none"
+    ]
+
+
+def _common_end(one: str, other: str) -> str:
+    parts = one.split("."), other.split(".")
+    count = 0
+    while count < min(map(len, parts)) and parts[0][-1 - count] == parts[1][-1 - count]:
+        count += 1
+    return ".".join(parts[0][len(parts[0]) - count :]) if count else ""
