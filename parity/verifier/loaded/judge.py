@@ -21,7 +21,7 @@ from parity.verifier.loaded.models import Held, Leaf, read_model
 from parity.verifier.loaded.names import ADAPTER, pair_names, tokens
 from parity.verifier.loaded.numbers import AS_INITIALISED, Related, looks_drawn, relate
 from parity.verifier.loaded.report import OTHERS, Finding, Report
-from parity.verifier.loaded.suspect import turned_otherwise
+from parity.verifier.loaded.suspect import beside_what_is_drawn, turned_otherwise
 from parity.verifier.loaded.unused import part_unused
 from vit_config import ConfigError, WeightsError
 from vit_config.errors import USER_ERRORS
@@ -200,6 +200,7 @@ def _judged(
     taken |= {n for f in findings.values() if f.held for n in f.of} | taken_by_value
     taken |= {name for leaf in left for name in copies.of(leaf)}
     findings |= turned_otherwise(findings, tensors)
+    findings |= beside_what_is_drawn(findings, {each.name: each.stored for each in left})
     ordered = tuple(findings[each.name] for each in asked if not _is_made(each, findings[each.name]))
     wanting = {name for each in ordered if not each.held for name in each.of}
     missed, outside = part_unused(tensors, taken, wanting, held.unsaved)

@@ -105,10 +105,10 @@ def _of_other_numbers(ours: np.ndarray, theirs: np.ndarray) -> Related:
     error = 0.0 if ours.dtype.kind in "iub" else relative_error(ours, theirs)
     if 0 < error < NEAR and not drawn.startswith(ONE_VALUE):
         return Related(False, "near FILE's: trained since, or averaged", f"{error:.1g} off")
-    return Related(False, AS_INITIALISED, drawn) if drawn else Related(False, "other numbers")
+    return Related(False, AS_INITIALISED, drawn) if drawn else Related(False, OTHER_NUMBERS)
 
 
-AS_INITIALISED = "as initialised"
+AS_INITIALISED, OTHER_NUMBERS = "as initialised", "other numbers"
 ONE_VALUE = "all "
 
 

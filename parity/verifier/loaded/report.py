@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from parity.verifier.match.families import INDEX, show
 JSON_VERSION = 1
 SHOWN = 3
 """Most groups of names in the sentence."""
+CAST = re.compile("(cast|widened) to ")
 OTHERS = "other tensors of FILE"
 """State of a parameter that holds the numbers of a tensor that is not its own."""
 
@@ -101,7 +102,8 @@ class Report:
                 f" {_some(collapse(self.outside), 6)}"
             )
         if self.apart:
-            lines.append(f"  not asked for: {_some(collapse(self.apart), 6)}")
+            every = (*self.apart, *(each.name for each in self.findings))
+            lines.append(f"  not asked for: {_some(collapse(self.apart, every), 6)}")
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
     def to_dict(self) -> dict[str, Any]:
@@ -110,24 +112,20 @@ class Report:
             "version": JSON_VERSION,
             "loaded": self.loaded,
             "sentence": self.sentence,
-            "leaves": [
-                {"name": each.name, "also": list(each.also), "kind": each.kind, "held": each.held,
-                 "words": each.words, "of": list(each.of)}
-                for each in self.findings
-            ],
+            "leaves": [_listed(each) for each in self.findings],
             "missed": list(self.missed),
             "outside": list(self.outside),
             "apart": list(self.apart),
             "notes": list(self.notes),
-        }  # fmt: skip
+        }
 
     def _how(self) -> str:
         """Count in which ways numbers are held."""
         counts = Counter(each.state for each in self.findings if each.held)
+        counts.update(each.words for each in self.findings if each.held and CAST.match(each.words))
         tied = sum(bool(each.also) for each in self.findings)
-        ways = [f"{count} {way}" for way, count in counts.most_common()]
-        casts = Counter(each.words for each in self.findings if each.held and "to " in each.words)
-        ways += [f"{count} {words}" for words, count in casts.items()]
+        whole = len(counts) == 1 and counts.total() == len(self.findings)
+        ways = [f"{'all' if whole else count} {way}" for way, count in counts.most_common()]
         return ", ".join([*ways, *([f"{tied} tied"] if tied else [])])
 
     def _states(self, findings: Iterable[Finding]) -> list[tuple[str, list[str]]]:
@@ -140,6 +138,10 @@ class Report:
             (state, collapse(names, every) if len(names) < len(every) else ["all"])
             for state, names in by_state.items()
         ]
+
+
+def _listed(finding: Finding) -> dict[str, Any]:
+    return {**asdict(finding), "of": list(finding.of), "also": list(finding.also)}
 
 
 def _ranged(words: Sequence[str]) -> str:

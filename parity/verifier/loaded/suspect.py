@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 
 from parity.porting.formats.base import Stored
+from parity.verifier.loaded.numbers import AS_INITIALISED, LEAST_DRAWN, OTHER_NUMBERS
 from parity.verifier.loaded.report import Finding
 from parity.verifier.match import Link, Matched
 
@@ -140,3 +142,21 @@ def turned_otherwise(
                 state = "not transposed, as all others are" if should else "transposed, as no other is"
                 wrong[each.name] = replace(each, held=False, state=state)
     return wrong
+
+
+def beside_what_is_drawn(
+    findings: Mapping[str, Finding], stored: Mapping[str, Stored | None]
+) -> dict[str, Finding]:
+    """Return the parameters of few numbers, such as a bias, beside one of the same layer that looks as
+    initialised: by themselves they do not tell."""
+    layers = {_layer(name) for name, each in findings.items() if each.state == AS_INITIALISED}
+    return {
+        name: replace(each, state=AS_INITIALISED, words="as what is beside it")
+        for name, each in findings.items()
+        if each.state == OTHER_NUMBERS and _layer(name) in layers
+        if (array := stored.get(name)) is not None and math.prod(array.shape) < LEAST_DRAWN
+    }
+
+
+def _layer(name: str) -> str:
+    return re.sub(r"[._/][^._/]*$", "", name)
