@@ -46,7 +46,9 @@ def main() -> int:
     """Judge all cases."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=GROUPS, default=GROUPS, help="groups of cases")
-    parser.add_argument("--show", metavar="WORD", help="print the report of each case with this in its name")
+    parser.add_argument(
+        "--show", metavar="WORD", help="print the report of each case with this in its name"
+    )
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the score into this page")
     arguments = parser.parse_args()
     outcomes = []

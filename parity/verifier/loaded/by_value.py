@@ -32,7 +32,7 @@ ONLY = "the only one so in the model"
 
 def find_by_value(
     leaves: Sequence[Leaf], tensors: Mapping[str, Stored], *, same_dialect: bool
-) -> tuple[dict[str, Found], set[str]]:
+) -> tuple[dict[str, Found], set[str], set[str]]:
     """Find the tensors whose numbers parameters hold.
 
     Args:
@@ -40,11 +40,12 @@ def find_by_value(
             tensors that hold one value.
 
     Returns:
-        What was found, by the parameter's name; and the tensors that were taken whole.
+        What was found, by the parameter's name; the tensors that were taken; and those of which a part was,
+        and another part by nobody.
     """
     stored = {each.name: each.stored for each in leaves if each.stored is not None}
     if not stored or not tensors:
-        return {}, set()
+        return {}, set(), set()
     matched = match(stored, tensors)
     rest = set(matched.rest("a"))
     suspects = {} if same_dialect else exchanged(matched)
@@ -65,6 +66,9 @@ def find_by_value(
             found[name] = Found(Related(False, "FILE's in another order", words), of)
         elif len(links) > 1:
             found[name] = Found(Related(True, "joined"), of)
+        elif (part := links[0].part_b) and part.stop - part.start > 1 and _is_cut(matched, of[0]):
+            words = f"{part.text(matched.b[of[0]])} of {of[0]}, whose rest nothing holds"
+            found[name] = Found(Related(False, "cut", words), of)
         else:
             cast = cast_of(matched.types_a[name], matched.types_b[of[0]])
             state = "split" if links[0].part_b else state_of(relation(links[0], matched))
@@ -83,8 +87,7 @@ def find_by_value(
     alike = {} if same_dialect else _alike(matched)
     found |= alike
     taken |= {name for each in alike.values() for name in each.of}
-    cut = {name for name in matched.rest("b") if _is_cut(matched, name)}
-    return found, taken - cut
+    return found, taken, {name for name in matched.b if _is_cut(matched, name)}
 
 
 def _is_known(arrangement: object) -> bool:
@@ -96,7 +99,8 @@ def _is_known(arrangement: object) -> bool:
 
 def _is_cut(matched: Matched, name: str) -> bool:
     """Return whether a part of a tensor was taken, and another part was not."""
-    return any(link.b == name and link.part_b is not None for link in matched.links)
+    taken = any(link.b == name and link.part_b is not None for link in matched.links)
+    return taken and name in matched.rest("b")
 
 
 def _alike(matched: Matched) -> dict[str, Found]:

@@ -192,7 +192,7 @@ def _judged(
         if partner is None or not size:
             alone.append(leaf)
     free = {name: each for name, each in tensors.items() if name not in taken}
-    found, taken_by_value = find_by_value(alone, free, same_dialect=same_dialect)
+    found, taken_by_value, cut = find_by_value(alone, free, same_dialect=same_dialect)
     for leaf in left:
         partner = pairs.get(leaf.name) if same_dialect or leaf.name not in found else None
         result = related.get(leaf.name)
@@ -203,16 +203,19 @@ def _judged(
     findings |= beside_what_is_drawn(findings, {each.name: each.stored for each in left})
     ordered = tuple(findings[each.name] for each in asked if not _is_made(each, findings[each.name]))
     wanting = {name for each in ordered if not each.held for name in each.of}
-    missed, outside = part_unused(tensors, taken, wanting, held.unsaved)
+    cut -= wanting
+    also = [tokens(name) for each in asked for name in each.also]
+    missed, outside = part_unused(tensors, taken, wanting, held.unsaved, also)
     notes = [view.note.replace("FILE", title)] if view.note else []
     notes += _on_prefix(ordered, pairs, title)
     return Report(
         title,
         tuple(_named(each, title) for each in ordered),
-        missed,
+        (*(name for name in cut if name not in missed), *missed),
         outside,
         tuple(apart),
         tuple(notes),
+        tuple(tensors),
     )
 
 
@@ -245,7 +248,7 @@ def _of_left(
     if copies and partner is None:
         return _finding(leaf, Related(True, "a copy of another"), copies[0])
     if copies and partner not in copies:
-        return _finding(leaf, Related(False, OTHERS, f"FILE's {copies[0]}"), partner)
+        return _finding(leaf, Related(False, OTHERS, copies[0]), partner)
     if partner is not None and related is not None:
         return _finding(leaf, related, partner)
     assert leaf.stored is not None

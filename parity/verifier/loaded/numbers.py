@@ -15,7 +15,7 @@ from parity.verifier.match.arrange import arrange
 from parity.verifier.match.fingerprint import SLAB, bits, common_type, mixed
 from vit_config.numerics.resample import AXIS_RULES, resample_rows
 
-NEAR = 0.25
+NEAR = 0.05
 """Relative distance below which numbers are those of the file, trained further or averaged."""
 MOST_PREFIX = 8
 """Most tokens in front of a grid of positions."""
@@ -102,7 +102,7 @@ def _of_other_numbers(ours: np.ndarray, theirs: np.ndarray) -> Related:
         if np.array_equal(ours, rounded, equal_nan=True):
             return Related(False, f"FILE's rounded to {coarse}, in {ours.dtype}")
     drawn = looks_drawn(ours)
-    error = 0.0 if ours.dtype.kind in "iub" else relative_error(ours, theirs)
+    error = math.inf if ours.dtype.kind in "iub" else relative_error(ours, theirs)
     if 0 < error < NEAR and not drawn.startswith(ONE_VALUE):
         return Related(False, "near FILE's: trained since, or averaged", f"{error:.1g} off")
     return Related(False, AS_INITIALISED, drawn) if drawn else Related(False, OTHER_NUMBERS)
@@ -162,13 +162,13 @@ def looks_drawn(array: np.ndarray) -> str:
     deviations, or uniform, in which all rows and all columns have the same spread.
     """
     if array.dtype.kind in "iubc" or not array.size:
-        return ""
+        return f"{ONE_VALUE}0" if array.size and not array.any() else ""
     rows = max(1, MOST_DRAWN // max(1, array[:1].size)) if array.ndim else 1
     values = (array[:rows] if array.ndim else array).astype(np.float64)
     flat = values.reshape(-1)
     if not np.isfinite(flat).all():
         return ""
-    if (flat == flat[0]).all():
+    if (flat == flat[0]).all() and (flat.size > 1 or flat[0] in (0, 1)):
         return f"{ONE_VALUE}{flat[0]:g}"
     if flat.size < LEAST_DRAWN or not _alike(values):
         return ""

@@ -14,6 +14,7 @@ from parity.verifier.match.families import INDEX, show
 JSON_VERSION = 1
 SHOWN = 3
 """Most groups of names in the sentence."""
+OFF = " off"
 CAST = re.compile("(cast|widened) to ")
 OTHERS = "other tensors of FILE"
 """State of a parameter that holds the numbers of a tensor that is not its own."""
@@ -52,6 +53,8 @@ class Report:
     apart: tuple[str, ...] = ()
     """Parameters that the user said to be of elsewhere, and those of an adapter that the file lacks."""
     notes: tuple[str, ...] = ()
+    tensors: tuple[str, ...] = ()
+    """All names in the file."""
 
     @cached_property
     def wrong(self) -> tuple[Finding, ...]:
@@ -75,31 +78,32 @@ class Report:
         else:
             wrong = Counter(each.kind for each in self.wrong)
             groups = [f"{_some(names)} ({state})" for state, names in self._states(self.wrong)]
-            text = f"NOT LOADED: {_of_all(wrong, every)} are not {self.file}'s: {_some(groups)}"
+            are = "is" if len(self.wrong) == 1 else "are"
+            text = f"NOT LOADED: {_of_all(wrong, every)} {are} not {self.file}'s: {_some(groups)}"
             if not self.wrong:
                 text = f"NOT LOADED: {_of_all(every, every)} hold {self.file}'s numbers"
         if self.missed:
-            text += (
-                f"; {_tensors(self.missed)} of {self.file} went nowhere: {_some(collapse(self.missed))}"
-            )
+            text += f"; {_tensors(self.missed)} of {self.file} went nowhere: {_some(collapse(self.missed, self.tensors))}"
         return text
 
     def to_text(self) -> str:
         """Return the sentence and, below it, what it does not have room for."""
         lines = [self.sentence]
         for state, names in self._states(self.wrong):
-            alike = [each for each in self.wrong if each.state == state]
-            words = _ranged([each.words for each in alike if each.words])
-            text = f"  {state}: {_some(names, 12)}"
-            lines.append(f"{text}; {words}" if words else text)
-        if len(collapse(self.missed)) > SHOWN:
-            lines.append(f"  went nowhere: {', '.join(collapse(self.missed))}")
+            words = _ranged([x.words for x in self.wrong if x.state == state and x.words])
+            if words or len(names) > SHOWN:
+                lines.append(f"  {state}: {_some(names, 12)}{f'; {words}' if words else ''}")
+        if len(collapse(self.missed, self.tensors)) > SHOWN:
+            lines.append(f"  went nowhere: {', '.join(collapse(self.missed, self.tensors))}")
+        for each in self.findings:
+            if each.held and each.words and not CAST.match(each.words):
+                lines.append(f"  {each.state}: {each.name}; {each.words}")
         if self.wrong and len(self.wrong) < len(self.findings):
             lines.append(f"  the others hold its numbers: {self._how()}")
         if self.outside:
             lines.append(
                 f"  of {self.file}, {_tensors(self.outside)} of parts that the model does not have, or computes:"
-                f" {_some(collapse(self.outside), 6)}"
+                f" {_some(collapse(self.outside, self.tensors), 6)}"
             )
         if self.apart:
             every = (*self.apart, *(each.name for each in self.findings))
@@ -133,6 +137,7 @@ class Report:
         by_state: dict[str, list[str]] = {}
         for each in findings:
             by_state.setdefault(each.state, []).append(each.name)
+        by_state = dict(sorted(by_state.items(), key=lambda item: -len(item[1])))
         every = [each.name for each in self.findings]
         return [
             (state, collapse(names, every) if len(names) < len(every) else ["all"])
@@ -146,14 +151,21 @@ def _listed(finding: Finding) -> dict[str, Any]:
 
 def _ranged(words: Sequence[str]) -> str:
     """Join details of several parameters, each kind of them once."""
+    if all(each.endswith(OFF) for each in words):
+        errors = sorted({float(each.removesuffix(OFF)) for each in words})
+        return (
+            " to ".join(f"{each:.1g}" for each in dict.fromkeys((errors[0], errors[-1]))) + OFF
+            if errors
+            else ""
+        )
     return _some(list(dict.fromkeys(words)))
 
 
 def _of_all(some: Mapping[str, int], every: Mapping[str, int]) -> str:
     parts = [
-        f"{some.get(kind, 0)} of {every[kind]} {kind}{'s' if every[kind] != 1 else ''}"
+        f"{some[kind]} of {every[kind]} {kind}{'s' if every[kind] != 1 else ''}"
         for kind in ("parameter", "buffer")
-        if every.get(kind) and (some.get(kind) or kind == "parameter" or not every.get("parameter"))
+        if some.get(kind)
     ]
     return " and ".join(parts) or "nothing"
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from parity.porting.formats.base import Stored
+from parity.verifier.loaded.names import Tokens, tokens
 
 STANDARD = frozenset(
     ("weight", "bias", "kernel", "scale", "gamma", "beta", "running_mean", "running_var", "mean", "var")
@@ -23,48 +24,55 @@ def part_unused(
     taken: set[str],
     wanting: set[str],
     unsaved: Sequence[Stored],
+    also: Sequence[Tokens],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Divide the tensors that nothing took.
+    """Divide the tensors that nothing took, and that are no copies of others.
 
-    A tensor belongs into the model if it is beside one that was taken, in the same layer, or in one of
-    several numbered blocks of which others were.
+    A tensor belongs into the model if it is beside one that was taken, in the same layer; in one of several
+    numbered blocks of which others were; or if it has the name of a tied parameter, but other numbers.
 
     Args:
         tensors: those of the file.
         taken: those that the model holds.
         wanting: those that parameters should hold, and do not; they are named there.
         unsaved: buffers of the model that are not saved with it.
+        also: further names of tied parameters.
 
     Returns:
         Those that belong into the model; and those of parts that it does not have.
     """
-    free = [name for name in tensors if name not in taken and name not in wanting]
-    used = [*taken, *wanting]
+    used = taken | wanting
     layers = {_parent(name) for name in used if _last(name) in STANDARD} - {""}
     blocks = {front for name in used for front in _numbered(name)}
     missed, outside = [], []
-    for name in free:
-        inside = (_last(name) in STANDARD and _parent(name) in layers) or any(
-            front in blocks for front in _numbered(name)
+    for name in (each for each in tensors if each not in used):
+        words = tokens(name)
+        inside = (
+            (_last(name) in STANDARD and _parent(name) in layers)
+            or any(front in blocks for front in _numbered(name))
+            or any(words[-len(each) :] == each for each in also)
         )
-        of_use = inside and not name.endswith(COMPUTED) and _tells(name, tensors, taken, unsaved)
-        (missed if of_use else outside).append(name)
+        if not inside or name.endswith(COMPUTED) or _is_mask(tensors[name]):
+            outside.append(name)
+        elif not _is_copy(tensors[name], [tensors[each] for each in used], unsaved):
+            missed.append(name)
     return tuple(missed), tuple(outside)
 
 
-def _tells(name: str, tensors: Mapping[str, Stored], taken: set[str], unsaved: Sequence[Stored]) -> bool:
-    """Return whether a tensor has numbers that nobody could do without: not a mask, not one value
-    throughout, not the same as a tensor that was taken or as a buffer that is made."""
-    stored = tensors[name]
+def _is_mask(stored: Stored) -> bool:
+    """Return whether a tensor is of whole numbers, or holds no more than two values."""
     if stored.dtype.kind in "iub":
-        return False
+        return True
+    array = stored.load().reshape(-1)
+    return np.unique(array[:FEW]).size <= 2 and np.unique(array).size <= 2
+
+
+def _is_copy(stored: Stored, used: Sequence[Stored], unsaved: Sequence[Stored]) -> bool:
+    """Return whether a tensor is one that is in use under another name, or that the model computes."""
     array = stored.load()
-    if np.unique(array.reshape(-1)[:FEW]).size <= 2 and np.unique(array).size <= 2:
-        return False
-    others = [tensors[each] for each in taken if tensors[each].shape == stored.shape]
-    return not any(
+    return any(
         other.shape == stored.shape and np.array_equal(other.load().astype(array.dtype), array)
-        for other in (*others, *unsaved)
+        for other in (*used, *unsaved)
     )
 
 
