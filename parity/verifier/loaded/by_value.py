@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -26,6 +27,8 @@ class Found(NamedTuple):
     """Tensors of the file."""
 
 
+SUMS = ("a sum", "a term of a sum")
+"""States of a class token and of the row of positions that a file adds to it."""
 ONLY = "the only one so in the model"
 """Evidence that does not count where names tell: a new bias of zeros, and zeros of another part."""
 
@@ -76,15 +79,15 @@ def find_by_value(
         taken.update(of)
     for each in matched.sums:
         if each.side == "a":
-            found[each.name] = Found(Related(True, "a sum", each.words), (each.term, each.table))
+            found[each.name] = Found(Related(True, SUMS[0], each.words), (each.term, each.table))
             taken.update((each.term, each.table))
         else:
             found |= {
-                name: Found(Related(True, "a term of a sum"), (each.name,))
-                for name in (each.term, each.table)
+                name: Found(Related(True, SUMS[1]), (each.name,)) for name in (each.term, each.table)
             }
             taken.add(each.name)
-    alike = {} if same_dialect else _alike(matched)
+    found |= _of_zeros(matched, stored)
+    alike = {} if same_dialect else _alike(matched) | _of_one_value(found, matched, stored, tensors)
     found |= alike
     taken |= {name for each in alike.values() for name in each.of}
     return found, taken, {name for name in matched.b if _is_cut(matched, name)}
@@ -115,6 +118,59 @@ def _alike(matched: Matched) -> dict[str, Found]:
         related = Related(True, "like others") if enough else Related(False, "more than FILE has", short)
         found |= {name: Found(related, candidates) for name in names}
     return found
+
+
+def _of_zeros(matched: Matched, stored: Mapping[str, Stored]) -> dict[str, Found]:
+    """Return the class token that is zero: what the file adds to it is a row of positions, as it is."""
+    rows = {
+        math.prod(link.part_a.shape(matched.a[link.a])): link.b
+        for link in matched.links
+        if link.part_a is not None and link.part_a.stop - link.part_a.start == 1
+    }
+    zeros = [
+        name
+        for name in matched.rest("a")
+        if (size := math.prod(matched.a[name])) in rows
+        and matched.a[name][-1] == size
+        and not stored[name].load().any()
+        and len(matched.a[name]) > 1
+    ]
+    if len(zeros) != 1:
+        return {}
+    return {zeros[0]: Found(Related(True, SUMS[1]), (rows[math.prod(matched.a[zeros[0]])],))}
+
+
+def _of_one_value(
+    found: Mapping[str, Found],
+    matched: Matched,
+    stored: Mapping[str, Stored],
+    tensors: Mapping[str, Stored],
+) -> dict[str, Found]:
+    """Return the parameters that hold one value throughout, such as the norms of an untrained model, which
+    nothing else tells, as far as the file has as many such numbers: in a stack, say."""
+    ours, theirs = (
+        _by_value(side, [name for name in side if name in set(rest) and name not in found])
+        for side, rest in ((stored, matched.rest("a")), (tensors, matched.rest("b")))
+    )
+    alike: dict[str, Found] = {}
+    for value, names in ours.items():
+        needed, there = (
+            sum(math.prod(side[name].shape) for name in group)
+            for side, group in ((stored, names), (tensors, theirs.get(value, [])))
+        )
+        if needed <= there:
+            alike |= {name: Found(Related(True, "like others"), tuple(theirs[value])) for name in names}
+    return alike
+
+
+def _by_value(side: Mapping[str, Stored], names: Sequence[str]) -> dict[float, list[str]]:
+    """Return the names of tensors that hold one value throughout, by this value."""
+    groups: dict[float, list[str]] = defaultdict(list)
+    for name in names:
+        array = side[name].load().reshape(-1)
+        if array.size and array.dtype.kind not in "iubc" and (array == array[0]).all():
+            groups[float(array[0])].append(name)
+    return groups
 
 
 class Copies:

@@ -7,6 +7,7 @@ Transformer, if it is one, under this project's names; and what is left is found
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from parity.porting.formats.base import Stored
-from parity.verifier.loaded.by_value import Copies, Found, find_by_value
+from parity.verifier.loaded.by_value import SUMS, Copies, Found, find_by_value
 from parity.verifier.loaded.models import Held, Leaf, read_model
 from parity.verifier.loaded.names import ADAPTER, pair_names, tokens
 from parity.verifier.loaded.numbers import AS_INITIALISED, Related, looks_drawn, relate
@@ -181,22 +182,18 @@ def _judged(
     taken = {name for each in findings.values() if each.held for name in each.of}
     on_stage("finding the others by their values", sum(sizes.get(each.name, 0) for each in left), 0)
     copies = Copies(left, tensors)
-    alone = []
-    for leaf in left:
-        partner = pairs.get(leaf.name) if same_dialect else None
-        size = (
-            partner is not None
-            and leaf.stored is not None
-            and tensors[partner].shape == leaf.stored.shape
-        )
-        if partner is None or not size:
-            alone.append(leaf)
+    # one whose tensor has its shape is looked for elsewhere only whole, or in a sum, as of a class token
+    named = {each.name for each in left if same_dialect and _of_one_shape(each, pairs, tensors)}
+    alone = [each for each in left if each.name not in named or _is_row(each)]
     free = {name: each for name, each in tensors.items() if name not in taken}
     found, taken_by_value, cut = find_by_value(alone, free, same_dialect=same_dialect)
     for leaf in left:
-        partner = pairs.get(leaf.name) if same_dialect or leaf.name not in found else None
+        value = found.get(leaf.name)
+        if leaf.name in named and value is not None and value.related.state not in SUMS:
+            value = None
+        partner = pairs.get(leaf.name) if same_dialect or value is None else None
         result = related.get(leaf.name)
-        findings[leaf.name] = _of_left(leaf, partner, result, found.get(leaf.name), copies.of(leaf))
+        findings[leaf.name] = _of_left(leaf, partner, result, value, copies.of(leaf))
     taken |= {n for f in findings.values() if f.held for n in f.of} | taken_by_value
     taken |= {name for leaf in left for name in copies.of(leaf)}
     findings |= turned_otherwise(findings, tensors)
@@ -217,6 +214,18 @@ def _judged(
         tuple(notes),
         tuple(tensors),
     )
+
+
+def _of_one_shape(leaf: Leaf, pairs: Mapping[str, str], tensors: Mapping[str, Stored]) -> bool:
+    """Return whether the tensor of a parameter's name has its shape."""
+    partner = pairs.get(leaf.name)
+    return (
+        partner is not None and leaf.stored is not None and tensors[partner].shape == leaf.stored.shape
+    )
+
+
+def _is_row(leaf: Leaf) -> bool:
+    return leaf.stored is not None and leaf.stored.shape[-1:] == (math.prod(leaf.stored.shape),)
 
 
 def _finding(leaf: Leaf, related: Related, *of: str | None) -> Finding:

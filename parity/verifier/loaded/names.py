@@ -32,6 +32,8 @@ def tokens(name: str) -> Tokens:
     parts = parts.replace("base_model.model.", "", 1).replace(".modules_to_save", "").split(".")
     while len(parts) > 1 and parts[-1] in ("value", "raw_value"):  # of NNX's variables
         parts = parts[:-1]
+    while len(parts) > 1 and parts[0] in ("params", "batch_stats"):  # Linen's collections
+        parts = parts[1:]
     return tuple(part for part in parts if part not in WRAPPERS) or tuple(parts)
 
 

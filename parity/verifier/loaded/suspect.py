@@ -7,6 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from parity.porting.formats.base import Stored
 from parity.verifier.loaded.numbers import AS_INITIALISED, LEAST_DRAWN, OTHER_NUMBERS
@@ -18,6 +19,9 @@ ROLES = {"q": "q", "query": "q", "queries": "q", "wq": "q",
          "v": "v", "value": "v", "values": "v", "wv": "v"}  # fmt: skip
 """Words in names for queries, keys and values."""
 PLAIN, TURNED = "bit for bit", "transposed"
+BLOCK = re.compile(r"(?:(?<=[._/])|^)\d+(?=[._/]|$)")
+"""The number of a block; that of `norm1` is part of a word."""
+LAID_OUT = (PLAIN, TURNED, "reshaped", "axes permuted")
 JOINED = {"qkv": "qkv", "in_proj": "qkv", "c_attn": "qkv", "query_key_value": "qkv", "kv": "kv"}
 """Names of tensors that join them, in this order."""
 
@@ -25,10 +29,10 @@ JOINED = {"qkv": "qkv", "in_proj": "qkv", "c_attn": "qkv", "query_key_value": "q
 def exchanged(matched: Matched) -> dict[str, str]:
     """Return the parameters that hold another one's numbers, by three signs, with these in words.
 
-    Queries, keys and values by their names; a parameter of one block that holds what another one has in the
-    other blocks; and blocks in another order.
+    Queries, keys and values by their names; a parameter of one block that holds what another one has in
+    the other blocks; and blocks in another order.
     """
-    return _by_role(matched) | _by_other_blocks(matched) | _by_order(matched)
+    return _by_role(matched) | _by_blocks(matched)
 
 
 def _by_role(matched: Matched) -> dict[str, str]:
@@ -37,7 +41,7 @@ def _by_role(matched: Matched) -> dict[str, str]:
         ours = _role(link.a, link.part_a, matched.a[link.a])
         theirs = _role(link.b, link.part_b, matched.b[link.b])
         if ours and theirs and ours != theirs:
-            wrong[link.a] = f"holds {WORDS[theirs]} where it has {WORDS[ours]}"
+            wrong[link.a] = f"{link.b}: {WORDS[theirs]}, where {WORDS[ours]} belong"
     return wrong
 
 
@@ -58,90 +62,131 @@ def _role(name: str, part: object, shape: tuple[int, ...]) -> str:
     return next((ROLES[word] for word in reversed(words) if word in ROLES), "")
 
 
-def _by_other_blocks(matched: Matched) -> dict[str, str]:
-    """A parameter whose like in most blocks holds another tensor, which here another one holds."""
-    kinds: dict[str, Counter[str]] = defaultdict(Counter)
-    for link in matched.links:
-        kinds[_skeleton(link.a)][_kind(link)] += 1
-    usual: dict[str, str] = {}
-    for ours, counts in kinds.items():
-        (theirs, count), *_ = counts.most_common()
-        if 2 * count > counts.total():
-            usual[theirs] = ours
-    wrong = {}
-    for link in matched.links:
-        owner = usual.get(_kind(link), _skeleton(link.a))
-        if owner != _skeleton(link.a) and usual.get(kinds[_skeleton(link.a)].most_common(1)[0][0]):
-            wrong[link.a] = f"holds {link.b}, which in other blocks {owner} holds"
-    return wrong
+class _Place(NamedTuple):
+    """Where in a file one block's parameter was found."""
+
+    link: Link
+    stems: tuple[str, ...]
+    """Parts of the tensor's name, without numbers at their ends."""
+    numbers: tuple[int, ...]
+    """These numbers; behind them, of a stack, that of the slice."""
+    part: str
+    """Which part of the tensor it is, if it is joined from several."""
 
 
-def _by_order(matched: Matched) -> dict[str, str]:
-    """Parameters of blocks that are numbered in another order than the file's blocks."""
-    groups: dict[tuple[str, str], list[tuple[tuple[int, ...], tuple[int, ...], Link]]] = defaultdict(
-        list
-    )
+def _by_blocks(matched: Matched) -> dict[str, str]:
+    """Compare what the same parameter of all blocks holds."""
+    families: dict[object, list[_Place]] = defaultdict(list)
     for link in matched.links:
-        stacked = (
-            (link.part_b.start,) if link.part_b and link.part_b.stop - link.part_b.start == 1 else ()
-        )
-        key = _skeleton(link.a), f"{_kind(link)} {bool(stacked)}"
-        groups[key].append((_numbers(link.a), (*_numbers(link.b), *stacked), link))
-    wrong = {}
-    for members in groups.values():
-        ours = sorted(members, key=lambda each: each[:2])
-        theirs = sorted(each[1] for each in members)
-        for one in (theirs, theirs[::-1]):
-            if [each[1] for each in ours] == one:
-                break
-        else:
+        families[_family(link.a), link.part_a].append(_place(link))
+    wrong: dict[str, str] = {}
+    roles: dict[object, dict[str, tuple[object, ...]]] = {}
+    for family, places in families.items():
+        places.sort(key=lambda place: _block(place.link.a))
+        at = _block_number(places)
+        if at is None:
+            continue
+        numbers = [place.numbers[at] for place in places]
+        right = sorted(numbers)
+        if numbers not in (right, right[::-1] if len(right) > 2 else right):
             wrong |= {
-                link.a: f"holds {link.b}, out of the order of the others"
-                for (_, numbers, link), right in zip(ours, theirs, strict=True)
-                if numbers != right
+                place.link.a: f"{place.link.b}, out of the order of the others"
+                for place, number in zip(places, right, strict=True)
+                if place.numbers[at] != number
             }
+        roles[family] = {
+            place.link.a: (place.stems, place.numbers[:at], place.numbers[at + 1 :], place.part)
+            for place in places
+        }
+    usual = {
+        family: role
+        for family, each in roles.items()
+        if 2 * (found := Counter(each.values()).most_common(1)[0])[1] > len(each) and (role := found[0])
+    }
+    owners = {role: family for family, role in usual.items()}
+    for family, each in roles.items():
+        for place in families[family]:
+            role = each[place.link.a]
+            if family in usual and role != usual[family] and owners.get(role, family) != family:
+                wrong[place.link.a] = f"{place.link.b}, which is another one's in the other blocks"
     return wrong
 
 
-def _kind(link: Link) -> str:
-    """Return which tensor of a block it is, and which part if it is joined from several."""
-    part = link.part_b
-    text = "" if part is None or part.stop - part.start == 1 else f" {part.start / part.every:.3f}"
-    return _skeleton(link.b) + text
+def _place(link: Link) -> _Place:
+    words = re.split(r"[./]", link.b)
+    ends = [re.fullmatch(r"(.*?)_?(\d*)", word) for word in words]
+    part, stacked = "", ()
+    if link.part_b is not None:
+        one = link.part_b.stop - link.part_b.start == 1
+        stacked = (link.part_b.start,) if one else ()
+        part = "" if one else f"{link.part_b.start / link.part_b.every:.3f}"
+    return _Place(
+        link,
+        tuple(end[1] for end in ends if end),
+        (*(int(end[2] or -1) for end in ends if end), *stacked),
+        part,
+    )
 
 
-def _skeleton(name: str) -> str:
-    return re.sub(r"\d+", "{i}", name)
+def _family(name: str) -> str:
+    """Return a parameter's name without the number of its block."""
+    return BLOCK.sub("{i}", name, count=1)
 
 
-def _numbers(name: str) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", name)))
+def _block(name: str) -> int:
+    number = BLOCK.search(name)
+    return int(number[0]) if number else -1
+
+
+def _block_number(places: list[_Place]) -> int | None:
+    """Return which number in the names is that of the block: the last slice of a stack, or the first that is
+    another one in each; None if there is none."""
+    if len(places) < 2 or len({len(place.numbers) for place in places}) > 1:
+        return None
+    columns = list(zip(*(place.numbers for place in places), strict=True))
+    apart = [at for at, column in enumerate(columns) if len(set(column)) == len(places)]
+    return None if not apart else apart[-1] if len(columns) > len(places[0].stems) else apart[0]
 
 
 def turned_otherwise(
     findings: Mapping[str, Finding], tensors: Mapping[str, Stored]
 ) -> dict[str, Finding]:
-    """Return the square matrices that are not transposed where all others of their kind are, or are where
-    none else is: shapes do not show this, and a loader that looks at shapes alone goes wrong there."""
-    square: dict[tuple[str, str], list[Finding]] = defaultdict(list)
-    turned: dict[tuple[str, str], set[bool]] = defaultdict(set)
+    """Return the tensors that are not transposed where all others of their kind are, or are where none else
+    is. Shapes do not show this of a square matrix: a loader that looks at shapes alone goes wrong there."""
+    kinds: dict[tuple[str, str], list[Finding]] = defaultdict(list)
+    blocks: dict[str, list[Finding]] = defaultdict(list)
     for name, each in findings.items():
-        if not each.held or len(each.of) != 1 or len(tensors[each.of[0]].shape) != 2:
-            continue
-        kind = tuple(re.split(r"[./]", x)[-1] for x in (name, each.of[0]))
-        one, other = tensors[each.of[0]].shape
-        if one == other:
-            square[kind[0], kind[1]].append(each)
-        elif 1 not in (one, other) and each.state in (PLAIN, TURNED):
-            turned[kind[0], kind[1]].add(each.state == TURNED)
+        if each.held and len(each.of) == 1 and each.state in LAID_OUT:
+            blocks[_family(name)].append(each)
+            if len(tensors[each.of[0]].shape) == 2 and each.state in (PLAIN, TURNED):
+                kinds[_last(name), _last(each.of[0])].append(each)
     wrong = {}
-    for kind, members in square.items():
-        for each in members if len(turned[kind]) == 1 else ():
-            is_turned, should = each.state == TURNED, next(iter(turned[kind]))
-            if is_turned != should and each.state in (PLAIN, TURNED):
-                state = "not transposed, as all others are" if should else "transposed, as no other is"
-                wrong[each.name] = replace(each, held=False, state=state)
+    for members in kinds.values():
+        usual = {each.state for each in members if _is_oblong(tensors[each.of[0]])}
+        if len(usual) == 1:
+            wrong |= _others(members, *usual)
+    for members in blocks.values():
+        state, count = Counter(each.state for each in members).most_common(1)[0]
+        if 2 * count > len(members) > 2:
+            wrong |= _others(members, state)
     return wrong
+
+
+def _others(members: list[Finding], usual: str) -> dict[str, Finding]:
+    return {
+        each.name: replace(each, held=False, state=f"{each.state}, where the others are {usual}")
+        for each in members
+        if each.state != usual
+    }
+
+
+def _is_oblong(stored: Stored) -> bool:
+    one, other = stored.shape
+    return one != other and 1 not in (one, other)
+
+
+def _last(name: str) -> str:
+    return re.split(r"[./]", name)[-1]
 
 
 def beside_what_is_drawn(
