@@ -125,8 +125,10 @@ def _of_another_shape(ours: np.ndarray, theirs: np.ndarray) -> Related:
         rule = _resized(*tables)
         if rule:
             return Related(True, "resized", rule)
-    words = f"{_text(ours.shape)}, FILE's is {_text(theirs.shape)}"
     drawn = looks_drawn(ours)
+    if ours.size == theirs.size:  # in another layout
+        return Related(False, AS_INITIALISED, drawn) if drawn else Related(False, OTHER_NUMBERS)
+    words = f"{_text(ours.shape)}, FILE's is {_text(theirs.shape)}"
     return Related(False, "of another shape", f"{words}; {AS_INITIALISED}: {drawn}" if drawn else words)
 
 

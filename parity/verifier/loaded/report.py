@@ -14,6 +14,8 @@ from parity.verifier.match.families import INDEX, show
 JSON_VERSION = 1
 SHOWN = 3
 """Most groups of names in the sentence."""
+BLOCK = re.compile(r"(?:(?<=[._/])|^)\d+(?=[._/]|$)")
+"""The number of a block in a name; that of `norm1` is part of a word."""
 OFF = " off"
 CAST = re.compile("(cast|widened) to ")
 OTHERS = "other tensors of FILE"
@@ -194,7 +196,7 @@ def collapse(names: Sequence[str], among: Sequence[str] = ()) -> list[str]:
         short[f"{whole}.*" if several else name] = None
     groups: dict[str, list[int]] = {}
     for each in short:
-        number = re.search(r"(?<![a-zA-Z_])\d+", each)
+        number = BLOCK.search(each)
         key = each if number is None else f"{each[: number.start()]}{INDEX}{each[number.end() :]}"
         groups.setdefault(key, []).extend([int(number[0])] if number else [])
     return [

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from parity.porting.formats.base import Stored
 from parity.verifier.loaded.numbers import AS_INITIALISED, LEAST_DRAWN, OTHER_NUMBERS
-from parity.verifier.loaded.report import Finding
+from parity.verifier.loaded.report import BLOCK, Finding
 from parity.verifier.match import Link, Matched
 
 ROLES = {"q": "q", "query": "q", "queries": "q", "wq": "q",
@@ -19,8 +19,6 @@ ROLES = {"q": "q", "query": "q", "queries": "q", "wq": "q",
          "v": "v", "value": "v", "values": "v", "wv": "v"}  # fmt: skip
 """Words in names for queries, keys and values."""
 PLAIN, TURNED = "bit for bit", "transposed"
-BLOCK = re.compile(r"(?:(?<=[._/])|^)\d+(?=[._/]|$)")
-"""The number of a block; that of `norm1` is part of a word."""
 LAID_OUT = (PLAIN, TURNED, "reshaped", "axes permuted")
 JOINED = {"qkv": "qkv", "in_proj": "qkv", "c_attn": "qkv", "query_key_value": "qkv", "kv": "kv"}
 """Names of tensors that join them, in this order."""
