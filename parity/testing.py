@@ -53,16 +53,16 @@ def assert_parity(
 def assert_loaded(
     model: Any, file: str | Path | Mapping[str, Any], *, apart_from: Sequence[str] = ()
 ) -> Report:
-    """Assert that a checkpoint was really loaded: each parameter of a model, and each buffer that is saved
-    with it, holds the file's numbers, and the right ones.
+    """Assert that a checkpoint was really loaded: each parameter of a model, and each buffer that is
+    saved with it, holds the file's numbers, and the right ones.
 
     Args:
-        model: a module of PyTorch, NNX, Equinox or Keras, also wrapped by DDP, FSDP, torch.compile or PEFT;
-            variables of Linen or parameters of Haiku; or a tuple that begins with one of these, as
-            `assert_parity` takes it. A part of a model, such as ``model.backbone``, is asked for by itself.
+        model: a module of PyTorch, NNX, Equinox or Keras, also wrapped by DDP, FSDP, torch.compile or
+            PEFT; variables of Linen or parameters of Haiku; or a tuple that begins with one of these, as
+            `assert_parity` takes it. A part, such as ``model.backbone``, can be asked for by itself.
         file: a checkpoint of any kind, or a state dict; it need be of no Vision Transformer.
-        apart_from: patterns of names of parameters that are not to be the file's, such as ``head.*`` where
-            the head is new, and of tensors of the file that the model is not to have.
+        apart_from: patterns of names of parameters that are not to be the file's, such as ``head.*``
+            where the head is new, and of tensors of the file that the model is not to have.
 
     Returns:
         What was found of each parameter.

@@ -16,11 +16,11 @@ from vit_config.terminal import say
 
 @dataclass(frozen=True)
 class Match:
-    """Find whether a checkpoint was really loaded into a model, as FILE.py:FUNCTION returns it: LOADED if
-    each parameter holds numbers of the file, and the right ones. Or, of two files, find which leaf of A is
-    which leaf of B, whatever their names: equal, transposed, reshaped, split, joined, stacked, heads in
-    another order; where values do not tell, the leaves around may; the others are reported with their
-    candidates, never guessed. Exit status: 0 if it is loaded, or everything is matched, 1 if not."""
+    """Find whether a checkpoint was really loaded into a model, as FILE.py:FUNCTION returns it: LOADED
+    if each parameter holds numbers of the file, and the right ones. Or, of two files, find which leaf of
+    A is which leaf of B, whatever their names: equal, transposed, reshaped, split, joined, stacked,
+    heads in another order; where values do not tell, the leaves around may; the others are reported with
+    their candidates, never guessed. Exit status: 0 if it is loaded, or all is matched, 1 if not."""
 
     sides: Annotated[
         tuple[str, ...],
@@ -31,8 +31,8 @@ class Match:
     that it was to be loaded from. Or two checkpoints of any kind, or two traces; no dialect has to be
     known."""
     apart_from: Annotated[tuple[str, ...], shown_as("PATTERN ...")] = ()
-    """Parameters of the model that are not to be the file's, such as 'head.*', and tensors of the file that
-    the model is not to have."""
+    """Parameters of the model that are not to be the file's, such as 'head.*', and tensors of the file
+    that the model is not to have."""
     json: Annotated[Path | None, shown_as("FILE")] = None
     """Also write the result as JSON to this file."""
     table: Annotated[Path | None, shown_as("FILE.py")] = None
@@ -48,7 +48,8 @@ def main(argv: list[str], prog: str = "parity match") -> int:
 
     if len(arguments.sides) != 2:
         raise ConfigError(
-            f"expected a model and a file, or two files, got {len(arguments.sides)}; {prog} --help explains"
+            f"expected a model and a file, or two files, got {len(arguments.sides)};"
+            f" {prog} --help explains"
         )
     a, b = arguments.sides
     if is_function(b):

@@ -43,8 +43,8 @@ def find_by_value(
             tensors that hold one value.
 
     Returns:
-        What was found, by the parameter's name; the tensors that were taken; and those of which a part was,
-        and another part by nobody.
+        What was found, by the parameter's name; the tensors that were taken; and those of which a part
+        was, and another part by nobody.
     """
     stored = {each.name: each.stored for each in leaves if each.stored is not None}
     if not stored or not tensors:
@@ -94,7 +94,7 @@ def find_by_value(
 
 
 def _is_known(arrangement: object) -> bool:
-    """Return whether an arrangement is one that libraries have: of axes, or of q, k, v and rotary pairs."""
+    """Return whether libraries have an arrangement: of axes, of q, k and v, or of rotary pairs."""
     orders = getattr(arrangement, "orders", ())
     known = all("interleaved by head" in x.words or "rotary" in x.words for x in orders)
     return bool(getattr(arrangement, "known", False)) and known
@@ -107,7 +107,7 @@ def _is_cut(matched: Matched, name: str) -> bool:
 
 
 def _alike(matched: Matched) -> dict[str, Found]:
-    """Return the parameters that cannot be told apart, as far as the file has as many of their numbers."""
+    """Return the parameters that cannot be told apart, as far as the file has as many of them."""
     groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for name, candidates in matched.ambiguous.items():
         groups[tuple(sorted(candidates))].append(name)
@@ -146,8 +146,8 @@ def _of_one_value(
     stored: Mapping[str, Stored],
     tensors: Mapping[str, Stored],
 ) -> dict[str, Found]:
-    """Return the parameters that hold one value throughout, such as the norms of an untrained model, which
-    nothing else tells, as far as the file has as many such numbers: in a stack, say."""
+    """Return the parameters that hold one value throughout, such as the norms of an untrained model,
+    which nothing else tells, as far as the file has as many such numbers: in a stack, say."""
     ours, theirs = (
         _by_value(side, [name for name in side if name in set(rest) and name not in found])
         for side, rest in ((stored, matched.rest("a")), (tensors, matched.rest("b")))

@@ -1,8 +1,8 @@
 """The judge: does each parameter of a model hold a file's numbers?
 
-Names are the first guess and numbers the proof. Where most names of the model are the file's, a parameter
-must hold the numbers of the tensor of its name. Where they are not, the file is read as a Vision
-Transformer, if it is one, under this project's names; and what is left is found by its values.
+Names are the first guess and numbers the proof. Where most names of the model are the file's, a
+parameter must hold the numbers of the tensor of its name. Where they are not, the file is read as a
+Vision Transformer, if it is one, under this project's names; what is left is found by its values.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from parity.porting.formats.base import Stored
 from parity.verifier.loaded.by_value import SUMS, Copies, Found, find_by_value
-from parity.verifier.loaded.models import Held, Leaf, read_model
+from parity.verifier.loaded.models import Held, Leaf, leaves_of, read_model
 from parity.verifier.loaded.names import ADAPTER, pair_names, tokens
 from parity.verifier.loaded.numbers import AS_INITIALISED, Related, looks_drawn, relate
 from parity.verifier.loaded.report import OTHERS, Finding, Report
@@ -47,7 +47,6 @@ def judge(
     file: Any,
     *,
     apart_from: Sequence[str] = (),
-    name: str = "",
     on_stage: Stage = nobody,
 ) -> Report:
     """Find whether a model holds a file's numbers.
@@ -57,7 +56,6 @@ def judge(
         file: whatever `parity inspect` opens, or arrays by name.
         apart_from: patterns of names, as a shell has them, of parameters that are not the file's, and of
             tensors of the file that the model is not to have.
-        name: what to call the file; its name by default.
         on_stage: called with each stage as it begins.
 
     Raises:
@@ -67,8 +65,12 @@ def judge(
     on_stage("reading the model", 0, 0)
     held = read_model(model)
     tensors = dict(_read_file(file))
-    title = name or (Path(file).name if isinstance(file, str | Path) else "the state dict")
+    title = Path(file).name if isinstance(file, str | Path) else "the state dict"
     asked, apart, tensors = _without(held.leaves, tensors, apart_from)
+    if not asked:
+        raise ConfigError(
+            f"{', '.join(apart_from)}: every parameter of the model; leave some to ask for"
+        )
     asked, adapter = _of_adapter(asked, tensors)
     on_stage("comparing what has the same name", 0, 0)
     view = _view(file, asked, tensors)
@@ -77,13 +79,13 @@ def judge(
 
 def _read_file(file: Any) -> Mapping[str, Stored]:
     if isinstance(file, Mapping):
-        leaves = read_model(dict(file)).leaves
-        return {each.name: each.stored for each in leaves if each.stored is not None}
-    from parity.porting.opening.opened import open_checkpoint
+        tensors = {each.name: each.stored for each in leaves_of(file) if each.stored is not None}
+    else:
+        from parity.porting.opening.opened import open_checkpoint
 
-    tensors = open_checkpoint(file).container.tensors
+        tensors = open_checkpoint(file).container.tensors
     if not tensors:
-        raise WeightsError(f"{file}: holds no tensors")
+        raise WeightsError(f"{'the state dict' if isinstance(file, Mapping) else file}: has no tensors")
     return tensors
 
 
@@ -98,8 +100,8 @@ def _without(
     for pattern in patterns:
         if not any(fits(name, pattern) for name in (*tensors, *(each.name for each in leaves))):
             raise ConfigError(
-                f"{pattern} fits no name of the model, such as {leaves[0].name}, and none of the file, such"
-                f" as {next(iter(tensors))}; leave it out"
+                f"{pattern} fits no name of the model, such as {leaves[0].name}, and none of the file,"
+                f" such as {next(iter(tensors))}; leave it out"
             )
     apart = [each.name for each in leaves if any(fits(each.name, pattern) for pattern in patterns)]
     kept = {n: each for n, each in tensors.items() if not any(fits(n, pattern) for pattern in patterns)}
@@ -107,7 +109,7 @@ def _without(
 
 
 def _of_adapter(leaves: list[Leaf], tensors: Mapping[str, Stored]) -> tuple[list[Leaf], list[str]]:
-    """Of a model with an adapter, ask for the part that the file is of: the base, the adapter, or both."""
+    """Of a model with an adapter, ask for what the file is of: the base, the adapter, or both."""
     ours = [each for each in leaves if ADAPTER.search(each.name)]
     theirs = [name for name in tensors if ".lora_" in name]
     if not ours or not tensors:
@@ -191,7 +193,8 @@ def _judged(
         value = found.get(leaf.name)
         if leaf.name in named and value is not None and value.related.state not in SUMS:
             value = None
-        partner = pairs.get(leaf.name) if same_dialect or value is None else None
+        elsewhere = value is not None or copies.of(leaf)
+        partner = None if elsewhere and not same_dialect else pairs.get(leaf.name)
         result = related.get(leaf.name)
         findings[leaf.name] = _of_left(leaf, partner, result, value, copies.of(leaf))
     taken |= {n for f in findings.values() if f.held for n in f.of} | taken_by_value

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import ml_dtypes
 import numpy as np
 
 from parity.porting.formats.base import Stored
@@ -42,10 +43,10 @@ def read_model(model: Any) -> Held:
     """Read a model's parameters, and the buffers that its checkpoints have.
 
     Args:
-        model: a module of PyTorch, NNX, Equinox or Keras, however wrapped; nested dictionaries of arrays,
-            such as the variables of Linen or the parameters of Haiku; a tuple that begins with one of
-            these, or with a function, and goes on with its variables or inputs; or what `parity.load`
-            returns.
+        model: a module of PyTorch, NNX, Equinox or Keras, however wrapped; nested dictionaries of
+            arrays, such as the variables of Linen or the parameters of Haiku; a tuple that begins with
+            one of these, or with a function, and goes on with its variables or inputs; or what
+            `parity.load` returns.
 
     Raises:
         InputError: it holds no parameters, or their numbers are in another process.
@@ -54,7 +55,7 @@ def read_model(model: Any) -> Held:
     if not held.leaves:
         raise InputError(
             f"{type(model).__module__}.{type(model).__qualname__} holds no parameters; give a module of"
-            " torch, NNX, Equinox or Keras, a tuple that begins with one, or the variables of Linen or Haiku"
+            " torch, NNX, Equinox or Keras, a tuple that begins with one, or variables of Linen or Haiku"
         )
     return held
 
@@ -72,7 +73,7 @@ def _held(model: Any) -> Held:
         return Held(tuple(_leaf(each.path.replace("/", "."), each.value) for each in model.weights))
     if hasattr(model, "params") and hasattr(model, "apply_fn"):  # Flax's TrainState
         return _held({"params": model.params, "batch_stats": getattr(model, "batch_stats", {})})
-    leaves = tuple(_of_tree(model)) if not callable(model) or is_a(model, "equinox") else ()
+    leaves = tuple(leaves_of(model)) if not callable(model) or is_a(model, "equinox") else ()
     if leaves or not callable(model):
         return Held(leaves)
     return _together([(name, each) for name, each in held_by(model)])
@@ -96,7 +97,7 @@ def _together(parts: list[tuple[str, Any]]) -> Held:
     if len(modules) == 1:
         return _held(modules[0])
     arrays = {name: each for name, each in parts if hasattr(each, "dtype")}
-    return Held(tuple(_of_tree(arrays)))
+    return Held(tuple(leaves_of(arrays)))
 
 
 def _of_torch(model: Any) -> Held:
@@ -132,17 +133,15 @@ def _place(tensor: Any) -> Any:
 def _of_tensor(tensor: Any) -> Stored | None:
     import torch
 
-    from vit_torch.weights import to_numpy
-
     if torch.nn.parameter.is_lazy(tensor) or tensor.is_meta or tensor.is_quantized:
         return None
     tensor = tensor.detach()
     whole = getattr(tensor, "full_tensor", None)  # of fully_shard: gathered when it is read
 
     def load() -> np.ndarray:
-        return to_numpy(whole() if whole else tensor, copy=False)
+        return _to_numpy(whole() if whole else tensor)
 
-    dtype = to_numpy(torch.zeros((), dtype=tensor.dtype)).dtype
+    dtype = _to_numpy(torch.zeros(1, dtype=tensor.dtype)).dtype
     return Stored(tuple(tensor.shape), dtype, load)
 
 
@@ -157,18 +156,18 @@ def _of_nnx(model: Any) -> Iterator[Leaf]:
             yield _leaf(".".join(map(str, path)), value, kind)
 
 
-def _of_tree(tree: Any, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
+def leaves_of(tree: Any, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
     """Yield the arrays in nested containers, and in whatever JAX takes apart."""
     if isinstance(tree, Mapping):
         for key, each in tree.items():
-            yield from _of_tree(each, (*path, str(key)))
+            yield from leaves_of(each, (*path, str(key)))
     elif hasattr(tree, "dtype") and hasattr(tree, "shape"):
         yield _leaf(
             ".".join(path) or "tensor", tree, "buffer" if path[:1] == ("batch_stats",) else "parameter"
         )
     elif isinstance(tree, (list, tuple)):
         for number, each in enumerate(tree):
-            yield from _of_tree(each, (*path, str(number)))
+            yield from leaves_of(each, (*path, str(number)))
     elif is_a(tree, "equinox"):
         import jax
 
@@ -178,6 +177,18 @@ def _of_tree(tree: Any, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
                     getattr(key, "name", getattr(key, "idx", getattr(key, "key", key))) for key in keys
                 )
                 yield _leaf(".".join((*path, *map(str, names))), each)
+
+
+def _to_numpy(tensor: Any) -> np.ndarray:
+    """Return a tensor's numbers; float8, which torch does not give to NumPy, by its bits."""
+    import torch
+
+    from vit_torch.weights import to_numpy
+
+    if not str(tensor.dtype).startswith("torch.float8"):
+        return to_numpy(tensor, copy=False)
+    dtype = np.dtype(getattr(ml_dtypes, str(tensor.dtype).removeprefix("torch.")))
+    return tensor.cpu().contiguous().view(torch.uint8).numpy().view(dtype)
 
 
 def _leaf(name: str, value: Any, kind: Any = "parameter") -> Leaf:

@@ -76,7 +76,8 @@ class Report:
         """The verdict in one line."""
         every = Counter(each.kind for each in self.findings)
         if self.loaded:
-            text = f"LOADED: {_of_all(every, every)} hold {self.file}'s numbers ({self._how()})"
+            hold = "holds" if len(self.findings) == 1 else "hold"
+            text = f"LOADED: {_of_all(every, every)} {hold} {self.file}'s numbers ({self._how()})"
         else:
             wrong = Counter(each.kind for each in self.wrong)
             groups = [f"{_some(names)} ({state})" for state, names in self._states(self.wrong)]
@@ -85,7 +86,8 @@ class Report:
             if not self.wrong:
                 text = f"NOT LOADED: {_of_all(every, every)} hold {self.file}'s numbers"
         if self.missed:
-            text += f"; {_tensors(self.missed)} of {self.file} went nowhere: {_some(collapse(self.missed, self.tensors))}"
+            names = _some(collapse(self.missed, self.tensors))
+            text += f"; {_tensors(self.missed)} of {self.file} went nowhere: {names}"
         return text
 
     def to_text(self) -> str:
@@ -103,9 +105,9 @@ class Report:
         if self.wrong and len(self.wrong) < len(self.findings):
             lines.append(f"  the others hold its numbers: {self._how()}")
         if self.outside:
+            names = _some(collapse(self.outside, self.tensors), 6)
             lines.append(
-                f"  of {self.file}, {_tensors(self.outside)} of parts that the model does not have, or computes:"
-                f" {_some(collapse(self.outside, self.tensors), 6)}"
+                f"  {_tensors(self.outside)} of what the model does not have, or computes: {names}"
             )
         if self.apart:
             every = (*self.apart, *(each.name for each in self.findings))

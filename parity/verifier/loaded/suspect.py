@@ -1,4 +1,4 @@
-"""Parameters that hold numbers of the file, but by their names or beside the others not the right ones."""
+"""Parameters that hold numbers of the file, but by their names or by the others not the right ones."""
 
 from __future__ import annotations
 
@@ -137,8 +137,8 @@ def _block(name: str) -> int:
 
 
 def _block_number(places: list[_Place]) -> int | None:
-    """Return which number in the names is that of the block: the last slice of a stack, or the first that is
-    another one in each; None if there is none."""
+    """Return which number in the names is that of the block: the slice of a stack, or the first number
+    that is another one in each; None if there is none."""
     if len(places) < 2 or len({len(place.numbers) for place in places}) > 1:
         return None
     columns = list(zip(*(place.numbers for place in places), strict=True))
@@ -149,8 +149,8 @@ def _block_number(places: list[_Place]) -> int | None:
 def turned_otherwise(
     findings: Mapping[str, Finding], tensors: Mapping[str, Stored]
 ) -> dict[str, Finding]:
-    """Return the tensors that are not transposed where all others of their kind are, or are where none else
-    is. Shapes do not show this of a square matrix: a loader that looks at shapes alone goes wrong there."""
+    """Return the tensors that are not transposed where all others of their kind are, or are where none
+    is. Shapes do not show this of a square matrix: a loader that looks at shapes goes wrong there."""
     kinds: dict[tuple[str, str], list[Finding]] = defaultdict(list)
     blocks: dict[str, list[Finding]] = defaultdict(list)
     for name, each in findings.items():

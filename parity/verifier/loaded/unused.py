@@ -28,8 +28,9 @@ def part_unused(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Divide the tensors that nothing took, and that are no copies of others.
 
-    A tensor belongs into the model if it is beside one that was taken, in the same layer; in one of several
-    numbered blocks of which others were; or if it has the name of a tied parameter, but other numbers.
+    A tensor belongs into the model if it is beside one that was taken, in the same layer; in one of
+    several numbered blocks of which others were; or if it has the name of a tied parameter, but other
+    numbers.
 
     Args:
         tensors: those of the file.
@@ -85,5 +86,5 @@ def _last(name: str) -> str:
 
 
 def _numbered(name: str) -> list[str]:
-    """Return the lists of blocks that a tensor is in: ``encoder.layers`` of ``encoder.layers.3.norm``."""
+    """Return the lists of blocks that a tensor is in: ``encoder.layers`` of ``encoder.layers.3.a``."""
     return [name[: mark.start()] for mark in re.finditer(r"[./]\d+(?=[./])", name)]

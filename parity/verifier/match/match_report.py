@@ -12,8 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from parity.measure.tables import show_table
-from parity.verifier.match.families import families, show, skeleton, template
 from parity.verifier.match.families import block as block_of
+from parity.verifier.match.families import families, show, skeleton, template
 from parity.verifier.match.links import Link, Matched, Shape, Slices
 
 JSON_VERSION = 1
