@@ -11,7 +11,7 @@ import numpy as np
 
 from parity.porting.formats.base import Stored
 from parity.verifier.loaded.models import Leaf
-from parity.verifier.loaded.numbers import Related, as_set, cast_of, state_of
+from parity.verifier.loaded.numbers import CUT, Related, as_set, cast_of, state_of
 from parity.verifier.loaded.report import OTHERS
 from parity.verifier.loaded.suspect import exchanged
 from parity.verifier.match import Matched, match
@@ -71,10 +71,12 @@ def find_by_value(
             found[name] = Found(Related(True, "joined"), of)
         elif (part := links[0].part_b) and part.stop - part.start > 1 and _is_cut(matched, of[0]):
             words = f"{part.text(matched.b[of[0]])} of {of[0]}, whose rest nothing holds"
-            found[name] = Found(Related(False, "cut", words), of)
+            found[name] = Found(Related(False, CUT, words), of)
         else:
             cast = cast_of(matched.types_a[name], matched.types_b[of[0]])
-            state = "split" if links[0].part_b else state_of(relation(links[0], matched))
+            part = links[0].part_b
+            one = part is None or part.stop - part.start == 1  # whole, or a slice of a stack
+            state = state_of(relation(links[0], matched)) if one else "split"
             found[name] = Found(Related(True, state, "" if cast == "bit for bit" else cast), of)
         taken.update(of)
     for each in matched.sums:

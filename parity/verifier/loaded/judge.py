@@ -20,7 +20,7 @@ from parity.porting.formats.base import Stored
 from parity.verifier.loaded.by_value import SUMS, Copies, Found, find_by_value
 from parity.verifier.loaded.models import Held, Leaf, leaves_of, read_model
 from parity.verifier.loaded.names import ADAPTER, pair_names, tokens
-from parity.verifier.loaded.numbers import AS_INITIALISED, Related, looks_drawn, relate
+from parity.verifier.loaded.numbers import AS_INITIALISED, CUT, LONGER, Related, looks_drawn, relate
 from parity.verifier.loaded.report import OTHERS, Finding, Report
 from parity.verifier.loaded.suspect import beside_what_is_drawn, turned_otherwise
 from parity.verifier.loaded.unused import part_unused
@@ -255,6 +255,8 @@ def _of_left(
         found: what its values tell.
         copies: whole tensors that hold its numbers.
     """
+    if partner and related and found and not found.related.held and related.state in (CUT, LONGER):
+        return _finding(leaf, related, partner)
     if found is not None and not (partner and copies):
         return _finding(leaf, found.related, *found.of)
     if copies and partner is None:

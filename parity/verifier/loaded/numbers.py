@@ -110,6 +110,7 @@ def _of_other_numbers(ours: np.ndarray, theirs: np.ndarray) -> Related:
 
 AS_INITIALISED, OTHER_NUMBERS = "as initialised", "other numbers"
 ONE_VALUE = "all "
+CUT, LONGER = "cut", "longer than FILE's"
 
 
 def _of_another_shape(ours: np.ndarray, theirs: np.ndarray) -> Related:
@@ -118,8 +119,8 @@ def _of_another_shape(ours: np.ndarray, theirs: np.ndarray) -> Related:
         rows = min(len(ours), len(theirs))
         if rows > 1 and _same(ours[:rows], theirs[:rows]):
             if rows < len(ours):
-                return Related(False, "longer than FILE's", f"the first {rows} of {len(ours)} rows are")
-            return Related(False, "cut", f"the first {rows} of FILE's {len(theirs)} rows")
+                return Related(False, LONGER, f"the first {rows} of {len(ours)} rows are")
+            return Related(False, CUT, f"the first {rows} of FILE's {len(theirs)} rows")
     if ours.ndim > 1 and theirs.ndim > 1 and ours.shape[-1] == theirs.shape[-1]:
         tables = [each.reshape(-1, each.shape[-1]) for each in (ours, theirs)]
         rule = _resized(*tables)

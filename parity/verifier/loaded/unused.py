@@ -9,6 +9,7 @@ import numpy as np
 
 from parity.porting.formats.base import Stored
 from parity.verifier.loaded.names import Tokens, tokens
+from parity.verifier.loaded.numbers import as_set
 
 STANDARD = frozenset(
     ("weight", "bias", "kernel", "scale", "gamma", "beta", "running_mean", "running_var", "mean", "var")
@@ -55,8 +56,11 @@ def part_unused(
         )
         if not inside or name.endswith(COMPUTED) or _is_mask(tensors[name]):
             outside.append(name)
-        elif not _is_copy(tensors[name], [tensors[each] for each in used], unsaved):
+        else:
             missed.append(name)
+    alike = {tensors[name].shape for name in missed}
+    there = {_print(each) for each in (*(tensors[n] for n in used), *unsaved) if each.shape in alike}
+    missed = [name for name in missed if _print(tensors[name]) not in there]
     return tuple(missed), tuple(outside)
 
 
@@ -68,13 +72,10 @@ def _is_mask(stored: Stored) -> bool:
     return np.unique(array[:FEW]).size <= 2 and np.unique(array).size <= 2
 
 
-def _is_copy(stored: Stored, used: Sequence[Stored], unsaved: Sequence[Stored]) -> bool:
-    """Return whether a tensor is one that is in use under another name, or that the model computes."""
-    array = stored.load()
-    return any(
-        other.shape == stored.shape and np.array_equal(other.load().astype(array.dtype), array)
-        for other in (*used, *unsaved)
-    )
+def _print(stored: Stored) -> tuple[tuple[int, ...], int]:
+    """Return what a tensor has in common with a copy of it, also in another type."""
+    kind = np.dtype(np.complex64 if stored.dtype.kind == "c" else np.float32)
+    return stored.shape, as_set(stored.load(), kind)
 
 
 def _parent(name: str) -> str:
