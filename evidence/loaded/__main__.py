@@ -2,6 +2,7 @@
 
     python -m evidence.loaded [--only GROUP ...] [--show WORD] [--write docs/loaded.md]
 
+PEFT, Keras and KerasHub are no dependencies: where one is not installed, its cases are left out.
 Exit status 1 if an omission is not found, or a model that was loaded rightly raises an alarm.
 """
 
@@ -84,8 +85,8 @@ def score(outcomes: list[Outcome]) -> list[str]:
 
 
 BEGIN, END = "<!-- score -->", "<!-- end of score -->"
-PACKAGES = ("torch", "timm", "transformers", "torchvision", "open_clip_torch", "peft", "flax", "jax", "keras",
-            "keras-hub")  # fmt: skip
+PACKAGES = ("torch", "timm", "transformers", "torchvision", "open_clip_torch", "peft", "flax", "jax",
+            "keras", "keras-hub")  # fmt: skip
 
 
 def _write(page: Path, rows: list[str]) -> None:

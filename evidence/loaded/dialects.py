@@ -66,9 +66,9 @@ def _by_own_names(arrays: Arrays, folder: Path) -> Path:
             for part, one in zip(("query", "key", "value"), np.split(each, 3), strict=True):
                 tree["/".join([*words[:-2], part, "w" if each.ndim == 2 else "b"])] = one.T
             continue
-        tree["/".join([*words[:-1], {"weight": "w", "bias": "b"}.get(words[-1], words[-1])])] = (
-            each.T if each.ndim == 2 else each.transpose(2, 3, 1, 0) if each.ndim == 4 else each
-        )
+        last = {"weight": "w", "bias": "b"}.get(words[-1], words[-1])
+        axes = {2: (1, 0), 4: (2, 3, 1, 0)}.get(each.ndim, range(each.ndim))
+        tree["/".join([*words[:-1], last])] = each.transpose(*axes)
     np.savez(folder / "own.npz", **tree)
     return folder / "own.npz"
 
@@ -115,8 +115,8 @@ MODELS: Mapping[str, tuple[str, Callable[[Arrays, Path], Any]]] = {
     "an NNX ViT": ("flax nnx", _nnx),
     "a Linen ViT": ("flax linen", _linen),
 }
-FILES = ("timm-vit", "hf-vit", "torchvision", "google", "big-vision-scan", "keras-hub-vit", "hf-flax-vit",
-         "bonsai-vit", "own names")  # fmt: skip
+FILES = ("timm-vit", "hf-vit", "torchvision", "google", "big-vision-scan", "keras-hub-vit",
+         "hf-flax-vit", "bonsai-vit", "own names")  # fmt: skip
 
 
 def _exchange_rows(arrays: Arrays, block: int) -> None:
@@ -156,7 +156,9 @@ CHANGES: Mapping[str, Callable[[Arrays], None]] = {
     "queries and keys exchanged in one block": lambda arrays: _exchange_rows(arrays, 1),
     "queries and keys exchanged in all blocks": _each(_exchange_rows),
     "two blocks exchanged": lambda arrays: _exchange(arrays, "blocks.1", "blocks.2"),
-    "two norms exchanged in one block": lambda arrays: _exchange(arrays, "blocks.1.norm1", "blocks.1.norm2"),
+    "two norms exchanged in one block": lambda arrays: _exchange(
+        arrays, "blocks.1.norm1", "blocks.1.norm2"
+    ),
     "a square matrix not transposed": _turn,
     "the head new": lambda arrays: _draw(arrays, "head.weight", "head.bias"),
     "a bias lost": lambda arrays: _draw(arrays, "blocks.2.mlp.fc1.bias"),

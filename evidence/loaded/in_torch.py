@@ -29,7 +29,7 @@ def cases() -> Iterator[Case]:
 
 
 def _some(names: tuple[str, ...], start: int, count: int) -> list[str]:
-    return [names[(start + step * 3) % len(names)] for step in range(min(count, len(names)))]
+    return [names[(start * count + step) % len(names)] for step in range(min(count, len(names)))]
 
 
 def _built(build: Build, way: Callable[[Build, Path], Situation]) -> Callable[[Path], Situation]:
@@ -169,7 +169,7 @@ def _positions(build: Build, folder: Path) -> Situation:
     return Situation(model, path)
 
 
-POSITIONS = r"(pos_embed|pos_embedding|positional_embedding|position_embeddings|position_embeddings\.weight|wpe\.weight)$"
+POSITIONS = r"(pos_embed|pos_embedding|positional_embedding|position_embeddings(\.weight)?|wpe\.weight)$"
 
 
 def _another(build: Build, folder: Path) -> Situation:
@@ -242,14 +242,22 @@ WRONG: dict[str, tuple[tuple[str, ...], Callable[[Build, Path], Situation]]] = {
     "head not in what is loaded": (
         ("vit", "resnet", "tv_vit", "hf_vit", "bert", "swin", "clip", "convnext"), _headless,
     ),
-    "one block not loaded": (("vit", "beit", "tv_resnet", "hf_vit", "gpt2", "llama", "clip"), _one_block),
-    "queries and keys, or two layers, exchanged": (("hf_vit", "bert", "llama", "t5", "swinv1"), _exchanged),
-    "queries and keys exchanged in one tensor": (("vit", "swin", "gpt2", "clip", "tv_vit"), _joined_exchanged),
+    "one block not loaded": (
+        ("vit", "beit", "tv_resnet", "hf_vit", "gpt2", "llama", "clip"), _one_block,
+    ),
+    "queries and keys, or two layers, exchanged": (
+        ("hf_vit", "bert", "llama", "t5", "swinv1"), _exchanged,
+    ),
+    "queries and keys exchanged in one tensor": (
+        ("vit", "swin", "gpt2", "clip", "tv_vit"), _joined_exchanged,
+    ),
     "all rounded to float16": (ALL, _rounded),
     "one matrix rounded to bfloat16": (ALL, _one_rounded),
     "running means not loaded": (("resnet", "tv_resnet"), _statistics),
     "tables of relative positions not loaded": (("swin", "beit", "swinv1"), _index),
-    "position table of another size passed over": (("vit", "tv_vit", "hf_vit", "gpt2", "clip"), _positions),
+    "position table of another size passed over": (
+        ("vit", "tv_vit", "hf_vit", "gpt2", "clip"), _positions,
+    ),
     "another checkpoint": (ALL, _another),
     "trained on": (ALL, _trained_on),
     "one number": (ALL, _one_number),

@@ -77,7 +77,8 @@ def _of_the_same_numbers(ours: np.ndarray, theirs: np.ndarray, kind: np.dtype) -
     arrangement = arrange(one, other, kind)
     words = arrangement.words(one.shape, other.shape)
     if arrangement.orders or not arrangement.known:
-        return Related(False, "FILE's in another order", words)
+        # parts of any kind: queries, keys and values as well as heads
+        return Related(False, "FILE's in another order", words.replace(" heads of ", " parts of "))
     cast = cast_of(ours.dtype, theirs.dtype)
     return Related(True, state_of(words), "" if cast == "bit for bit" else cast)
 

@@ -162,7 +162,7 @@ def _ranged(words: Sequence[str]) -> str:
             if errors
             else ""
         )
-    return _some(list(dict.fromkeys(words)))
+    return _some(list(dict.fromkeys(words)), between="; ")
 
 
 def _of_all(some: Mapping[str, int], every: Mapping[str, int]) -> str:
@@ -178,8 +178,9 @@ def _tensors(names: Sequence[str]) -> str:
     return f"{len(names)} tensor{'s' if len(names) != 1 else ''}"
 
 
-def _some(texts: Sequence[str], most: int = SHOWN) -> str:
-    return ", ".join(texts[:most]) + (f", ... ({len(texts)} in all)" if len(texts) > most else "")
+def _some(texts: Sequence[str], most: int = SHOWN, between: str = ", ") -> str:
+    more = f"{between}... ({len(texts)} in all)" if len(texts) > most else ""
+    return between.join(texts[:most]) + more
 
 
 def collapse(names: Sequence[str], among: Sequence[str] = ()) -> list[str]:

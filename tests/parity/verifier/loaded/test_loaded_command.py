@@ -63,8 +63,8 @@ def test_the_sentence_and_the_exit_status(folder, capsys):
     assert content["model"] == "mine_of_loaded.py:half"
     first = content["leaves"][0]
     assert first == {
-        "name": "blocks.0.weight", "kind": "parameter", "held": True, "state": "bit for bit", "words": "",
-        "of": ["blocks.0.weight"], "also": [],
+        "name": "blocks.0.weight", "kind": "parameter", "held": True, "state": "bit for bit",
+        "words": "", "of": ["blocks.0.weight"], "also": [],
     }  # fmt: skip
     argv = ["mine_of_loaded.py:half", "trained.pth", "--apart-from", "blocks.2.*", "blocks.3.*"]
     assert run("match", argv) == 0
