@@ -74,8 +74,8 @@ def _by_own_names(arrays: Arrays, folder: Path) -> Path:
 
 
 def _timm(arrays: Arrays, folder: Path) -> Any:
-    model = import_timm().create_model("vit_tiny_patch16_224", num_classes=7, img_size=24, patch_size=8,
-                                       embed_dim=24, depth=3, num_heads=2, mlp_ratio=40 / 24)  # fmt: skip
+    sizes = {"img_size": 24, "patch_size": 8, "embed_dim": 24, "depth": 3, "num_heads": 2}
+    model = import_timm().create_model("vit_tiny_patch16_224", num_classes=7, mlp_ratio=40 / 24, **sizes)
     model.load_state_dict({name: from_numpy(each) for name, each in arrays.items()})
     return model
 

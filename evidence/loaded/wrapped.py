@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,8 @@ def cases() -> Iterator[Case]:
     """Yield the cases; those of PEFT only where it is installed."""
     for name, wrap in WRAPPERS.items():
         for loaded in (True, False):
-            yield Case("torch", name + ("" if loaded else ": head lost"), loaded,
-                       lambda folder, wrap=wrap, loaded=loaded: _wrapped(folder, wrap, loaded))  # fmt: skip
+            title = name + ("" if loaded else ": head lost")
+            yield Case("torch", title, loaded, partial(_wrapped, wrap=wrap, loaded=loaded))
     yield Case("torch", "meta device, nothing loaded", False, _on_meta, "no numbers")
     yield Case("torch", "meta device, assigned", True, _assigned)
     yield Case(

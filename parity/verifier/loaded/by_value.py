@@ -27,6 +27,7 @@ class Found(NamedTuple):
     """Tensors of the file."""
 
 
+ALIKE = "like others"
 SUMS = ("a sum", "a term of a sum")
 """States of a class token and of the row of positions that a file adds to it."""
 ONLY = "the only one so in the model"
@@ -117,7 +118,7 @@ def _alike(matched: Matched) -> dict[str, Found]:
     for candidates, names in groups.items():
         enough = len(names) <= len(candidates)
         short = f"one of {len(names)} that are alike, of which FILE has {len(candidates)}"
-        related = Related(True, "like others") if enough else Related(False, "more than FILE has", short)
+        related = Related(True, ALIKE) if enough else Related(False, "more than FILE has", short)
         found |= {name: Found(related, candidates) for name in names}
     return found
 
@@ -156,12 +157,14 @@ def _of_one_value(
     )
     alike: dict[str, Found] = {}
     for value, names in ours.items():
-        needed, there = (
-            sum(math.prod(side[name].shape) for name in group)
-            for side, group in ((stored, names), (tensors, theirs.get(value, [])))
-        )
-        if needed <= there:
-            alike |= {name: Found(Related(True, "like others"), tuple(theirs[value])) for name in names}
+        room = {name: math.prod(tensors[name].shape) for name in theirs.get(value, ())}
+        for name in sorted(names, key=lambda name: -math.prod(stored[name].shape)):
+            size = math.prod(stored[name].shape)
+            where = next((n for n, left in room.items() if left >= size and left % size == 0), None)
+            if where is None:
+                continue
+            room[where] -= size
+            alike[name] = Found(Related(True, ALIKE), (where,))
     return alike
 
 

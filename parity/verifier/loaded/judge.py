@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from parity.porting.formats.base import Stored
-from parity.verifier.loaded.by_value import SUMS, Copies, Found, find_by_value
+from parity.verifier.loaded.by_value import ALIKE, SUMS, Copies, Found, find_by_value
 from parity.verifier.loaded.models import Held, Leaf, leaves_of, read_model
 from parity.verifier.loaded.names import ADAPTER, pair_names, tokens
 from parity.verifier.loaded.numbers import AS_INITIALISED, CUT, LONGER, Related, looks_drawn, relate
@@ -205,7 +205,8 @@ def _judged(
     wanting = {name for each in ordered if not each.held for name in each.of}
     cut -= wanting
     also = [tokens(name) for each in asked for name in each.also]
-    missed, outside = part_unused(tensors, taken, wanting, held.unsaved, also)
+    vague = {name for each in ordered if each.state == ALIKE for name in each.of}
+    missed, outside = part_unused(tensors, taken, wanting, vague, held.unsaved, also)
     notes = [view.note.replace("FILE", title)] if view.note else []
     notes += _on_prefix(ordered, pairs, title)
     return Report(
@@ -228,7 +229,9 @@ def _of_one_shape(leaf: Leaf, pairs: Mapping[str, str], tensors: Mapping[str, St
 
 
 def _is_row(leaf: Leaf) -> bool:
-    return leaf.stored is not None and leaf.stored.shape[-1:] == (math.prod(leaf.stored.shape),)
+    """Return whether a parameter is one row, such as a class token."""
+    shape = () if leaf.stored is None else leaf.stored.shape
+    return len(shape) > 1 and math.prod(shape) == shape[-1]
 
 
 def _finding(leaf: Leaf, related: Related, *of: str | None) -> Finding:
@@ -286,7 +289,7 @@ def _is_made(leaf: Leaf, finding: Finding) -> bool:
 def _on_prefix(findings: Sequence[Finding], pairs: Mapping[str, str], title: str) -> list[str]:
     """Note the likely reason where nothing was loaded: the file's names have a prefix, or lack one."""
     wrong = [each.name for each in findings if not each.held and each.name in pairs]
-    if 2 * len(wrong) < len(findings):
+    if 4 * len(wrong) < len(findings):  # biases of zeros and norms of ones may be equal all the same
         return []
     changes = Counter(
         (name.removesuffix(end), pairs[name].removesuffix(end))
@@ -298,16 +301,12 @@ def _on_prefix(findings: Sequence[Finding], pairs: Mapping[str, str], title: str
     (ours, theirs), count = changes.most_common(1)[0]
     if 2 * count < len(wrong):
         return []
-    says = f"names begin with {theirs!r}" if theirs else f"names lack {ours!r}"
-    here = (
-        f"the model's with {ours!r}"
-        if theirs and ours
-        else "the model's do not"
-        if theirs
-        else "which the model's begin with"
-    )
+    begin = [f"with {each!r}" if each else "without it" for each in (theirs, ours)]
+    if not theirs:
+        begin = [f"without {ours!r}", "with it"]
     return [
-        f"{title}'s {says}, {here}: a loader that passes over names that it does not know takes none"
+        f"{title}'s names begin {begin[0]}, the model's {begin[1]}: a loader that passes over unknown"
+        " names takes none"
     ]
 
 

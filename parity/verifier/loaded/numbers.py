@@ -118,7 +118,8 @@ def _of_another_shape(ours: np.ndarray, theirs: np.ndarray) -> Related:
     """Compare tables that may be resized or cut."""
     if ours.ndim and theirs.ndim and ours.shape[1:] == theirs.shape[1:]:
         rows = min(len(ours), len(theirs))
-        if rows > 1 and _same(ours[:rows], theirs[:rows]):
+        telling = rows > 1 and not (ours[:rows] == ours[:1]).all()
+        if telling and _same(ours[:rows], theirs[:rows]):
             if rows < len(ours):
                 return Related(False, LONGER, f"the first {rows} of {len(ours)} rows are")
             return Related(False, CUT, f"the first {rows} of FILE's {len(theirs)} rows")

@@ -24,6 +24,7 @@ def part_unused(
     tensors: Mapping[str, Stored],
     taken: set[str],
     wanting: set[str],
+    vague: set[str],
     unsaved: Sequence[Stored],
     also: Sequence[Tokens],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -37,6 +38,7 @@ def part_unused(
         tensors: those of the file.
         taken: those that the model holds.
         wanting: those that parameters should hold, and do not; they are named there.
+        vague: those of `taken` that are only as good as others: they do not show that a layer is in use.
         unsaved: buffers of the model that are not saved with it.
         also: further names of tied parameters.
 
@@ -44,8 +46,8 @@ def part_unused(
         Those that belong into the model; and those of parts that it does not have.
     """
     used = taken | wanting
-    layers = {_parent(name) for name in used if _last(name) in STANDARD} - {""}
-    blocks = {front for name in used for front in _numbered(name)}
+    layers = {_parent(name) for name in used - vague if _last(name) in STANDARD} - {""}
+    blocks = {front for name in used - vague for front in _numbered(name)}
     missed, outside = [], []
     for name in (each for each in tensors if each not in used):
         words = tokens(name)

@@ -77,7 +77,7 @@ def test_a_lost_prefix_is_said(state):
     report = judge(Net(), {f"module.{name}": each for name, each in state.items()})
     assert not report
     assert report.sentence.startswith("NOT LOADED: 27 of 27 parameters and 9 of 9 buffers are not")
-    assert "names begin with 'module.', the model's do not" in report.to_text()
+    assert "names begin with 'module.', the model's without it: a loader" in report.to_text()
     assert states(report)["blocks.1.up.weight"] == "as initialised"
 
 
