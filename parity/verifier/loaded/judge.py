@@ -29,7 +29,7 @@ from vit_config.errors import USER_ERRORS
 from vit_config.waiting import Stage, nobody
 
 ENOUGH = 0.5
-"""Share of a model's parameters whose names are in a file of the same dialect."""
+"""Share of the names, of the side that has fewer, that both sides of one dialect have."""
 ASKED = 12
 """Number of pairs that are compared where names leave a choice."""
 
@@ -40,6 +40,10 @@ class _View(NamedTuple):
     tensors: Mapping[str, Stored]
     pairs: dict[str, str]
     note: str = ""
+
+    def same_dialect(self, leaves: Sequence[Leaf]) -> bool:
+        """Return whether most names of the model are the file's, or most of the file's the model's."""
+        return len(self.pairs) >= ENOUGH * min(len(leaves), len(self.tensors))
 
 
 def judge(
@@ -126,7 +130,7 @@ def _of_adapter(leaves: list[Leaf], tensors: Mapping[str, Stored]) -> tuple[list
 def _view(file: Any, leaves: Sequence[Leaf], tensors: Mapping[str, Stored]) -> _View:
     """Choose how the file is read: by its own names or, where these are not the model's, by ours."""
     own = _View(tensors, _pairs(leaves, tensors))
-    if len(own.pairs) >= ENOUGH * len(leaves) or not isinstance(file, str | Path):
+    if own.same_dialect(leaves) or not isinstance(file, str | Path):
         return own
     from parity.porting.reading.checkpoint import read_checkpoint
 
@@ -135,7 +139,7 @@ def _view(file: Any, leaves: Sequence[Leaf], tensors: Mapping[str, Stored]) -> _
     except USER_ERRORS:  # no Vision Transformer, or it asks: values decide
         return own
     ours = _View(read.arrays, _pairs(leaves, read.arrays), f"FILE is read as {read.dialect.title}")
-    return ours if len(ours.pairs) >= ENOUGH * len(leaves) else own
+    return ours if ours.same_dialect(leaves) else own
 
 
 def _pairs(leaves: Sequence[Leaf], tensors: Mapping[str, Stored]) -> dict[str, str]:
@@ -162,7 +166,7 @@ def _judged(
     held: Held, asked: list[Leaf], view: _View, title: str, apart: Sequence[str], on_stage: Stage
 ) -> Report:
     tensors, pairs = view.tensors, view.pairs
-    same_dialect = len(pairs) >= ENOUGH * len(asked)
+    same_dialect = view.same_dialect(asked)
     findings: dict[str, Finding] = {}
     related: dict[str, Related] = {}
     left: list[Leaf] = []

@@ -82,13 +82,13 @@ def _by_prefix(
     """Pair names by the prefixes of both sides that leave most names the same, then by the next."""
     fronts_a = _fronts(each[0] for each in ours.values())
     fronts_b = _fronts(theirs)
-    least = len(ours) / 2
+    fewer = min(len(ours), len(theirs))  # the file may be of a part of the model
     options = []
-    for front_a in [each for each, count in fronts_a.items() if count >= least]:
+    for front_a in [each for each, count in fronts_a.items() if 2 * count >= fewer]:
         inner = {n: [x[len(front_a) :] for x in names if x[: len(front_a)] == front_a]
                  for n, names in ours.items()}  # fmt: skip
         for front_b, count in fronts_b.items():
-            if 4 * count < min(len(ours), len(theirs)) and front_b:
+            if 4 * count < fewer:
                 continue
             found = {
                 name: theirs[front_b + x]
@@ -112,5 +112,10 @@ def _by_prefix(
 
 
 def _fronts(names: Iterable[Tokens]) -> Counter[Tokens]:
-    """Count the names under each prefix, the empty one included."""
-    return Counter(name[:end] for name in names for end in range(min(len(name), LONGEST_PREFIX)))
+    """Count the names under each prefix, the empty one included; one block of several is none."""
+    return Counter(
+        name[:end]
+        for name in names
+        for end in range(min(len(name), LONGEST_PREFIX))
+        if end < 2 or not name[end - 1].isdigit()
+    )

@@ -98,6 +98,19 @@ def test_one_block_and_a_new_head_are_named(model, state):
         judge(model, state, apart_from=["*"])
 
 
+def test_a_file_of_a_part_of_the_model(model, state):
+    """A decoder of many more parameters does not hide that two of the encoder's are exchanged."""
+    decoder = nn.ModuleList(nn.Linear(5, 3) for _ in range(30))
+    whole = nn.ModuleDict({"encoder": model, "decoder": decoder})
+    report = judge(whole, state)
+    assert {each.name.split(".")[0] for each in report.wrong} == {"decoder"}
+    assert judge(whole, state, apart_from=["decoder.*"])
+    first, last = model.blocks[0].norm, model.blocks[2].norm
+    model.blocks[0].norm, model.blocks[2].norm = last, first
+    wrong = states(judge(whole, state, apart_from=["decoder.*"]))
+    assert wrong["encoder.blocks.0.norm.weight"] == "other tensors of the state dict"
+
+
 WRONG = {
     "exchanged": ("blocks.1.key.weight", "other tensors of the state dict"),
     "another block": ("blocks.2.up.weight", "other tensors of the state dict"),
