@@ -66,9 +66,13 @@ class LinenStack(linen.Module):
 Tree = dict[str, Any]
 
 
+def _flat(tree: Tree) -> dict[str, Any]:
+    return {str(name): each for name, each in traverse_util.flatten_dict(tree, sep="/").items()}
+
+
 def _drawn(tree: Tree, seed: int = 1) -> Tree:
     rng = np.random.default_rng(seed)
-    flat = traverse_util.flatten_dict(tree, sep="/")
+    flat = _flat(tree)
     return traverse_util.unflatten_dict(
         {
             name: jnp.asarray(np.abs(rng.normal(1, 0.2, each.shape)) if name.endswith(("scale", "var"))
@@ -87,7 +91,7 @@ def _nnx_state(model: Stack) -> Tree:
 
 def _nnx_with(tree: Tree) -> Stack:
     model = Stack(seed=4)
-    flat = traverse_util.flatten_dict(tree, sep="/")
+    flat = _flat(tree)
     state = nnx.state(model, (nnx.Param, nnx.BatchStat))
     for path, variable in nnx.to_flat_state(state):
         variable.set_value(flat["/".join(map(str, path))])
@@ -123,7 +127,7 @@ def _msgpack(tree: Tree, folder: Path) -> Path:
 
 
 def _npz(tree: Tree, folder: Path) -> Path:
-    np.savez(folder / "model.npz", **traverse_util.flatten_dict(tree, sep="/"))
+    np.savez(folder / "model.npz", **_flat(tree))
     return folder / "model.npz"
 
 
@@ -132,8 +136,8 @@ def _torch(tree: Tree, folder: Path) -> Path:
     words = {"kernel": "weight", "scale": "weight", "embedding": "weight", "mean": "running_mean",
              "var": "running_var"}  # fmt: skip
     arrays = {}
-    for name, each in traverse_util.flatten_dict(tree, sep=".").items():
-        *front, last = name.removeprefix("params.").removeprefix("batch_stats.").split(".")
+    for name, each in _flat(tree).items():
+        *front, last = name.removeprefix("params/").removeprefix("batch_stats/").split("/")
         array = np.asarray(each)
         turned = (
             array.T if array.ndim == 2 else array.transpose(3, 2, 0, 1) if array.ndim == 4 else array
@@ -147,7 +151,7 @@ def _leave(*words: str) -> Callable[[Tree, Tree], Tree]:
     """Take from the fresh tree whatever has one of these words in its name."""
 
     def change(tree: Tree, fresh: Tree) -> Tree:
-        flat, new = (traverse_util.flatten_dict(each, sep="/") for each in (tree, fresh))
+        flat, new = (_flat(each) for each in (tree, fresh))
         chosen = {name: any(word in name for word in words) for name in flat}
         assert any(chosen.values()), words
         return traverse_util.unflatten_dict(
@@ -159,7 +163,7 @@ def _leave(*words: str) -> Callable[[Tree, Tree], Tree]:
 
 def _exchange(one: str, other: str) -> Callable[[Tree, Tree], Tree]:
     def change(tree: Tree, fresh: Tree) -> Tree:
-        flat = traverse_util.flatten_dict(tree, sep="/")
+        flat = _flat(tree)
         names = {name: name.replace(one, "*").replace(other, one).replace("*", other) for name in flat}
         return traverse_util.unflatten_dict({name: flat[names[name]] for name in flat}, sep="/")
 
@@ -167,7 +171,7 @@ def _exchange(one: str, other: str) -> Callable[[Tree, Tree], Tree]:
 
 
 def _turn(tree: Tree, fresh: Tree) -> Tree:
-    flat = traverse_util.flatten_dict(tree, sep="/")
+    flat = _flat(tree)
     square = [name for name, each in flat.items() if each.ndim == 2 and each.shape[0] == each.shape[1]]
     return traverse_util.unflatten_dict({**flat, **{n: flat[n].T for n in square}}, sep="/")
 

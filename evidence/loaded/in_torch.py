@@ -221,8 +221,9 @@ def _on_meta(build: Build, folder: Path) -> Situation:
     """One tensor stays without numbers, as where `assign=True` gets a file that lacks it."""
     source = trained(build)
     path = saved(source.state_dict(), folder)
-    module, name = next((m, n) for m in source.modules() for n, _ in m.named_parameters(recurse=False))
-    module._parameters[name] = nn.Parameter(module._parameters[name].to("meta"))
+    name, parameter = next(source.named_parameters())
+    module, _, last = name.rpartition(".")
+    source.get_submodule(module).register_parameter(last, nn.Parameter(parameter.to("meta")))
     return Situation(source, path)
 
 

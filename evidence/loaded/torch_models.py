@@ -63,8 +63,8 @@ def _open_clip() -> nn.Module:
     import_timm()
     import open_clip
 
-    vision = {"image_size": 24, "layers": 2, "width": 32, "head_width": 16, "patch_size": 8}
-    text = {"context_length": 9, "vocab_size": 50, "width": 24, "heads": 2, "layers": 2}
+    vision: Any = {"image_size": 24, "layers": 2, "width": 32, "head_width": 16, "patch_size": 8}
+    text: Any = {"context_length": 9, "vocab_size": 50, "width": 24, "heads": 2, "layers": 2}
     return open_clip.CLIP(20, vision, text)
 
 

@@ -56,7 +56,7 @@ def find_by_value(
     found: dict[str, Found] = {}
     taken: set[str] = set()
     for name in stored:
-        links = matched.of(name)
+        links = [*matched.of(name)]
         of = tuple(dict.fromkeys(link.b for link in links))
         unknown = next((x.arrangement for x in links if not _is_known(x.arrangement)), None)
         if not links or (same_dialect and any(ONLY in link.why for link in links)):

@@ -61,8 +61,8 @@ def read_model(model: Any) -> Held:
 
 
 def _held(model: Any) -> Held:
-    if isinstance(model, tuple) and model and not hasattr(model, "_fields"):
-        return _of_tuple(model)
+    if type(model) is tuple:
+        return _of_tuple(*model)
     if is_a(model, "parity") and hasattr(model, "model"):
         return _held(model.model)
     if is_a(model, "torch") and callable(getattr(model, "state_dict", None)):
@@ -79,9 +79,8 @@ def _held(model: Any) -> Held:
     return _together([(name, each) for name, each in held_by(model)])
 
 
-def _of_tuple(given: tuple[Any, ...]) -> Held:
+def _of_tuple(first: Any = None, *rest: Any) -> Held:
     """Read the first of a tuple; of a function or a Linen module, the variables that follow it."""
-    first, *rest = given
     described = is_a(first, "flax.linen") or (
         callable(first)
         and not any(is_a(first, each) for each in ("torch", "flax.nnx", "equinox", "keras"))

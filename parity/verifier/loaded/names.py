@@ -117,5 +117,5 @@ def _fronts(names: Iterable[Tokens]) -> Counter[Tokens]:
         name[:end]
         for name in names
         for end in range(min(len(name), LONGEST_PREFIX))
-        if end < 2 or not name[end - 1].isdigit()
+        if end < 2 or not re.search(r"(^|_)\d+$", name[end - 1])
     )

@@ -13,10 +13,13 @@ import numpy as np
 from parity.measure.error import relative_error
 from parity.verifier.match.arrange import arrange
 from parity.verifier.match.fingerprint import SLAB, bits, common_type, mixed
-from vit_config.numerics.resample import AXIS_RULES, resample_rows
+from vit_config.choices import Resampling
+from vit_config.numerics.resample import RULES, resample_rows
 
 NEAR = 0.05
 """Relative distance below which numbers are those of the file, trained further or averaged."""
+RESAMPLED: tuple[Resampling, ...] = tuple(rule for rule in RULES if rule != "leading_rows")
+"""Rules for tables; the other one cuts."""
 MOST_PREFIX = 8
 """Most tokens in front of a grid of positions."""
 COARSE = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
@@ -143,7 +146,7 @@ def _resized(ours: np.ndarray, theirs: np.ndarray) -> str:
     for prefix, old, new in _grids(len(theirs), len(ours)):
         if prefix and not _same(ours[:prefix], theirs[:prefix]):
             continue
-        for rule in AXIS_RULES:
+        for rule in RESAMPLED:
             made = resample_rows(theirs.astype(np.float64), old, new, rule, prefix)
             if relative_error(ours[prefix:].astype(np.float64), made[prefix:]) < max(limit, 1e-5):
                 return f"{rule} from {_text(old)} to {_text(new)}"
@@ -181,7 +184,7 @@ def looks_drawn(array: np.ndarray) -> str:
     some = np.sort(np.random.default_rng(0).choice(flat, min(flat.size, 2**13)))
     # of a normal distribution that is cut at two deviations, the deviation that is left is 0.8796
     uncut = std / 0.87962566
-    edge = float(_normal(np.float64(-2)))
+    edge = float(_normal(np.array(-2.0)))
     fits = {
         f"uniform within {most:.2g}": np.clip((some / most + 1) / 2, 0, 1),
         f"normal, deviation {std:.2g}": _normal(some / std),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -51,7 +53,7 @@ def state():
 
 
 @pytest.fixture
-def model(state):
+def model(state) -> Any:
     torch.manual_seed(0)
     model = Net()
     model.load_state_dict(state)
@@ -154,7 +156,7 @@ def test_tensors_that_belong_into_the_model_are_missed_and_others_only_told(mode
     )
     assert "; 10 tensors of the state dict went nowhere: blocks.3.norm.weight" in report.sentence
     bias = {name: each for name, each in state.items() if name != "head.bias"}
-    no_bias = Net()
+    no_bias: Any = Net()
     no_bias.load_state_dict(state)
     no_bias.head.bias = None
     assert judge(no_bias, bias)
