@@ -173,7 +173,7 @@ def test_types_tied_parameters_and_meta_tensors(model, state):
     assert "widened to float32" in judge(wide, halves).sentence
     model.head.weight = nn.Parameter(torch.empty(7, WIDTH, device="meta"))
     assert "no numbers" in judge(model, state).sentence
-    tied = nn.ModuleDict({"embed": nn.Embedding(7, WIDTH), "head": nn.Linear(WIDTH, 7, bias=False)})
+    tied: Any = nn.ModuleDict({"embed": nn.Embedding(7, WIDTH), "head": nn.Linear(WIDTH, 7, bias=False)})
     tied["head"].weight = tied["embed"].weight
     numbers = tied["embed"].weight.detach().clone()
     for saved in ("embed", "head"):
