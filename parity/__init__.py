@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from parity.porting.models.pretrained import from_pretrained, push_to_hub, save_pretrained
     from parity.porting.reading.checkpoint import read_checkpoint
     from parity.porting.writing.conversion import convert
-    from parity.testing import assert_parity
+    from parity.testing import assert_loaded, assert_parity
     from parity.twins.pairing import to_jax, to_torch
     from parity.verifier.precision.bisect import bisect_precision
     from parity.verifier.precision.tolerances import tolerance_for
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Loaded",
     "Trace",
+    "assert_loaded",
     "assert_parity",
     "bisect_precision",
     "check",
@@ -52,7 +53,7 @@ _WHERE = {  # also `Prediction` and `pair`, which `__all__` does not promise
     "parity.porting.models.files": ("load", "save"),
     "parity.porting.models.loaded": ("Loaded", "Prediction"),
     "parity.porting.models.pretrained": ("from_pretrained", "push_to_hub", "save_pretrained"),
-    "parity.testing": ("assert_parity",),
+    "parity.testing": ("assert_loaded", "assert_parity"),
     "parity.twins.pairing": ("pair", "to_jax", "to_torch"),
     "parity.verifier.precision.bisect": ("bisect_precision",),
     "parity.verifier.precision.tolerances": ("tolerance_for",),

@@ -1,11 +1,13 @@
-"""`assert_parity`: an assertion for test suites that two models compute the same."""
+"""Assertions for test suites: two models compute the same; a model holds a file's numbers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from parity.verifier.compare import compare
+from parity.verifier.loaded import Report, judge
 from parity.verifier.lock import check_lock
 from parity.verifier.report.compared import Compared
 from vit_config import ConfigError
@@ -46,6 +48,34 @@ def assert_parity(
     if lock is not None:
         check_lock(Path(lock), worst_errors(compared))
     return compared
+
+
+def assert_loaded(
+    model: Any, file: str | Path | Mapping[str, Any], *, apart_from: Sequence[str] = ()
+) -> Report:
+    """Assert that a checkpoint was really loaded: each parameter of a model, and each buffer that is
+    saved with it, holds the file's numbers, and the right ones.
+
+    Args:
+        model: a module of PyTorch, NNX, Equinox or Keras, also wrapped by DDP, FSDP, torch.compile or
+            PEFT; variables of Linen or parameters of Haiku; or a tuple that begins with one of these, as
+            `assert_parity` takes it. A part, such as ``model.backbone``, can be asked for by itself.
+        file: a checkpoint of any kind, or a state dict; it need be of no Vision Transformer.
+        apart_from: patterns of names of parameters that are not to be the file's, such as ``head.*``
+            where the head is new, and of tensors of the file that the model is not to have.
+
+    Returns:
+        What was found of each parameter.
+
+    Raises:
+        AssertionError: some are not the file's: the message says in its first line which, and what they
+            hold instead.
+        ConfigError, InputError, MissingFileError, WeightsError: the two cannot be compared.
+    """
+    report = judge(model, file, apart_from=apart_from)
+    if not report.loaded:
+        raise AssertionError(report.to_text())
+    return report
 
 
 def worst_errors(compared: Compared) -> dict[str, float]:

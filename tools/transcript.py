@@ -30,7 +30,7 @@ def make_example(folder: Path, page: str) -> None:
         shutil.copy(REPOSITORY / "docs" / "agent.py", folder)
     elif page in ("porting.md", "matching.md"):
         make_pets(folder)
-    elif page == "tutorial.md":
+    elif page in ("tutorial.md", "loaded.md"):
         for name, script in SCRIPT.findall((REPOSITORY / "docs" / page).read_text(encoding="utf-8")):
             (folder / name).write_text(script, encoding="utf-8")
 

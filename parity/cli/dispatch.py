@@ -19,7 +19,7 @@ COMMANDS = {
     "check": "show that the twins are the same function, for a preset or a weights file",
     "check-steps": "show that the twins train alike, step by step and as whole runs",
     "diff": "find whether two programs are the same, forward and backward, and why not",
-    "match": "find which parameter of one file or trace is which of another",
+    "match": "find whether a checkpoint was really loaded, or which parameter of a file is which",
     "convert": "convert a checkpoint of any dialect to any other, exactly",
     "export": "write a model as StableHLO, ONNX or torch.export, read back and compared",
     "convert-run": "move a training run to JAX or PyTorch, also one of timm's or of the Trainer's",

@@ -20,7 +20,7 @@ ROOMS = (
     ("search",),
     ("causes",),
     ("report",),
-    ("devices", "precision", "recordings", "repro"),
+    ("devices", "loaded", "precision", "recordings", "repro"),
 )
 """Those of `parity.verifier` from the ground up; those of one floor do not import each other."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
@@ -61,7 +62,7 @@ class Leaves:
 
     def size(self, name: str) -> int:
         """Return the number of values of a leaf."""
-        return int(np.prod(self.shapes[name], dtype=np.int64))
+        return math.prod(self.shapes[name])
 
     def constant(self, name: str) -> bool:
         """Return whether a leaf's values are all the same, or it has none."""

@@ -12,8 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from parity.measure.tables import show_table
-from parity.verifier.match.families import Family, families, show, skeleton, template
 from parity.verifier.match.families import block as block_of
+from parity.verifier.match.families import families, show, skeleton, template
 from parity.verifier.match.links import Link, Matched, Shape, Slices
 
 JSON_VERSION = 1
@@ -36,14 +36,10 @@ def relation(link: Link, matched: Matched) -> str:
     return text
 
 
-def print_links(matched: Matched, console: Console, *, every: bool = False) -> None:
-    """Print each leaf of A with its partners; like blocks share a row.
-
-    Args:
-        every: print a row for every block instead.
-    """
+def print_links(matched: Matched, console: Console) -> None:
+    """Print each leaf of A with its partners; like blocks share a row."""
     table = _grid("leaf of A", "shape", "leaf of B", "shape", "relation", "how sure")
-    for family in _families(matched, every=every):
+    for family in families(matched):
         for number, (link, theirs) in enumerate(zip(family.links, family.b, strict=True)):
             slices = show("[{i}]", family.numbers) if family.stacked(link) else None
             table.add_row(
@@ -97,13 +93,6 @@ def _link(link: Link, matched: Matched) -> dict[str, Any]:
         "sure": link.grade,
         "why": link.why,
     }
-
-
-def _families(matched: Matched, *, every: bool) -> list[Family]:
-    if not every:
-        return families(matched)
-    own = ((name, matched.of(name)) for name in matched.a)
-    return [Family(name, tuple(x.b for x in links), (name,), links) for name, links in own if links]
 
 
 def print_rest(matched: Matched, console: Console) -> None:

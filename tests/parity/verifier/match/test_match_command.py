@@ -96,7 +96,7 @@ def test_bad_input_is_one_line_and_status_2(sides, tmp_path, capsys):
     with record(tmp_path / "none.trace") as trace, trace.step(images=ours["norm1.bias"]):
         pass
     for argv, said in (
-        ([a], "expected two files, A and B, got 1"),
+        ([a], "expected a model and a file, or two files, got 1"),
         ([a, str(tmp_path / "lost")], "no such file or folder"),
         ([a, empty], "holds no arrays to match"),
         ([a, str(tmp_path / "none.trace")], "holds no parameters; record them"),
