@@ -1,66 +1,63 @@
-"""KerasHub's ViT: ``.weights.h5``, ``.keras`` and preset folders, of a backbone or a classifier."""
+"""KerasHub's ViT, of a backbone or a classifier."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from parity.porting.dialects.dialect import ANY, Dialect, Fixed, by_code
+from parity.porting.dialects.dialect import ANY, Fixed, by_code
 from parity.porting.dialects.records.hf.keys import CONFIG, Key, among
+from parity.porting.dialects.records.keras_hub.parts import (
+    SIZES,
+    KerasSettings,
+    config_of,
+    keras_attention,
+    keras_blocks,
+    keras_dialect,
+    keras_layer,
+    keras_norm,
+    keras_object,
+)
 from parity.porting.dialects.table import Table, row
 from parity.porting.formats.metadata import Metadata
 from vit_config import ConfigError, ViTConfig
 
 CODE = "keras_hub/src/models/vit/vit_layers.py"
-TASK = "task.json"
 BODY, EMBEDDING, ENCODER = (
     "layers/vi_t_backbone/", "layers/vi_t_patching_and_embedding", "layers/vi_t_encoder",
 )  # fmt: skip
 FIRST = f"{ENCODER}/encoder_layers/vi_t_encoder_block"
 
 
-def _layer(ours: str, theirs: str, kernel: str = "") -> Table:
-    """Return the rows of a layer's weight and bias, which Keras numbers."""
-    return (
-        *row(f"{ours}.weight", f"{theirs}/vars/0", kernel),
-        *row(f"{ours}.bias", f"{theirs}/vars/1"),
-    )
-
-
 def _block(ours: str, theirs: str) -> Table:
-    apart = tuple(f"{theirs}/mha/{name}_dense/vars/" for name in ("query", "key", "value"))
     return (
-        *_layer(f"{ours}.norm1", f"{theirs}/layer_norm_1"),
-        *row(f"{ours}.attn.qkv.weight", tuple(f"{each}0" for each in apart), "i h d -> (h d) i"),
-        *row(f"{ours}.attn.qkv.bias", tuple(f"{each}1" for each in apart), "h d -> (h d)"),
-        *_layer(f"{ours}.attn.proj", f"{theirs}/mha/output_dense", "h d o -> o (h d)"),
-        *_layer(f"{ours}.norm2", f"{theirs}/layer_norm_2"),
-        *_layer(f"{ours}.mlp.fc1", f"{theirs}/mlp/dense_1", "i o -> o i"),
-        *_layer(f"{ours}.mlp.fc2", f"{theirs}/mlp/dense_2", "i o -> o i"),
+        *keras_norm(f"{ours}.norm1", f"{theirs}/layer_norm_1"),
+        *keras_attention(f"{ours}.attn", f"{theirs}/mha"),
+        *keras_norm(f"{ours}.norm2", f"{theirs}/layer_norm_2"),
+        *keras_layer(f"{ours}.mlp.fc1", f"{theirs}/mlp/dense_1"),
+        *keras_layer(f"{ours}.mlp.fc2", f"{theirs}/mlp/dense_2"),
     )
 
 
 TRUNK = (
-    *_layer("patch_embed.proj", f"{EMBEDDING}/patch_embedding", "p q c o -> o c p q"),
+    *keras_layer("patch_embed.proj", f"{EMBEDDING}/patch_embedding", "p q c o -> o c p q"),
     *row("cls_token", f"{EMBEDDING}/vars/0"),
     *row("pos_embed", f"{EMBEDDING}/position_embedding/vars/0", "n D -> 1 n D"),
-    *_block("blocks.0", FIRST),  # only the names of later blocks have a number
-    *_block("blocks.{i}", f"{FIRST}_{{i}}"),
-    *_layer("norm", f"{ENCODER}/layer_norm"),
+    *keras_blocks(_block, FIRST),
+    *keras_norm("norm", f"{ENCODER}/layer_norm"),
 )
 HIDDEN = (
     *TRUNK,
-    *_layer("pre_logits", "layers/dense", "i o -> o i"),
-    *_layer("head", "layers/dense_1", "i o -> o i"),
+    *keras_layer("pre_logits", "layers/dense"),
+    *keras_layer("head", "layers/dense_1"),
 )
-PLAIN = (*TRUNK, *_layer("head", "layers/dense", "i o -> o i"))
+PLAIN = (*TRUNK, *keras_layer("head", "layers/dense"))
 
 POOLINGS = {"token": "class", "gap": "mean"}
 ACTIVATIONS = {None: "none", "linear": "none", "softmax": "softmax"}
+HEAD = "ViTImageClassifier"
 BACKBONE = (
-    Key("num_layers", "depth", None),
-    Key("num_heads", "num_heads", None),
-    Key("hidden_dim", "hidden_size", None),
+    *SIZES,
     Key("mlp_dim", "mlp_dim", None),
     Key("layer_norm_epsilon", "norm_eps", 1e-6, float),
     Key("use_mha_bias", ("qkv_bias", "attention_out_bias"), True),
@@ -83,61 +80,31 @@ CLASSIFIER = (
 )
 
 
-class KerasSettings:
-    """KerasHub's ``config.json`` of a backbone, or of a classifier around one (also ``task.json``)."""
-
-    def recognise(self, sidecars: Mapping[str, Any]) -> bool:
-        """Return whether the file is of a ViT of KerasHub."""
-        return _config(sidecars).get("class_name") in ("ViTBackbone", "ViTImageClassifier")
+class ViTSettings(KerasSettings):
+    """The config files of the backbone, and of the classifier around one."""
 
     def fields(self, sidecars: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields that the file states. ConfigError: no schema has its values."""
-        config = _config(sidecars)
-        task = config["config"] if config["class_name"] == "ViTImageClassifier" else None
-        entries = task["backbone"]["config"] if task else config["config"]
-        *size, channels = entries["image_shape"]
-        fields: dict[str, Any] = {"image_size": tuple(size), "in_channels": channels}
-        for key in BACKBONE:
-            fields |= key.into_fields(entries)
-        if task is None:
-            return {**fields, "num_classes": 0}
+        fields, config = super().fields(sidecars), config_of(sidecars)
+        if config["class_name"] != HEAD:
+            return fields
         for key in CLASSIFIER:
-            fields |= key.into_fields(task)
-        activation = task.get("activation")
+            fields |= key.into_fields(config["config"])
+        activation = config["config"].get("activation")
         if not isinstance(activation, str | None) or activation not in ACTIVATIONS:
             raise ConfigError(f"activation = {activation!r} of its classifier; expected none or softmax")
         return {**fields, "head_activation": ACTIVATIONS[activation]}
 
-    def metadata(self, sidecars: Mapping[str, Any], fields: Mapping[str, Any]) -> Metadata:
-        """Return nothing: how pixels are prepared is in no file that is read."""
-        return Metadata()
-
     def files(self, cfg: ViTConfig, metadata: Metadata) -> dict[str, dict[str, Any]]:
         """Return ``config.json``."""
-        entries: dict[str, Any] = {"image_shape": [*cfg.image_size, cfg.in_channels]}
-        for key in BACKBONE:
-            entries |= key.into_entry(cfg)
-        backbone = _object("vit_backbone", "ViTBackbone", entries)
+        files = super().files(cfg, metadata)
         if not cfg.num_classes:
-            return {CONFIG: backbone}
-        task: dict[str, Any] = {"backbone": backbone, "preprocessor": None}
+            return files
+        task: dict[str, Any] = {"backbone": files[CONFIG], "preprocessor": None}
         for key in CLASSIFIER:
             task |= key.into_entry(cfg)
         task["activation"] = None if cfg.head_activation == "none" else cfg.head_activation
-        return {CONFIG: _object("vit_image_classifier", "ViTImageClassifier", task)}
-
-
-def _config(sidecars: Mapping[str, Any]) -> Mapping[str, Any]:
-    return next((each for name in (TASK, CONFIG) if isinstance(each := sidecars.get(name), dict)), {})
-
-
-def _object(module: str, name: str, config: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "module": f"keras_hub.src.models.vit.{module}",
-        "class_name": name,
-        "config": config,
-        "registered_name": f"keras_hub>{name}",
-    }
+        return {CONFIG: keras_object("vit.vit_image_classifier", HEAD, task)}
 
 
 def _pools(cfg: ViTConfig) -> tuple[str, ...]:
@@ -167,10 +134,9 @@ def _limits(cfg: ViTConfig) -> Iterator[str]:
 
 
 DIALECTS = (
-    Dialect(
-        name="keras-hub-vit",
-        title="KerasHub's ViT",
-        family="keras-hub",
+    keras_dialect(
+        "vit",
+        "ViT",
         tables=(PLAIN, HIDDEN),
         marks=(f"{EMBEDDING}/patch_embedding/vars/0", f"{FIRST}/mha/query_dense/vars/0"),
         can={
@@ -182,11 +148,8 @@ DIALECTS = (
         limits=_limits,
         fixed=by_code(f"{CODE}: activation = gelu, which Keras computes exactly", act="gelu"),
         follows=_follows,
-        settings=KerasSettings(),
+        settings=ViTSettings("vit.vit_backbone", "ViTBackbone", BACKBONE, {HEAD: "backbone"}),
         body=BODY,
         beside=("layers/dense/", "layers/dense_1/"),
-        ignored=("optimizer/*",),
-        container="hdf5",
-        weights_name="model.weights.h5",
     ),
 )  # fmt: skip
