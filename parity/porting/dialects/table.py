@@ -198,7 +198,9 @@ def bind_theirs(table: Table, shapes: Mapping[str, tuple[int, ...]]) -> tuple[li
 def _has_axes(shape: tuple[int, ...], axes: int | tuple[int, ...] | None) -> bool:
     if axes is None or isinstance(axes, int):
         return axes in (None, len(shape))
-    return len(shape) == len(axes) and all(want in (0, is_) for want, is_ in zip(axes, shape, strict=True))
+    return len(shape) == len(axes) and all(
+        want in (0, is_) for want, is_ in zip(axes, shape, strict=True)
+    )
 
 
 def role(table: Table, name: str) -> tuple[tuple[str | None, ...], int] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from parity.porting.dialects.dialect import Dialect
-from parity.porting.dialects.records.hf.keys import CONFIG, Entries, Key, act_key, among
+from parity.porting.dialects.records.hf.keys import CONFIG, Entries, Key, among
 from parity.porting.dialects.table import Table, row
 from parity.porting.formats.metadata import Metadata
 from vit_config import ViTConfig
