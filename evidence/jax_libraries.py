@@ -266,9 +266,9 @@ def _keras() -> Iterator[Case]:
     oblong = {**square, "image_shape": (12, 8, 3)}
     yield case("KerasHub's DINOv3", "preset", DINOV3Backbone(**oblong, use_key_bias=False))
     yield case(
-        "KerasHub's DINOv3, gate, no mask token", ".keras",
+        "KerasHub's DINOv3, gate, no biases of the MLP", ".keras",
         DINOV3Backbone(**oblong, use_gated_mlp=True, hidden_activation="silu", rope_theta=50.0,
-                       num_register_tokens=2, use_mask_token=False, use_mlp_bias=False),
+                       num_register_tokens=2, use_mlp_bias=False),
     )  # fmt: skip
     text = {"vocabulary_size": 30, "embedding_dim": 24, "hidden_dim": 24, "num_layers": 1,
             "num_heads": 3, "intermediate_dim": 20, "max_sequence_length": 7}  # fmt: skip

@@ -35,9 +35,8 @@ class Row:
     when: tuple[str, Any] | None = None
     """Field and value of the schemas for which the row is written; needed where several names of theirs
     mean one of ours."""
-    axes: int | tuple[int, ...] | None = None
-    """Number of axes of each tensor of theirs, where a table has several rows for one name; or their
-    lengths, 0 for any."""
+    axes: int | None = None
+    """Number of axes of each tensor of theirs, where a table has several rows for one name."""
 
     @property
     def stacked(self) -> bool:
@@ -146,10 +145,9 @@ def read_only(table: Table) -> Table:
     return only_when("depth", 0, table)
 
 
-def unread(theirs: str, axes: int | tuple[int, ...] | None = None) -> Table:
-    """Return the row of a tensor that is there beside others and that no twin has: it is left out, and
-    never written."""
-    return read_only(row((None,), theirs, axes=axes))
+def unread(theirs: str) -> Table:
+    """Return the row of a tensor that no twin has, beside others that one has; it is never written."""
+    return read_only(row((None,), theirs))
 
 
 def respell_names(table: Table, spellings: Mapping[str, str]) -> Table:
@@ -183,7 +181,7 @@ def bind_theirs(table: Table, shapes: Mapping[str, tuple[int, ...]]) -> tuple[li
             theirs = tuple(_fill(name, numbers) for name in each.theirs)
             if any(name not in left for name in theirs):
                 continue
-            if not all(_has_axes(shapes[name], each.axes) for name in theirs):
+            if each.axes is not None and any(len(shapes[name]) != each.axes for name in theirs):
                 continue
             depth = shapes[theirs[0]][0] if each.stacked and shapes[theirs[0]] else 0
             depth = 1 + _last_block(shapes) if each.shared else depth
@@ -193,14 +191,6 @@ def bind_theirs(table: Table, shapes: Mapping[str, tuple[int, ...]]) -> tuple[li
             for name in theirs:
                 del left[name]
     return bound, list(left)
-
-
-def _has_axes(shape: tuple[int, ...], axes: int | tuple[int, ...] | None) -> bool:
-    if axes is None or isinstance(axes, int):
-        return axes in (None, len(shape))
-    return len(shape) == len(axes) and all(
-        want in (0, is_) for want, is_ in zip(axes, shape, strict=True)
-    )
 
 
 def role(table: Table, name: str) -> tuple[tuple[str | None, ...], int] | None:

@@ -17,11 +17,7 @@ from parity.porting.dialects.table import respell_names
 from vit_config import Preprocess, Rope, ViTConfig
 
 CODE = "core/vision_encoder/pe.py"
-NAMES = {
-    "head.probe": "attn_pool.probe", "head.attention.": "attn_pool.attn.",
-    "head.layernorm": "attn_pool.layernorm", "head.mlp.fc1": "attn_pool.mlp.c_fc",
-    "head.mlp.fc2": "attn_pool.mlp.c_proj",
-}  # fmt: skip
+NAMES = {"head.": "attn_pool.", "attention": "attn", "fc1": "c_fc", "fc2": "c_proj"}
 MARKS = ("conv1.weight", "ln_pre.weight", "transformer.resblocks.0.ln_1.weight")
 
 
@@ -44,30 +40,26 @@ def _limits(cfg: ViTConfig) -> Iterator[str]:
     yield from square(cfg)
     if cfg.in_channels != 3:
         yield f"its images have 3 channels, not {cfg.in_channels}"
-
-
-def _core_limits(cfg: ViTConfig) -> Iterator[str]:
-    yield from _limits(cfg)
-    if (cfg.pool_mlp_dim or cfg.mlp_dim) != 4 * cfg.hidden_size:
+    if cfg.pool == "map" and (cfg.pool_mlp_dim or cfg.mlp_dim) != 4 * cfg.hidden_size:
         yield "the MLP of its pool is 4 times as wide as a token, whatever that of the blocks"
 
 
-def _dialect(name: str, title: str, *, can: Mapping[str, Any], **own: Any) -> Dialect:
+def _dialect(name: str, title: str, can: Mapping[str, Any], **own: Any) -> Dialect:
     shared = {
         "patch_bias": (False,), "pre_norm": (True,), "norm_eps": (1e-5,), "class_token": ANY,
         "layer_scale": ANY, "layer_scale_on": ("both",), "rope": _ropes,
     }  # fmt: skip
     return Dialect(
-        name=name,
+        name=f"perception-{name}",
         title=title,
         family="perception",
         can={**shared, **can},
+        limits=_limits,
         fixed={
             **by_code(f"{CODE}: act_layer = nn.GELU; LayerNorm, eps = 1e-5", act="gelu", norm_eps=1e-5),
             **by_code(
                 f"{CODE}: _sample_abs_posemb", pos_embed_resize="bilinear", dynamic_image_size=True
             ),
-            **own.pop("fixed", {}),
         },
         follows=_follows,
         square=f"{CODE}: posemb_grid_size**2",
@@ -81,25 +73,22 @@ def _dialect(name: str, title: str, *, can: Mapping[str, Any], **own: Any) -> Di
 
 DIALECTS = (
     _dialect(
-        "perception-core",
+        "core",
         "Perception Encoder",
-        tables=((*BARE, *respell_names(POOL, NAMES)),),
-        marks=(*MARKS, "attn_pool.probe"),
-        can={
+        {
             "pool": ("map",), "pool_num_heads": ANY, "pool_mlp_dim": ANY,
             "pool_prefix": lambda cfg: (cfg.class_token,),
             "head_bias": lambda cfg: (False,) if cfg.num_classes else (True,),
         },
-        limits=_core_limits,
+        tables=((*BARE, *respell_names(POOL, NAMES)),),
+        marks=(*MARKS, "attn_pool.probe"),
     ),
     _dialect(
-        "perception-tokens",
+        "tokens",
         "Perception Encoder without a pool",
+        {"pool": ("mean",), "final_norm": ("none",)},
         tables=(BARE,),
         marks=(*MARKS, "!attn_pool.probe", "!ln_post.weight", "!proj"),
-        can={"pool": ("mean",), "final_norm": ("none",)},
-        fixed=by_code(f"{CODE}: pool_type = none", pool="mean"),
-        limits=_limits,
         note=TOKENS_ALONE,
     ),
 )  # fmt: skip

@@ -1,73 +1,71 @@
-"""What KerasHub's models share: the names of Keras' layers, and the form of the config files."""
+"""What KerasHub's models share: names and layouts of Keras' layers, and the form of the config files."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from parity.porting.dialects.dialect import Dialect
 from parity.porting.dialects.records.hf.keys import CONFIG, Entries, Key, among
-from parity.porting.dialects.table import Table, row
+from parity.porting.dialects.table import Table, respell_names
 from parity.porting.formats.metadata import Metadata
 from vit_config import ViTConfig
 
 TASK = "task.json"
-ACTS = {"gelu": "gelu", "silu": "silu", "swish": "silu", "relu": "relu"}
-"""Our activations by Keras' names, whose GELU is exact; the first of several is written."""
+CONV, MATRIX = "p q c o -> o c p q", "i o -> o i"
+HEADS = {
+    "attn.qkv.weight": "i h d -> (h d) i", "attn.qkv.bias": "h d -> (h d)",
+    "attn.proj.weight": "h d o -> o (h d)",
+}  # fmt: skip
+"""Layouts of a ``MultiHeadAttention``."""
 SIZES = (
     Key("num_layers", "depth", None),
     Key("num_heads", "num_heads", None),
     Key("hidden_dim", "hidden_size", None),
 )
 SQUARE_PATCH = Key("patch_size", "patch_size", None, lambda side: (side, side), lambda size: size[0])
+LEAVES = {"weight": 0, "lambda1": 0, "bias": 1}
+"""Numbers that Keras gives to a layer's weights."""
 
 
-def keras_layer(ours: str, theirs: str, kernel: str = "i o -> o i") -> Table:
-    """Return the rows of a layer's weight and bias, which Keras numbers."""
-    return (
-        *row(f"{ours}.weight", f"{theirs}/vars/0", kernel),
-        *row(f"{ours}.bias", f"{theirs}/vars/1"),
-    )
-
-
-def keras_norm(ours: str, theirs: str) -> Table:
-    """Return the rows of a norm's gain and bias."""
-    return keras_layer(ours, theirs, "")
-
-
-def keras_heads(ours: str, theirs: str, names: tuple[str, ...], heads: str = "h d") -> Table:
-    """Return the rows of projections of a ``MultiHeadAttention``, joined."""
-    apart = tuple(f"{theirs}/{name}_dense/vars/" for name in names)
-    kernels, biases = (tuple(f"{each}{number}" for each in apart) for number in (0, 1))
-    return (
-        *row(f"{ours}.weight", kernels, f"i {heads} -> ({heads}) i"),
-        *row(f"{ours}.bias", biases, f"{heads} -> ({heads})"),
-    )
-
-
-def keras_attention(ours: str, theirs: str) -> Table:
-    """Return the rows of a block's ``MultiHeadAttention``, whose heads are a separate axis."""
-    return (
-        *keras_heads(f"{ours}.qkv", theirs, ("query", "key", "value")),
-        *keras_layer(f"{ours}.proj", f"{theirs}/output_dense", "h d o -> o (h d)"),
-    )
-
-
-def keras_blocks(block: Callable[[str, str], Table], first: str) -> Table:
-    """Return the rows of all blocks: only the names of those after the first have a number."""
-    return (*block("blocks.0", first), *block("blocks.{i}", f"{first}_{{i}}"))
-
-
-def activation(name: str, default: str, more: Mapping[str, str] | None = None) -> Key:
-    """Return the entry of the activation.
+def keras_table(
+    table: Table, names: Mapping[str, str] | None = None, heads: Mapping[str, str] = HEADS
+) -> Table:
+    """Return a table of PyTorch's names and layouts by those of Keras.
 
     Args:
-        more: names that the model's own code knows beside Keras'.
+        names: parts of the names, each with Keras' in its place. The first block has none of ``_{i}``.
+        heads: layouts of the blocks' attention; none where the heads are no axis of their own.
     """
-    known = {**ACTS, **(more or {})}
-    written = {ours: theirs for theirs, ours in reversed(known.items())}
-    return Key(name, "act", default, among(known), written.__getitem__)
+    rows = []
+    for each in respell_names(table, names or {}):
+        ours, theirs = each.ours[0] or "", tuple(map(_numbered, each.theirs))
+        matrix = ours.endswith(".weight") and "norm" not in ours
+        usual = CONV if ours == "patch_embed.proj.weight" else MATRIX if matrix else each.layout
+        layout = heads.get(ours.removeprefix("blocks.{i}."), usual)
+        if "{i}" in ours:
+            first = tuple(name.replace("_{i}", "") for name in theirs)
+            own = (ours.replace("{i}", "0"),)
+            rows.append(replace(each, ours=own, theirs=first, layout=layout))
+        rows.append(replace(each, theirs=theirs, layout=layout))
+    return tuple(rows)
+
+
+def _numbered(name: str) -> str:
+    path, _, leaf = name.replace("/", ".").rpartition(".")
+    name = f"{path}.vars.{LEAVES[leaf]}" if leaf in LEAVES else name
+    return name.replace(".", "/")
+
+
+def activation(name: str, default: str, **more: str) -> Key:
+    """Return the entry of the activation; Keras' own GELU is exact.
+
+    Args:
+        more: names that the model's own code knows, with ours.
+    """
+    known = {"gelu": "gelu", "swish": "silu", "silu": "silu", "relu": "relu", **more}
+    return Key(name, "act", default, among(known), {known[each]: each for each in known}.__getitem__)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
-"""KerasHub's SigLIP and SigLIP 2: the image tower, by itself or beside the text tower, which is left out."""
+"""KerasHub's SigLIP and SigLIP 2, by transformers' table: the image tower, also beside the text tower,
+which is left out."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
@@ -10,59 +9,34 @@ from parity.porting.dialects.dialect import by_code
 from parity.porting.dialects.records.hf import siglip
 from parity.porting.dialects.records.hf.keys import Key
 from parity.porting.dialects.records.keras_hub.parts import (
-    ACTS,
     SIZES,
     SQUARE_PATCH,
     KerasSettings,
     activation,
-    keras_attention,
-    keras_blocks,
     keras_dialect,
-    keras_heads,
-    keras_layer,
-    keras_norm,
+    keras_table,
 )
-from parity.porting.dialects.table import Table, row
+from parity.porting.dialects.table import row
 
 EMBEDDING, FIRST = "layers/sig_lip_vision_embedding", "layers/sig_lip_encoder_layer"
 POOL = "layers/sig_lip_multi_head_attention_pooling"
-TANH = {"gelu_approximate": "gelu_tanh"}
-"""The activation that the model's own code knows."""
-
-
-def _mlp(ours: str, theirs: str) -> Table:
-    return (
-        *keras_layer(f"{ours}.fc1", f"{theirs}/fc1"),
-        *keras_layer(f"{ours}.fc2", f"{theirs}/fc2"),
-    )
-
-
-def _block(ours: str, theirs: str) -> Table:
-    return (
-        *keras_norm(f"{ours}.norm1", f"{theirs}/layer_norm1"),
-        *keras_attention(f"{ours}.attn", f"{theirs}/self_attn"),
-        *keras_norm(f"{ours}.norm2", f"{theirs}/layer_norm2"),
-        *_mlp(f"{ours}.mlp", f"{theirs}/mlp"),
-    )
-
-
+NAMES = {
+    "encoder.layers.{i}": f"{FIRST}_{{i}}", "embeddings.": f"{EMBEDDING}/",
+    "post_layernorm": "layers/layer_normalization", "q_proj": "query_dense", "k_proj": "key_dense",
+    "v_proj": "value_dense", "out_proj": "output_dense", "head.probe": f"{POOL}/vars/0",
+    "head.layernorm": f"{POOL}/layer_norm", "head.": f"{POOL}/",
+}  # fmt: skip
+"""Keras' names for parts of transformers'."""
+Q, K, V, OUT = (f"{POOL}/attention/{name}_dense/vars/" for name in ("query", "key", "value", "output"))
 TABLE = (
-    *keras_layer("patch_embed.proj", f"{EMBEDDING}/patch_embedding", "p q c o -> o c p q"),
-    *row("pos_embed", f"{EMBEDDING}/position_embedding/vars/0", "n D -> 1 n D"),
-    *keras_blocks(_block, FIRST),
-    *keras_norm("norm", "layers/layer_normalization"),
-    *row("attn_pool.latent", f"{POOL}/vars/0"),
-    *keras_heads("attn_pool.q", f"{POOL}/attention", ("query",), "g e"),
-    *keras_heads("attn_pool.kv", f"{POOL}/attention", ("key", "value"), "g e"),
-    *keras_layer("attn_pool.proj", f"{POOL}/attention/output_dense", "g e o -> o (g e)"),
-    *keras_norm("attn_pool.norm", f"{POOL}/layer_norm"),
-    *_mlp("attn_pool.mlp", f"{POOL}/mlp"),
+    *keras_table((*siglip.ENCODER, *(e for e in siglip.POOL if "attention" not in e.theirs[0])), NAMES),
+    *row("attn_pool.q.weight", f"{Q}0", "i g e -> (g e) i"),
+    *row("attn_pool.q.bias", f"{Q}1", "g e -> (g e)"),
+    *row("attn_pool.kv.weight", (f"{K}0", f"{V}0"), "i g e -> (g e) i"),
+    *row("attn_pool.kv.bias", (f"{K}1", f"{V}1"), "g e -> (g e)"),
+    *row("attn_pool.proj.weight", f"{OUT}0", "g e o -> o (g e)"),
+    *row("attn_pool.proj.bias", f"{OUT}1"),
 )
-
-
-def _places(cfg: Any) -> np.ndarray:
-    return np.arange(cfg.num_patches, dtype=np.int32)[None]
-
 
 DIALECTS = (
     keras_dialect(
@@ -71,13 +45,12 @@ DIALECTS = (
         tables=(TABLE,),
         marks=(f"{EMBEDDING}/patch_embedding/vars/0", f"{POOL}/vars/0"),
         can={
-            "act": tuple(dict.fromkeys((*TANH.values(), *ACTS.values()))),
-            "class_token": (False,), "pool": ("map",), "norm_eps": (1e-6,),
+            "act": ("gelu_tanh", "gelu", "silu", "relu"), "class_token": (False,), "pool": ("map",),
+            "norm_eps": (1e-6,),
         },
         limits=siglip.no_head,
-        # its last norm has this one whatever those of the blocks have
-        asks=("norm_eps",),
-        square="SigLIPVisionEncoder: the height and width to be the same in `image_shape`",
+        asks=("norm_eps",),  # that of the blocks may be another than this one of the last norm
+        square="SigLIPVisionEncoder: height != width",
         fixed=by_code("SigLIPVisionEmbedding: nothing resizes a table", pos_embed_resize="bicubic"),
         settings=KerasSettings(
             "siglip.siglip_vision_encoder",
@@ -87,10 +60,10 @@ DIALECTS = (
                 SQUARE_PATCH,
                 Key("intermediate_dim", "mlp_dim", None),
                 Key("layer_norm_epsilon", "norm_eps", 1e-6, float),
-                activation("intermediate_activation", "gelu_approximate", TANH),
+                activation("intermediate_activation", "gelu_approximate", gelu_approximate="gelu_tanh"),
             ),
             hosts={"SigLIPBackbone": "vision_encoder"},
         ),
-        buffers={f"{EMBEDDING}/vars/0": _places},
+        buffers={f"{EMBEDDING}/vars/0": lambda cfg: np.arange(cfg.num_patches, dtype=np.int32)[None]},
     ),
 )  # fmt: skip

@@ -11,14 +11,11 @@ from parity.porting.dialects.records.keras_hub.parts import (
     SIZES,
     KerasSettings,
     config_of,
-    keras_attention,
-    keras_blocks,
     keras_dialect,
-    keras_layer,
-    keras_norm,
     keras_object,
+    keras_table,
 )
-from parity.porting.dialects.table import Table, row
+from parity.porting.dialects.table import layer, row, split_attention
 from parity.porting.formats.metadata import Metadata
 from vit_config import ConfigError, ViTConfig
 
@@ -26,32 +23,21 @@ CODE = "keras_hub/src/models/vit/vit_layers.py"
 BODY, EMBEDDING, ENCODER = (
     "layers/vi_t_backbone/", "layers/vi_t_patching_and_embedding", "layers/vi_t_encoder",
 )  # fmt: skip
-FIRST = f"{ENCODER}/encoder_layers/vi_t_encoder_block"
-
-
-def _block(ours: str, theirs: str) -> Table:
-    return (
-        *keras_norm(f"{ours}.norm1", f"{theirs}/layer_norm_1"),
-        *keras_attention(f"{ours}.attn", f"{theirs}/mha"),
-        *keras_norm(f"{ours}.norm2", f"{theirs}/layer_norm_2"),
-        *keras_layer(f"{ours}.mlp.fc1", f"{theirs}/mlp/dense_1"),
-        *keras_layer(f"{ours}.mlp.fc2", f"{theirs}/mlp/dense_2"),
-    )
-
-
+BLOCK = f"{ENCODER}/encoder_layers/vi_t_encoder_block_{{i}}"
 TRUNK = (
-    *keras_layer("patch_embed.proj", f"{EMBEDDING}/patch_embedding", "p q c o -> o c p q"),
+    *layer("patch_embed.proj", f"{EMBEDDING}/patch_embedding"),
     *row("cls_token", f"{EMBEDDING}/vars/0"),
     *row("pos_embed", f"{EMBEDDING}/position_embedding/vars/0", "n D -> 1 n D"),
-    *keras_blocks(_block, FIRST),
-    *keras_norm("norm", f"{ENCODER}/layer_norm"),
+    *layer("blocks.{i}.norm1", f"{BLOCK}/layer_norm_1"),
+    *split_attention("blocks.{i}.attn", f"{BLOCK}/mha/{{}}_dense", ("query", "key", "value")),
+    *layer("blocks.{i}.attn.proj", f"{BLOCK}/mha/output_dense"),
+    *layer("blocks.{i}.norm2", f"{BLOCK}/layer_norm_2"),
+    *layer("blocks.{i}.mlp.fc1", f"{BLOCK}/mlp/dense_1"),
+    *layer("blocks.{i}.mlp.fc2", f"{BLOCK}/mlp/dense_2"),
+    *layer("norm", f"{ENCODER}/layer_norm"),
 )
-HIDDEN = (
-    *TRUNK,
-    *keras_layer("pre_logits", "layers/dense"),
-    *keras_layer("head", "layers/dense_1"),
-)
-PLAIN = (*TRUNK, *keras_layer("head", "layers/dense"))
+HIDDEN = keras_table((*TRUNK, *layer("pre_logits", "layers/dense"), *layer("head", "layers/dense_1")))
+PLAIN = keras_table((*TRUNK, *layer("head", "layers/dense")))
 
 POOLINGS = {"token": "class", "gap": "mean"}
 ACTIVATIONS = {None: "none", "linear": "none", "softmax": "softmax"}
@@ -138,7 +124,7 @@ DIALECTS = (
         "vit",
         "ViT",
         tables=(PLAIN, HIDDEN),
-        marks=(f"{EMBEDDING}/patch_embedding/vars/0", f"{FIRST}/mha/query_dense/vars/0"),
+        marks=(PLAIN[0].theirs[0], f"{BLOCK}/mha/query_dense/vars/0".replace("_{i}", "")),
         can={
             "norm_eps": ANY, "class_token": ANY, "patch_bias": ANY, "qkv_bias": ANY,
             "attention_out_bias": lambda cfg: (cfg.qkv_bias,), "mlp_bias": ANY,
