@@ -19,7 +19,8 @@ WIDTH, HEADS, GIVEN = 32, 4, {"num_heads": 4, "pool_num_heads": 8}
 
 def drawn(core, *, token=True, scale=False, mlp=128, width=WIDTH, depth=2, patch=4, grid=3, out=7):
     """A state dict by the names of core/vision_encoder/pe.py, in float64."""
-    generator, sizes = torch.Generator().manual_seed(0), {"conv1.weight": (width, 3, patch, patch)}
+    generator = torch.Generator().manual_seed(0)
+    sizes: dict[str, tuple[int, ...]] = {"conv1.weight": (width, 3, patch, patch)}
 
     def layer(name, out, *inputs):
         sizes.update({f"{name}weight": (out, *inputs), f"{name}bias": (out,)})

@@ -172,7 +172,9 @@ DIALECTS = (
         "dinov3",
         "DINOv3",
         tables=(_v3(dinov3.PLAIN), _v3(dinov3.GATED)),
-        marks=_marks(3),
+        # without registers, or without the token before them, a file alone does not show which it has
+        marks=(*_marks(3), _own(3, 2)),
+        config_marks=_marks(3),
         can={
             **SHARED, "norm_eps": ANY, "act": ("gelu", "silu", "relu"), "qkv_bias": ANY, "k_bias": ANY,
             "attention_out_bias": ANY, "mlp_bias": ANY, "mlp": ("mlp", "swiglu"),
@@ -183,7 +185,6 @@ DIALECTS = (
             "DINOV3Backbone: tokens alone; positions of whatever image comes",
             pool="class", pos_embed="none", dynamic_image_size=True,
         ),
-        unshown=("register_tokens",),
         settings=KerasSettings(
             "dinov3.dinov3_backbone",
             "DINOV3Backbone",
