@@ -52,6 +52,7 @@ DINOV3 = {
 }
 TOWER = {"num_classes": 0, "pool": "map", "class_token": False, "act": "gelu_tanh"}
 CLIP = {"patch_bias": False, "pre_norm": True, "head_bias": False, "norm_eps": 1e-5}
+TURNED = {"rope": Rope(axes="wh", offset=1.0), "dynamic_image_size": True}
 GEMMA4: dict[str, Any] = {
     "num_heads": 4, "attention_head_dim": 8, "class_token": False, "patch_bias": False,
     "block": "sandwich", "centre_pixels": True, "qk_norm": True, "v_norm": True, "attention_scale": 1.0,
@@ -93,6 +94,12 @@ CHANGES: dict[str, dict[str, Any]] = {
     "hf-dinov3": {**DINOV3, "k_bias": False, "num_classes": 0},
     "bonsai-dinov3": {**DINOV3, "k_bias": False, "num_classes": 0},
     "jimm-siglip": TOWER,
+    "keras-hub-dinov2": {"layer_scale": 1.0, "register_tokens": 2, "pos_embed_prefix": "class",
+                         "num_classes": 0},
+    "keras-hub-dinov3": {**DINOV3, "k_bias": False, "num_classes": 0},
+    "keras-hub-siglip": TOWER,
+    "perception-core": {**CLIP, **TURNED, "pool": "map", "pool_mlp_dim": 160, "pool_prefix": True},
+    "perception-tokens": {**CLIP, **TURNED, "head_bias": True, "num_classes": 0},
     "hf-siglip-vision": TOWER,
     "hf-siglip2-vision": {**TOWER, "patch_embed": "linear_hwc"},
     "hf-siglip-tokens": {**TOWER, "pool": "mean"},

@@ -194,6 +194,11 @@ def _jimm() -> Iterator[Case]:
 def _keras() -> Iterator[Case]:
     import keras  # pyright: ignore[reportMissingImports]
     from keras_hub.models import (  # pyright: ignore[reportMissingImports]
+        DINOV2Backbone,
+        DINOV3Backbone,
+        SigLIPBackbone,
+        SigLIPTextEncoder,
+        SigLIPVisionEncoder,
         ViTBackbone,
         ViTImageClassifier,
     )
@@ -208,7 +213,10 @@ def _keras() -> Iterator[Case]:
     def case(name: str, saved_as: str, model: Any, **given: Any) -> Case:
         rng = np.random.default_rng(0)
         for weight in model.weights:
-            weight.assign(weight.path.endswith("gamma") + 0.2 * rng.standard_normal(weight.shape))
+            if weight.dtype.startswith("float"):
+                gain = weight.path.endswith(("gamma", "lambda1"))
+                weight.assign(gain + 0.2 * rng.standard_normal(weight.shape))
+        tower = getattr(model, "vision_encoder", model)
 
         def save(folder: Path) -> Path:
             path = folder / ("preset" if saved_as == "preset" else f"model{saved_as}")
@@ -218,15 +226,15 @@ def _keras() -> Iterator[Case]:
             return path
 
         def reload(folder: Path) -> Run:
-            if isinstance(model, ViTBackbone):
-                again = ViTBackbone.from_preset(str(folder))
+            if hasattr(type(tower), "from_preset") and not isinstance(model, ViTImageClassifier):
+                again = type(tower).from_preset(str(folder))
             else:
                 config = json.loads((folder / "config.json").read_text())
                 again = keras.saving.deserialize_keras_object(config)
                 again.load_weights(str(folder / "model.weights.h5"))
             return lambda images: np.asarray(again(images))
 
-        return Case(name, saved_as, save, lambda images: np.asarray(model(images)), reload, given)
+        return Case(name, saved_as, save, lambda images: np.asarray(tower(images)), reload, given)
 
     plain = {"use_class_token": False, "use_mha_bias": False, "use_mlp_bias": False,
              "use_patch_bias": False}  # fmt: skip
@@ -242,6 +250,32 @@ def _keras() -> Iterator[Case]:
         "KerasHub's classifier, hidden layer", ".keras",
         ViTImageClassifier(backbone(), num_classes=3, intermediate_dim=6, activation="softmax"),
     )  # fmt: skip
+    square = {"patch_size": 4, "num_layers": 2, "num_heads": 3, "hidden_dim": 24,
+              "intermediate_dim": 20, "image_shape": (12, 12, 3)}  # fmt: skip
+    sizes = {**square, "position_embedding_shape": (12, 12, 3)}
+    yield case("KerasHub's DINOv2", "preset", DINOV2Backbone(**sizes))
+    yield case(
+        "KerasHub's DINOv2, registers, table of another size", ".keras",
+        DINOV2Backbone(**{**sizes, "position_embedding_shape": (20, 20, 3)}, num_register_tokens=2,
+                       antialias_in_interpolation=True),
+    )  # fmt: skip
+    yield case(
+        "KerasHub's DINOv2, gate, no mask token", ".weights.h5",
+        DINOV2Backbone(**sizes, use_swiglu_ffn=True, use_mask_token=False), image_size=(12, 12),
+    )  # fmt: skip
+    oblong = {**square, "image_shape": (12, 8, 3)}
+    yield case("KerasHub's DINOv3", "preset", DINOV3Backbone(**oblong, use_key_bias=False))
+    yield case(
+        "KerasHub's DINOv3, gate, no biases of the MLP", ".keras",
+        DINOV3Backbone(**oblong, use_gated_mlp=True, hidden_activation="silu", rope_theta=50.0,
+                       num_register_tokens=2, use_mlp_bias=False),
+    )  # fmt: skip
+    text = {"vocabulary_size": 30, "embedding_dim": 24, "hidden_dim": 24, "num_layers": 1,
+            "num_heads": 3, "intermediate_dim": 20, "max_sequence_length": 7}  # fmt: skip
+    whole = SigLIPBackbone(SigLIPVisionEncoder(**square), SigLIPTextEncoder(**text))
+    yield case("KerasHub's SigLIP, beside its text", "preset", whole)
+    yield case("KerasHub's SigLIP, exact GELU", ".keras",
+               SigLIPVisionEncoder(**square, intermediate_activation="gelu"))  # fmt: skip
 
 
 def _line(case: Case, folder: Path) -> tuple[Checkpoint, float, float]:

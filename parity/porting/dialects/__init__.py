@@ -14,11 +14,11 @@ from parity.porting.dialects.dialect import Dialect
 from vit_config import ConfigError
 
 MODULES = (
-    "own", "nnx", "hf.tipsv2", "hf.sapiens2", "dino", "native", "eva_clip", "openmmlab", "timm", "clip",
-    "torchvision", "scenic", "google", "big_vision", "vit_pytorch", "hf.beit", "hf.deit", "hf.vit",
-    "hf.dinov2", "hf.dinov3", "hf.clip", "hf.janus", "hf.gemma4", "hf.siglip", "hf.blip", "hf.owlvit",
-    "hf.aimv2", "hf.internvl", "hf.videomae", "hf_flax", "bonsai", "equimo", "jimm", "keras_hub",
-    "gguf",
+    "own", "nnx", "hf.tipsv2", "hf.sapiens2", "dino", "native", "eva_clip", "openmmlab", "timm",
+    "perception", "clip", "torchvision", "scenic", "google", "big_vision", "vit_pytorch", "hf.beit",
+    "hf.deit", "hf.vit", "hf.dinov2", "hf.dinov3", "hf.clip", "hf.janus", "hf.gemma4", "hf.siglip",
+    "hf.blip", "hf.owlvit", "hf.aimv2", "hf.internvl", "hf.videomae", "hf_flax", "bonsai", "equimo",
+    "jimm", "keras_hub.vit", "keras_hub.dino", "keras_hub.siglip", "gguf",
 )  # fmt: skip
 """Modules of `records` that define dialects, the more specific ones first."""
 

@@ -145,6 +145,11 @@ def read_only(table: Table) -> Table:
     return only_when("depth", 0, table)
 
 
+def unread(theirs: str) -> Table:
+    """Return the row of a tensor that no twin has, beside others that one has; it is never written."""
+    return read_only(row((None,), theirs))
+
+
 def respell_names(table: Table, spellings: Mapping[str, str]) -> Table:
     """Return the table with substrings of their names replaced."""
 

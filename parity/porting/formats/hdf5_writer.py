@@ -40,7 +40,7 @@ def write_hdf5(
         WeightsError: a tensor cannot be read.
     """
     for name, stored in tensors.items():
-        if stored.dtype.name not in _FLOATS:
+        if stored.dtype.name not in (*_FLOATS, "int32"):
             raise ConfigError(
                 f"{name}: Keras' files hold no {stored.dtype} that we could write; give --dtype float32"
             )
@@ -132,10 +132,14 @@ def _write_group(
 
 def _array_header(stored: Stored, place: int) -> bytes:
     shape, dtype = stored.shape, stored.dtype
-    mantissa, exponent = _FLOATS[dtype.name]
     bits = 8 * dtype.itemsize
-    kind = struct.pack("<4BI", 0x11, 0x20, bits - 1, 0, dtype.itemsize)
-    kind += struct.pack("<HH4BI", 0, bits, mantissa, exponent, 0, mantissa, 2 ** (exponent - 1) - 1)
+    if dtype.kind == "i":
+        kind = struct.pack("<4BIHH", 0x10, 0x08, 0, 0, dtype.itemsize, 0, bits)
+    else:
+        mantissa, exponent = _FLOATS[dtype.name]
+        kind = struct.pack("<4BI", 0x11, 0x20, bits - 1, 0, dtype.itemsize)
+        bias = 2 ** (exponent - 1) - 1
+        kind += struct.pack("<HH4BI", 0, bits, mantissa, exponent, 0, mantissa, bias)
     place = place if stored.nbytes else NOWHERE  # as HDF5 has it for no values
     space = struct.pack(f"<BBB5x{len(shape)}Q", 1, len(shape), 0, *shape)
     return _header(

@@ -83,16 +83,6 @@ STRANGERS = (
     Stranger("PaddleOCR-VL", (), "its attention turns queries and keys by positions", "paddleocr_vl"),
     Stranger("an Audio Spectrogram Transformer", (), SPECTROGRAMS, "audio-spectrogram-transformer"),
     Stranger(
-        "Perception Encoder in its authors' names",
-        ("attn_pool.probe", "transformer.resblocks.*.ln_1.weight"),
-        "timm's vit_pe_core, vit_pe_spatial and vit_pe_lang models of the same weights are read",
-    ),
-    Stranger(
-        "Perception Encoder in its authors' names",
-        ("ln_pre.weight", "transformer.resblocks.*.ls_1.gamma", "!ln_post.weight"),
-        "timm's vit_pe_spatial and vit_pe_lang models of the same weights are read",
-    ),
-    Stranger(
         "RADIO in its authors' names",
         ("patch_generator.embedder.weight", "blocks.*.norm1.weight"),
         "it fits its positions to each image; timm's vit_base_patch16_radio and its kin are read",

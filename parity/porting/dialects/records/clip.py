@@ -62,7 +62,9 @@ TEXT = (
 )  # fmt: skip
 """Tensors of the text tower, and those of neither tower."""
 ATTENTION_POOL = {"*attn_pool*": "a model that pools by attention (CoCa and others)"}
-MARKS = ("visual.conv1.weight", "visual.class_embedding", "visual.ln_post.weight")
+MARKS = (
+    "visual.conv1.weight", "visual.class_embedding", "visual.ln_post.weight", "!visual.attn_pool.probe",
+)  # fmt: skip
 PIXELS = Preprocess(mean=MEAN, std=STD)
 
 
@@ -154,7 +156,7 @@ DIALECTS = (
         "open-clip-tower",
         "the image tower of open_clip",
         BARE,
-        marks=tuple(mark.removeprefix("visual.") for mark in MARKS),
+        marks=tuple(mark.replace("visual.", "") for mark in MARKS),
         settings=OpenClipSettings(),
         ignored=(),
     ),

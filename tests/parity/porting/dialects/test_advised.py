@@ -77,14 +77,6 @@ def test_a_dialect_of_the_users_own_choice_is_noted(tmp_path):
     [
         (["patch_generator.embedder.weight", "blocks.0.norm1.weight"], "RADIO"),
         (["enc_blocks.0.norm1.weight", "dec_blocks.0.norm1.weight"], "DUSt3R or CroCo"),
-        (
-            ["ln_pre.weight", "transformer.resblocks.0.ls_1.gamma"],
-            "timm's vit_pe_spatial and vit_pe_lang",
-        ),
-        (
-            ["attn_pool.probe", "transformer.resblocks.0.ln_1.weight"],
-            "Perception Encoder .*: timm's vit_pe_core",
-        ),
     ],
 )
 @pytest.mark.parametrize("prefix", ["", "model.visual."])

@@ -21,6 +21,13 @@ from vit_config.errors import OtherModelError, UnstatedError, WeightsError
 TREES = json.loads((Path(__file__).parents[3] / "support" / "jax_trees.json").read_text())
 CLASSIFIER = "KerasHub's classifier"
 BODY = "layers/vi_t_backbone/"
+UNWRITTEN = {"KerasHub's DINOv2": "layers/dinov2_embedding/vars/2"}
+"""Of two position tables, that which the library computes from the other."""
+NAMED_OTHERWISE = (
+    "KerasHub's DINOv2, registers, table of another size",
+    "KerasHub's DINOv2, gate, no mask token",
+)
+"""Trees that are read, see `test_dialect_keras_hub`, and written with other names or sizes."""
 
 
 def written(name, folder):
@@ -50,11 +57,12 @@ def assert_read(path, cfg):
     return actual
 
 
-@pytest.mark.parametrize("name", TREES)
+@pytest.mark.parametrize("name", [name for name in TREES if name not in NAMED_OTHERWISE])
 def test_trees_are_those_of_their_classes(name, tmp_path):
     cfg, out = written(name, tmp_path)
     source = assert_read(out, cfg)
-    recorded = {name: tuple(shape) for name, shape in TREES[name]["names"].items()}
+    recorded = {each: tuple(shape) for each, shape in TREES[name]["names"].items()}
+    recorded.pop(UNWRITTEN.get(name, ""), None)
     assert {name: each.shape for name, each in source.tensors.items()} == recorded
     convert(source, to="parity", out=tmp_path / "again.safetensors")
     convert(tmp_path / "again.safetensors", to=source.dialect.name, out=tmp_path / "back")

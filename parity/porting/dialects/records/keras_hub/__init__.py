@@ -1,0 +1,1 @@
+"""KerasHub's models: ``.weights.h5``, ``.keras`` and preset folders."""
