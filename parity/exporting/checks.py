@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -64,7 +65,7 @@ class Checks:
             ConfigError: a name is of nothing, or nothing that is kept brings it within the bound.
         """
         assert self._bound is not None
-        self.kept = search(self._graph, names, self._bound)
+        self.kept = search(self._graph_of, self._images, names, self._bound)
         return self.kept
 
     def compare(
@@ -102,11 +103,12 @@ class Checks:
             return f"{worst.output} would be {worst.own:.1e} from float64 with all in float32: raise --bound"
         if self.kept is not None:
             mends = "--keep-float32 auto finds what else must stay in float32"
-        if (first := self._search.overflow) and not self.kept:
+        graph = self._graph_of(self._images)
+        if (first := Search(graph).overflow) and not self.kept:
             step, rounding = first
             return (
                 f"{step.name} at {step.line} overflows in {dtype}: it reaches {rounding.largest:.3g}, and"
-                f" {dtype} ends at {self._graph.largest:.5g}; {mends}"
+                f" {dtype} ends at {graph.largest:.5g}; {mends}"
             )
         error = math.inf if worst.own is None else worst.own
         return (
@@ -120,32 +122,40 @@ class Checks:
             return _by_nodes(path, given)
         if self.kept is None and self._form.name == "torch-export":
             return None
-        outputs = self._graph.run(()) if self.kept is None else self.kept.outputs
+        outputs = self._graph_of(self._images).run(()) if self.kept is None else self.kept.outputs
         names = self._subject.outputs
         names = sorted(names) if self._form.name == "stablehlo" else names  # JAX sorts them
         return dict(zip(names, outputs, strict=True))
 
     @cached_property
-    def _search(self) -> Search:
-        return Search(self._graph)
+    def _images(self) -> np.ndarray:
+        """All prepared images, or texts, as the program takes them, rounded to its type: what that costs
+        is not the program's."""
+        images = np.concatenate([laid_out(each, self._form) for each in self._ready])
+        dtype = next(iter(self._subject.arrays.values())).dtype
+        return images.astype(dtype).astype(np.float32) if images.dtype.kind == "f" else images
 
     @cached_property
-    def _graph(self) -> Graph:
+    def _program(self) -> Any:
         """The program as it is on images that are prepared, of any number."""
         subject = self._subject
-        if subject.input == "uint8":
-            subject = replace(subject, input="float32")
-        subject = replace(subject, batch=None)
-        images = np.concatenate([laid_out(each, self._form) for each in self._ready])
-        if images.dtype.kind == "f":  # what rounding these costs is not the program's
-            images = images.astype(next(iter(subject.arrays.values())).dtype).astype(np.float32)
+        subject = replace(
+            subject, input="float32" if subject.input == "uint8" else subject.input, batch=None
+        )
         if self._form.name == "stablehlo":
-            from parity.exporting.narrow.equations import JaxGraph
+            return jax_program(subject)
+        return torch_traced(subject, apart=self._form.name == "onnx" and not subject.int8)
 
-            return JaxGraph(jax_program(subject), subject.dtype, images)
-        from parity.exporting.narrow.aten import TorchGraph
+    def _graph_of(self, images: np.ndarray) -> Graph:
+        if self._subject.int8:
+            from parity.exporting.narrow.int8 import Int8Graph
 
-        return TorchGraph(torch_traced(subject, apart=self._form.name == "onnx"), subject.dtype, images)
+            return Int8Graph(self._program, images)
+        if self._form.name == "stablehlo":
+            from parity.exporting.narrow.equations import JaxGraph as GraphOfFormat
+        else:
+            from parity.exporting.narrow.aten import TorchGraph as GraphOfFormat
+        return GraphOfFormat(self._program, self._subject.dtype, images)
 
 
 def laid_out(images: np.ndarray, form: Format) -> np.ndarray:

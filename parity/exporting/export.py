@@ -134,17 +134,19 @@ def export(
             about["compared"] = [each.to_dict() for each in compared]
             description.write(f"{json_text(about)}\n".encode())
 
-        if keep_float32 and not subject.int8:
+        wide: Mapping[int, str] = {}
+        if keep_float32:
             plan.begin(SEARCH)
-            settings = settings._replace(wide=checks.find(keep_float32).wide)
-            about["kept"] = checks.kept.to_dict()
+            kept = checks.find(keep_float32)
+            wide, about["kept"] = kept.wide, kept.to_dict()
         plan.begin(TRACING)
-        program = form.write(subject, dict(about), settings)
+        own = settings if subject.int8 else settings._replace(wide=wide)
+        program = form.write(subject, dict(about), own)
         if subject.int8:  # what is quantised is first shown to be the twins' function
             exact = Path(folder, f"float32{form.suffix}")
             exact.write_bytes(program)
             measured(exact, replace(subject, int8=False))
-            program = quantised(exact)
+            program = quantised(exact, [*wide.values()])
         with atomic_file(out, force=force, check=check) as file:
             file.write(program)
     return Exported(out, description_path(out), about, compared, checks.kept)

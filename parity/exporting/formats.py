@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -154,14 +155,25 @@ def onnx(subject: Subject, about: Mapping[str, Any], settings: Settings) -> byte
     return model.SerializeToString()
 
 
-def quantised(path: Path) -> bytes:
+def quantised(path: Path, kept: Collection[str] = ()) -> bytes:
     """Quantise an ONNX file by ONNX Runtime: weights of products to int8, rows of what they multiply to
-    8 bits when it runs."""
+    8 bits when it runs.
+
+    Args:
+        kept: products that stay in float32, by their names in the PyTorch program.
+    """
+    import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    out = path.with_name("int8.onnx")
+    out, left = path.with_name("int8.onnx"), list[str]()
+    for node in onnx.load(path, load_external_data=False).graph.node if kept else ():
+        scopes = next(
+            (e.value for e in node.metadata_props if e.key == "pkg.torch.onnx.name_scopes"), "['']"
+        )
+        if node.op_type in ("MatMul", "Gemm", "Conv") and ast.literal_eval(scopes)[-1] in kept:
+            left += [node.name, f"{node.name}_MatMul"]  # as it is called where a Gemm becomes two
     with quiet(""):  # it advises to prepare the graph first, which changes it
-        quantize_dynamic(path, out, per_channel=True, weight_type=QuantType.QInt8)
+        quantize_dynamic(path, out, per_channel=True, weight_type=QuantType.QInt8, nodes_to_exclude=left)
     return out.read_bytes()
 
 

@@ -62,14 +62,14 @@ class TorchGraph(Graph):
 
     def _compute(self, index: int, known: dict[int, Any]) -> Any:
         node = self._nodes[index]
-
-        def value(each: Any) -> Any:
-            return known[self._index[each]] if each in self._index else self._held[each.name]
-
-        args, kwargs = map_arg((node.args, node.kwargs), value)
-        wide = self._wide
+        args, kwargs = map_arg((node.args, node.kwargs), lambda each: self._value(each, known))
         with torch.no_grad():
-            return node.target(*tree_map(wide, args), **tree_map(wide, kwargs))
+            return node.target(*tree_map(self._wide, args), **tree_map(self._wide, kwargs))
+
+    def _value(self, each: Any, known: dict[int, Any]) -> Any:
+        if not isinstance(each, torch.fx.Node):
+            return each
+        return known[self._index[each]] if each in self._index else self._held[each.name]
 
     def _wide(self, each: Any) -> Any:
         return torch.float32 if each is self._dtype else each

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -165,7 +165,7 @@ class Graph(ABC):
 
     def prepare(self, dtype: str, images: int) -> None:
         """Prepare for runs, once `steps` and `outputs` are there."""
-        limits = ml_dtypes.finfo(dtype)
+        limits = ml_dtypes.finfo("float32" if dtype == "int8" else dtype)
         self.dtype, self.images = dtype, images
         self.largest, self.epsilon = float(limits.max), float(limits.eps)
         self._rounding = {i for i, each in enumerate(self.steps) if each.small and not each.exact}
@@ -204,25 +204,37 @@ class Graph(ABC):
         known: dict[int, Any] = {}
         found: dict[int, Rounding] = {}
         everything = range(len(self.steps))
+
+        def seen(i: int, value: Any) -> None:
+            pairs = zip(self._arrays(value), self._arrays(self._narrow(i, known, value)), strict=True)
+            found[i] = Rounding.of(*next(pairs))
+
         for i in everything:
-            value = self._step(i, known, everything)
-            if i in self._rounding:
-                pairs = zip(self._arrays(value), self._arrays(self._rounded(value)), strict=True)
-                found[i] = Rounding.of(*next(pairs))
+            self._step(i, known, everything, seen)
         return [self._arrays(known[i])[0] for i in self.outputs], found
 
-    def _step(self, i: int, known: dict[int, Any], wide: Collection[int]) -> Any:
+    def _narrow(self, index: int, known: dict[int, Any], value: Any) -> Any:
+        """Return the result of an operation that is not kept, given that in float32."""
+        return self._rounded(value)
+
+    def _step(
+        self,
+        i: int,
+        known: dict[int, Any],
+        wide: Collection[int],
+        seen: Callable[[int, Any], None] = lambda index, value: None,
+    ) -> None:
         started = time.perf_counter()
         value = self._compute(i, known)
         self.seconds[i] = time.perf_counter() - started
-        if self.steps[i].small and i not in wide:
-            value = self._rounded(value)
+        if i in self._rounding:
+            seen(i, value)
+            value = value if i in wide else self._narrow(i, known, value)
         if i in self._last or i in self.outputs:
             known[i] = value
         for each in self.steps[i].inputs:
             if self._last[each] == i and each not in self.outputs:
                 known.pop(each, None)
-        return value
 
     def _save(self, place: int, kept: frozenset[int], known: dict[int, Any]) -> None:
         key = place, frozenset(i for i in kept if i < place)

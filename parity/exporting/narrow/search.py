@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,8 @@ from parity.measure.smallest import smallest
 
 AUTO = "auto"
 """The name that asks for the search."""
+WORST = 5
+"""How many of the layers that lose most in 8 bits are printed."""
 GROWS = 4.0
 """How many times the output's error is a result's rounding where what follows cancels most of the result."""
 
@@ -57,10 +61,12 @@ class Kept:
     outputs: tuple[np.ndarray, ...]
     runs: int
     seconds: float
+    losses: dict[str, float] = field(default_factory=dict)
+    """Of int8, the error with one operation alone in 8 bits, of each; on one image."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return what a description says of it, as JSON values."""
-        told = ("candidates", "low", "error", "runs")
+        told = ("candidates", "low", "error", "runs", *(["losses"] if self.losses else []))
         return {
             **{each: getattr(self, each) for each in told},
             "operations": [*map(asdict, self.operations)],
@@ -73,6 +79,10 @@ class Kept:
             f"keeps {len(self.operations)} of {self.candidates} operations in float32: +{size:,} bytes for an"
             f" image while it runs, in {share:.0%} of the time; with none {self.low:.1e} from float32"
         )
+        if self.losses:
+            worst = sorted(self.losses.items(), key=lambda each: -each[1])[:WORST]
+            told = ", ".join(f"{name} {loss:.1e}" for name, loss in worst)
+            yield f"  alone in 8 bits, the worst of {len(self.losses)}: {told}"
         rows: dict[tuple[str, str, str], list[KeptOperation]] = {}
         for each in self.operations:
             kind = each.name.split(".")[-1 - each.name.split(".")[-1].isdigit()]
@@ -116,18 +126,27 @@ class Search:
         first = next(found, None)
         return None if first is None else (self.graph.steps[first], self.rounding[first])
 
-    def find(self, bound: float) -> set[int]:
+    @cached_property
+    def losses(self) -> dict[int, float]:
+        """The error with all operations kept but one, of each."""
+        every = frozenset(self.graph.candidates)
+        return {each: self.error(every - {each}) for each in self.graph.candidates}
+
+    def find(self, bound: float, first: Search) -> set[int]:
         """Return operations that, kept, bring the error within a bound, and of which none can be left
-        out; all of them if even that does not."""
+        out; all of them if even that does not.
+
+        Args:
+            first: runs of the program on one image, where most of the search is done.
+        """
         if self.error(()) <= bound:
             return set()
-        overflowing = {i for i, each in self.rounding.items() if each.overflows}
-        rest = {i: self.graph.steps[i].line for i in self.graph.candidates if i not in overflowing}
         if self.error(self.graph.candidates) > bound:
             return set(self.graph.candidates)
-        found = set(overflowing)
-        if self.error(found) > bound:
-            found.update(smallest(rest, lambda some: self.error(overflowing.union(some)) <= bound))
+        found = {i for i, each in self.rounding.items() if each.overflows}
+        for runs in (first, self):
+            if self.error(found) > bound:
+                found = runs.add_to(found, bound)
         before = None
         while before != found:  # a second time, for errors may cancel
             before = set(found)
@@ -135,6 +154,16 @@ class Search:
                 if self.error(found - {each}) <= bound:
                     found.remove(each)
         return found
+
+    def add_to(self, found: set[int], bound: float) -> set[int]:
+        """Return some operations with those besides that bring the error within a bound: of int8 those
+        that cost most by themselves."""
+        if self.graph.dtype == "int8":
+            worst = sorted(self.losses, key=self.losses.__getitem__, reverse=True)
+            count = bisect_left(range(len(worst)), True, key=lambda n: self.error(worst[:n]) <= bound)
+            return set(worst[:count])
+        lines = {i: self.graph.steps[i].line for i in self.graph.candidates if i not in found}
+        return found.union(smallest(lines, lambda some: self.error(found.union(some)) <= bound))
 
     def kept(self, found: Collection[int]) -> Kept:
         """Describe what is kept."""
@@ -167,6 +196,8 @@ class Search:
 
     def _reason(self, rounding: Rounding, without: float, error: float) -> tuple[str, str]:
         dtype, largest = self.graph.dtype, self.graph.largest
+        if dtype == "int8":
+            return "loss", f"loss: 8 bits cost its result {rounding.loss:.1e}"
         if rounding.overflows:
             return "overflow", f"overflow: {rounding.largest:.2g}, and {dtype} ends at {largest:.5g}"
         if rounding.loss > self.graph.epsilon:
@@ -183,12 +214,18 @@ class Search:
         )
 
 
-def search(graph: Graph, names: Sequence[str], bound: float) -> Kept:
+def search(
+    graph_of: Callable[[np.ndarray], Graph], images: np.ndarray, names: Sequence[str], bound: float
+) -> Kept:
     """Find what of a program must stay in float32, or keep what has these names.
 
     Args:
+        graph_of: returns the program as it runs on some images.
         names: `AUTO`, or names as `Graph.named` takes them.
         bound: the largest relative error of an output.
     """
-    runs = Search(graph)
-    return runs.kept(runs.find(bound) if AUTO in names else graph.named(names))
+    runs, first = Search(graph_of(images)), Search(graph_of(images[:1]))
+    kept = runs.kept(runs.find(bound, first) if AUTO in names else runs.graph.named(names))
+    if runs.graph.dtype != "int8":
+        return kept
+    return replace(kept, losses={runs.graph.steps[i].name: loss for i, loss in first.losses.items()})

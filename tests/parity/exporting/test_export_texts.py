@@ -7,6 +7,8 @@ import pytest
 
 import parity
 from parity.cli import main
+from parity.exporting.checks import Checks
+from parity.exporting.compare import pictures
 from parity.exporting.formats import FORMATS, Settings
 from parity.exporting.replay import replay
 from parity.exporting.subject import subject_of

@@ -1,0 +1,52 @@
+"""A program as ONNX Runtime's dynamic quantisation computes it: 8 bits of what goes into a product."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from parity.exporting.narrow.aten import TorchGraph, operation
+
+_PRODUCTS = {"linear": 64.0, "conv2d": 127.0}
+"""The largest integer of a weight, by product: of a matrix product one bit is left free, so that sums of
+two do not overflow on older processors."""
+
+
+class Int8Graph(TorchGraph):
+    """An exported float32 program of the PyTorch twin whose products of weights are quantised."""
+
+    def __init__(self, program: Any, images: np.ndarray) -> None:
+        super().__init__(program, "float32", images)
+        self.steps = [
+            replace(step, exact=not (step.weights and operation(node) in _PRODUCTS))
+            for step, node in zip(self.steps, self._nodes, strict=True)
+        ]
+        self.prepare("int8", len(images))
+
+    def called(self, index: int) -> str:
+        return self._nodes[index].name
+
+    def _narrow(self, index: int, known: dict[int, Any], value: Any) -> Any:
+        node = self._nodes[index]
+        x, weight, *others = (self._value(each, known) for each in node.args)
+        most = _PRODUCTS[operation(node)]
+        with torch.no_grad():
+            return node.target(_of_rows(x), _of_weights(weight, most), *others, **node.kwargs)
+
+
+def _of_rows(x: torch.Tensor) -> torch.Tensor:
+    """Round what is multiplied to 256 steps between its least and its largest number, 0 among them."""
+    low, high = x.min().clamp(max=0.0), x.max().clamp(min=0.0)
+    scale = ((high - low) / 255).clamp(min=torch.finfo(torch.float32).tiny)
+    zero = torch.round(-low / scale)
+    return (torch.clamp(torch.round(x / scale) + zero, 0, 255) - zero) * scale
+
+
+def _of_weights(weight: torch.Tensor, most: float) -> torch.Tensor:
+    """Round weights to integers up to `most`, by one factor for each row of a matrix."""
+    largest = weight.abs().amax(1, keepdim=True) if weight.ndim == 2 else weight.abs().max()
+    scale = (largest / most).clamp(min=torch.finfo(torch.float32).tiny)
+    return torch.round(weight / scale) * scale
