@@ -142,8 +142,8 @@ def export(
             ids (B, N) of texts: the text tower of a CLIP or a SigLIP is exported.
         dtype: type of the weights and of the computation; by default the weights' own type. ``int8``:
             an ONNX file is quantised by ONNX Runtime; what that costs is measured, and has no limit.
-        keep_float32: what stays in float32 of a program in a smaller type, or of an int8 one: ``["auto"]``
-            looks for the operations of which none can be left out; or names of modules, lines, operations.
+        keep_float32: what stays in float32 of a program in a smaller type: ``["auto"]`` looks for the
+            operations of which none can be left out; or names of modules, lines or operations.
         bound: the largest relative error of an output, with `keep_float32`.
         images: pictures on which the program is run too; the first 8.
         platforms: platforms that a StableHLO program is lowered for.

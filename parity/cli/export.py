@@ -43,8 +43,8 @@ class Export:
     """Type of weights and computation: float32, float16, bfloat16 or, of ONNX, int8: ONNX Runtime then
     quantises the products, and what that costs is measured. Outputs are float32."""
     keep_float32: Annotated[str | None, shown_as("auto|NAME,...")] = None
-    """What stays in float32 of a program in a smaller type: "auto" looks for the operations of which none
-    can be left out; or lines, such as block.py:46, modules, such as blocks.0.mlp, or what auto printed."""
+    """What stays in float32 of a program in a smaller type: auto, the operations of which none can be
+    left out; or modules such as blocks.0.mlp, lines such as block.py:46, names that auto printed."""
     bound: float | None = None
     """The largest relative error of an output, such as 1e-2, that --keep-float32 is to reach."""
     images: Annotated[Path | None, shown_as("DIR")] = None

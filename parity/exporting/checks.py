@@ -1,4 +1,4 @@
-"""The checks of one exported program: its outputs beside the twins', in its own type's arithmetic too."""
+"""The checks of one exported program: its outputs beside the twins', also in its type's arithmetic."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def check_kept(subject: Subject, names: Sequence[str], bound: float | None) -> N
         )
     if bool(names) != (bound is not None):
         raise ConfigError(
-            "keep_float32 and bound (--keep-float32 auto --bound 1e-2) go together: what stays in float32,"
-            " and the largest relative error of an output"
+            "keep_float32 and bound (--keep-float32 auto --bound 1e-2) go together: what stays in"
+            " float32, and the largest relative error of an output"
         )
     if bound is not None and not bound > 0:
         raise ConfigError(f"bound = {bound:g} (--bound {bound:g}): must be positive")
@@ -93,22 +93,22 @@ class Checks:
         bound = None if subject.dtype == "float32" and not subject.int8 else self._bound
         return compare(subject, self._ready, outputs, begin, own=own, bound=bound)
 
-    def unfit(self, compared: Sequence[OutputComparison]) -> str:
+    def unfit(self, compared: Sequence[OutputComparison], subject: Subject) -> str:
         """Say why the type is too small for a program, and what mends it; empty if it is not that."""
-        dtype, worst = self._subject.dtype, max(compared, key=lambda each: each.own or 0.0)
+        dtype, worst = subject.dtype, max(compared, key=lambda each: each.own or each.error)
+        error = max(worst.own or 0.0, worst.error)
+        if self._bound is not None and (subject.int8 or dtype in SMALL):
+            least = "" if self.kept is None else f"; with all in float32 it is {self.kept.high:.1e}"
+            return f"{worst.output} would be {error:.1e} from float64: more than --bound allows{least}"
         if dtype not in SMALL or all(each.own_passed and each.limit for each in compared):
             return ""
-        mends = "--keep-float32 auto --bound 1e-2 keeps there in float32 what must be"
-        if self.kept is not None and len(self.kept.operations) == self.kept.candidates:
-            return f"{worst.output} would be {worst.own:.1e} from float64 with all in float32: raise --bound"
-        if self.kept is not None:
-            mends = "--keep-float32 auto finds what else must stay in float32"
+        mends = "--keep-float32 auto --bound 1e-2 keeps in float32 what must be"
         graph = self._graph_of(self._images)
-        if (first := Search(graph).overflow) and not self.kept:
+        if first := Search(graph).overflow:
             step, rounding = first
             return (
-                f"{step.name} at {step.line} overflows in {dtype}: it reaches {rounding.largest:.3g}, and"
-                f" {dtype} ends at {graph.largest:.5g}; {mends}"
+                f"{step.name} at {step.line} overflows in {dtype}: it reaches {rounding.largest:.3g},"
+                f" and {dtype} ends at {graph.largest:.5g}; {mends}"
             )
         error = math.inf if worst.own is None else worst.own
         return (

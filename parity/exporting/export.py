@@ -119,7 +119,7 @@ def export(
         compared = checks.compare(path, subject, plan.begin)
         if not all(each.passed for each in compared):
             plan.begin("looking for where it differs")
-            unfit = "" if subject.int8 else checks.unfit(compared)
+            unfit = checks.unfit(compared, subject)
             message = f"{out}: not written, for {unfit}" if unfit else _refusal(out, compared)
             raise DifferentError(message, compared, "" if unfit else explain(subject, form, path))
 

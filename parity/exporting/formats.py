@@ -130,8 +130,9 @@ def onnx(subject: Subject, about: Mapping[str, Any], settings: Settings) -> byte
         )
     with quiet("torch.onnx"):
         program = torch.onnx.export(
-            torch_traced(subject, settings.wide, apart=bool(settings.wide)), dynamo=True, verbose=False, input_names=[subject.input_name],
-            output_names=list(subject.outputs), opset_version=opset,
+            torch_traced(subject, settings.wide, apart=bool(settings.wide)), dynamo=True,
+            verbose=False, input_names=[subject.input_name], output_names=list(subject.outputs),
+            opset_version=opset,
         )  # fmt: skip
     assert program is not None
     model = program.model_proto
@@ -167,10 +168,9 @@ def quantised(path: Path, kept: Collection[str] = ()) -> bytes:
 
     out, left = path.with_name("int8.onnx"), list[str]()
     for node in onnx.load(path, load_external_data=False).graph.node if kept else ():
-        scopes = next(
-            (e.value for e in node.metadata_props if e.key == "pkg.torch.onnx.name_scopes"), "['']"
-        )
-        if node.op_type in ("MatMul", "Gemm", "Conv") and ast.literal_eval(scopes)[-1] in kept:
+        scopes = [e.value for e in node.metadata_props if e.key == "pkg.torch.onnx.name_scopes"]
+        called = ast.literal_eval(scopes[0])[-1] if scopes else ""
+        if node.op_type in ("MatMul", "Gemm", "Conv") and called in kept:
             left += [node.name, f"{node.name}_MatMul"]  # as it is called where a Gemm becomes two
     with quiet(""):  # it advises to prepare the graph first, which changes it
         quantize_dynamic(path, out, per_channel=True, weight_type=QuantType.QInt8, nodes_to_exclude=left)
@@ -195,7 +195,8 @@ def torch_traced(subject: Subject, wide: Mapping[int, str] = {}, *, apart: bool 
     if wide or apart:
         from parity.exporting.narrow.aten import keep, without_attention
 
-        program = without_attention(program) if apart else program
+        with quiet(""):  # torch warns of itself
+            program = without_attention(program) if apart else program
         program = keep(program, wide, subject.dtype) if wide else program
     for node in program.graph.nodes:
         node.meta["stack_trace"] = portable(node.meta.get("stack_trace"))

@@ -58,6 +58,7 @@ class TorchGraph(Graph):
         self.prepare(dtype, len(images))
 
     def called(self, index: int) -> str:
+        """Return the name of what is called."""
         return operation(self._nodes[index])
 
     def _compute(self, index: int, known: dict[int, Any]) -> Any:

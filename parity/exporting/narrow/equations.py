@@ -50,7 +50,10 @@ def flat(closed: ClosedJaxpr) -> tuple[list[Equation], list[Any]]:
         known.update(zip(jaxpr.invars, given, strict=True))
 
         def read(var: Any) -> Any:
-            return Held(jnp.asarray(var.val, var.aval.dtype)) if isinstance(var, Literal) else known[var]
+            if not isinstance(var, Literal):
+                return known[var]
+            kind: Any = var.aval
+            return Held(jnp.asarray(var.val, kind.dtype))
 
         for eqn in jaxpr.eqns:
             reads = [read(each) for each in eqn.invars]
@@ -105,6 +108,7 @@ class JaxGraph(Graph):
         self.prepare(dtype, len(images))
 
     def called(self, index: int) -> str:
+        """Return the name of what is called."""
         return self._equations[index].eqn.primitive.name
 
     def _compute(self, index: int, known: dict[int, Any]) -> Any:

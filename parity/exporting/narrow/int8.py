@@ -10,9 +10,7 @@ import torch
 
 from parity.exporting.narrow.aten import TorchGraph, operation
 
-_PRODUCTS = {"linear": 64.0, "conv2d": 127.0}
-"""The largest integer of a weight, by product: of a matrix product one bit is left free, so that sums of
-two do not overflow on older processors."""
+_PRODUCTS = ("linear", "conv2d")
 
 
 class Int8Graph(TorchGraph):
@@ -27,14 +25,14 @@ class Int8Graph(TorchGraph):
         self.prepare("int8", len(images))
 
     def called(self, index: int) -> str:
+        """Return the name of a node."""
         return self._nodes[index].name
 
     def _narrow(self, index: int, known: dict[int, Any], value: Any) -> Any:
         node = self._nodes[index]
         x, weight, *others = (self._value(each, known) for each in node.args)
-        most = _PRODUCTS[operation(node)]
         with torch.no_grad():
-            return node.target(_of_rows(x), _of_weights(weight, most), *others, **node.kwargs)
+            return node.target(_of_rows(x), _of_weights(weight), *others, **node.kwargs)
 
 
 def _of_rows(x: torch.Tensor) -> torch.Tensor:
@@ -45,8 +43,8 @@ def _of_rows(x: torch.Tensor) -> torch.Tensor:
     return (torch.clamp(torch.round(x / scale) + zero, 0, 255) - zero) * scale
 
 
-def _of_weights(weight: torch.Tensor, most: float) -> torch.Tensor:
-    """Round weights to integers up to `most`, by one factor for each row of a matrix."""
+def _of_weights(weight: torch.Tensor) -> torch.Tensor:
+    """Round weights to integers up to 127, by one factor for each row of a matrix."""
     largest = weight.abs().amax(1, keepdim=True) if weight.ndim == 2 else weight.abs().max()
-    scale = (largest / most).clamp(min=torch.finfo(torch.float32).tiny)
+    scale = (largest / 127).clamp(min=torch.finfo(torch.float32).tiny)
     return torch.round(weight / scale) * scale

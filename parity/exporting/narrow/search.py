@@ -1,4 +1,4 @@
-"""Search for the operations that must stay in float32 for a program in a small type to be near enough."""
+"""Search for the operations that must stay in float32 of a program in a small type."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AUTO = "auto"
 WORST = 5
 """How many of the layers that lose most in 8 bits are printed."""
 GROWS = 4.0
-"""How many times the output's error is a result's rounding where what follows cancels most of the result."""
+"""How many times a result's rounding the output's error is where most of that result is cancelled."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ class Kept:
         """Yield the operations, those of one line and cause together."""
         size, share = (sum(getattr(e, name) for e in self.operations) for name in ("bytes", "time"))
         yield (
-            f"keeps {len(self.operations)} of {self.candidates} operations in float32: +{size:,} bytes for an"
-            f" image while it runs, in {share:.0%} of the time; with none {self.low:.1e} from float32"
+            f"keeps {len(self.operations)} of {self.candidates} operations in float32: +{size:,} bytes"
+            f" for an image while it runs, in {share:.0%} of the time; with none it is {self.low:.1e}"
         )
         if self.losses:
             worst = sorted(self.losses.items(), key=lambda each: -each[1])[:WORST]
@@ -100,7 +100,7 @@ class Kept:
 
 
 class Search:
-    """Runs of one program with some operations kept, each compared with the run with all of them kept."""
+    """Runs of a program with some operations kept, each compared with the run with all of them kept."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
