@@ -20,6 +20,7 @@ def test_a_page_says_first_for_whom_it_is(page):
 
 COMPARED = (
     "porting.md", "porting_with_an_agent.md", "matching.md", "verifying.md", "moving.md", "tutorial.md",
+    "smaller_types.md",
 )  # fmt: skip
 NOT_COMPARED = {
     "exporting.md": "its command is tried by test_export.py",
