@@ -150,12 +150,16 @@ class Checks:
         if self._subject.int8:
             from parity.exporting.narrow.int8 import Int8Graph
 
-            return Int8Graph(self._program, images)
+            whole = len(images) == len(self._images)
+            return Int8Graph(self._program, images, [*map(len, self._ready)] if whole else [len(images)])
+        dtype = self._subject.dtype
         if self._form.name == "stablehlo":
-            from parity.exporting.narrow.equations import JaxGraph as GraphOfFormat
-        else:
-            from parity.exporting.narrow.aten import TorchGraph as GraphOfFormat
-        return GraphOfFormat(self._program, self._subject.dtype, images)
+            from parity.exporting.narrow.equations import JaxGraph
+
+            return JaxGraph(self._program, dtype, images)
+        from parity.exporting.narrow.aten import TorchGraph
+
+        return TorchGraph(self._program, dtype, images, rounds_numbers=self._form.name == "onnx")
 
 
 def laid_out(images: np.ndarray, form: Format) -> np.ndarray:

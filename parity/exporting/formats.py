@@ -182,7 +182,7 @@ def torch_traced(subject: Subject, wide: Mapping[int, str] = {}, *, apart: bool 
 
     Args:
         wide: the operations whose results stay in float32.
-        apart: whether attention is written as products and a softmax, as ONNX's exporter does.
+        apart: whether layers are written as the operations that ONNX has.
     """
     import torch
 
@@ -193,10 +193,10 @@ def torch_traced(subject: Subject, wide: Mapping[int, str] = {}, *, apart: bool 
     with torch.no_grad():
         program = torch.export.export(torch_program(subject), (images,), dynamic_shapes=(free,))
     if wide or apart:
-        from parity.exporting.narrow.aten import keep, without_attention
+        from parity.exporting.narrow.aten import as_onnx, keep
 
         with quiet(""):  # torch warns of itself
-            program = without_attention(program) if apart else program
+            program = as_onnx(program) if apart else program
         program = keep(program, wide, subject.dtype) if wide else program
     for node in program.graph.nodes:
         node.meta["stack_trace"] = portable(node.meta.get("stack_trace"))

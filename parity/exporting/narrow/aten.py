@@ -22,7 +22,16 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+), in .*\n *(.*)')
 class TorchGraph(Graph):
     """An exported program of the PyTorch twin."""
 
-    def __init__(self, program: Any, dtype: str, images: np.ndarray) -> None:
+    def __init__(
+        self, program: Any, dtype: str, images: np.ndarray, *, rounds_numbers: bool = False
+    ) -> None:
+        """Read a program.
+
+        Args:
+            rounds_numbers: whether numbers written in it are of the small type where an operation
+                computes in it, as in ONNX; else they are not rounded.
+        """
+        self._rounds_numbers = rounds_numbers
         self._dtype = getattr(torch, dtype)
         nodes = [each for each in program.graph.nodes if _is_step(each)]
         self._nodes = nodes
@@ -61,9 +70,14 @@ class TorchGraph(Graph):
         """Return the name of what is called."""
         return operation(self._nodes[index])
 
-    def _compute(self, index: int, known: dict[int, Any]) -> Any:
+    def _compute(self, index: int, known: dict[int, Any], *, narrow: bool) -> Any:
         node = self._nodes[index]
         args, kwargs = map_arg((node.args, node.kwargs), lambda each: self._value(each, known))
+        if narrow and self._rounds_numbers:
+            args = tuple(
+                float(torch.tensor(each, dtype=self._dtype)) if isinstance(each, float) else each
+                for each in args
+            )
         with torch.no_grad():
             return node.target(*tree_map(self._wide, args), **tree_map(self._wide, kwargs))
 
@@ -82,19 +96,26 @@ class TorchGraph(Graph):
         return [each.numpy() for each in tree_leaves(value) if isinstance(each, torch.Tensor)]
 
 
-def without_attention(program: Any) -> Any:
-    """Return a program whose attention is two products and a softmax, as ONNX's exporter writes it."""
+def as_onnx(program: Any) -> Any:
+    """Return a program of the operations that ONNX has: a linear layer is a product and a sum, attention
+    two products and a softmax."""
+
+    def linear(x: Any, weight: Any, bias: Any = None) -> Any:
+        product = torch.matmul(x, weight.t())
+        return product if bias is None else product + bias
 
     def attention(
         q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
         scale: float | None = None, enable_gqa: bool = False,
     ) -> Any:  # fmt: skip
-        factor = (q.shape[-1] ** -0.5 if scale is None else scale) ** 0.5
-        logits = torch.matmul(q * factor, (k * factor).transpose(-2, -1))
+        factor = q.shape[-1] ** -0.5 if scale is None else scale
+        logits = torch.matmul(q * factor, k.transpose(-2, -1))
         logits = logits if attn_mask is None else logits + attn_mask
         return torch.matmul(torch.softmax(logits, -1), v)
 
-    return program.run_decompositions({aten.scaled_dot_product_attention.default: attention})
+    return program.run_decompositions(
+        {aten.scaled_dot_product_attention.default: attention, aten.linear.default: linear}
+    )
 
 
 def keep(program: Any, wide: Mapping[int, str], dtype: str) -> Any:

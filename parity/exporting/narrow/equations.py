@@ -111,7 +111,7 @@ class JaxGraph(Graph):
         """Return the name of what is called."""
         return self._equations[index].eqn.primitive.name
 
-    def _compute(self, index: int, known: dict[int, Any]) -> Any:
+    def _compute(self, index: int, known: dict[int, Any], *, narrow: bool) -> Any:
         equation = self._equations[index]
 
         def value(each: Any) -> Any:

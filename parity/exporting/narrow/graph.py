@@ -152,8 +152,12 @@ class Graph(ABC):
         """Return what an operation is called in its framework."""
 
     @abstractmethod
-    def _compute(self, index: int, known: dict[int, Any]) -> Any:
-        """Run an operation in float32 where its own type is the small one."""
+    def _compute(self, index: int, known: dict[int, Any], *, narrow: bool) -> Any:
+        """Run an operation in float32 where its own type is the small one.
+
+        Args:
+            narrow: whether all that it reads and its result are of the small type.
+        """
 
     @abstractmethod
     def _rounded(self, value: Any) -> Any:
@@ -225,14 +229,16 @@ class Graph(ABC):
         seen: Callable[[int, Any], None] = lambda index, value: None,
     ) -> None:
         started = time.perf_counter()
-        value = self._compute(i, known)
+        step = self.steps[i]
+        narrow = step.small and i not in wide and not any(each in wide for each in step.inputs)
+        value = self._compute(i, known, narrow=narrow)
         self.seconds[i] = time.perf_counter() - started
         if i in self._rounding:
             seen(i, value)
             value = value if i in wide else self._narrow(i, known, value)
         if i in self._last or i in self.outputs:
             known[i] = value
-        for each in self.steps[i].inputs:
+        for each in step.inputs:
             if self._last[each] == i and each not in self.outputs:
                 known.pop(each, None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,9 @@ _PRODUCTS = ("linear", "conv2d")
 class Int8Graph(TorchGraph):
     """An exported float32 program of the PyTorch twin whose products of weights are quantised."""
 
-    def __init__(self, program: Any, images: np.ndarray) -> None:
+    def __init__(self, program: Any, images: np.ndarray, sizes: Sequence[int]) -> None:
+        """Read a program; `sizes` are those of the batches in which it runs on the images."""
+        self._sizes = [*sizes]
         super().__init__(program, "float32", images)
         self.steps = [
             replace(step, exact=not (step.weights and operation(node) in _PRODUCTS))
@@ -32,10 +35,11 @@ class Int8Graph(TorchGraph):
         node = self._nodes[index]
         x, weight, *others = (self._value(each, known) for each in node.args)
         with torch.no_grad():
-            return node.target(_of_rows(x), _of_weights(weight), *others, **node.kwargs)
+            x = torch.cat([_of_batch(each) for each in x.split(self._sizes)])
+            return node.target(x, _of_weights(weight), *others, **node.kwargs)
 
 
-def _of_rows(x: torch.Tensor) -> torch.Tensor:
+def _of_batch(x: torch.Tensor) -> torch.Tensor:
     """Round what is multiplied to 256 steps between its least and its largest number, 0 among them."""
     low, high = x.min().clamp(max=0.0), x.max().clamp(min=0.0)
     scale = ((high - low) / 255).clamp(min=torch.finfo(torch.float32).tiny)

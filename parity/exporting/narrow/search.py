@@ -21,6 +21,9 @@ AUTO = "auto"
 """The name that asks for the search."""
 WORST = 5
 """How many of the layers that lose most in 8 bits are printed."""
+MARGIN = 0.95
+"""Share of the bound that a search may use up: what is written is then run by other code, which rounds
+some ties another way."""
 GROWS = 4.0
 """How many times a result's rounding the output's error is where most of that result is cancelled."""
 
@@ -225,7 +228,7 @@ def search(
         bound: the largest relative error of an output.
     """
     runs, first = Search(graph_of(images)), Search(graph_of(images[:1]))
-    kept = runs.kept(runs.find(bound, first) if AUTO in names else runs.graph.named(names))
+    kept = runs.kept(runs.find(MARGIN * bound, first) if AUTO in names else runs.graph.named(names))
     if runs.graph.dtype != "int8":
         return kept
     return replace(kept, losses={runs.graph.steps[i].name: loss for i, loss in first.losses.items()})

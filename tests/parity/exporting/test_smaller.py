@@ -12,14 +12,17 @@ from parity.cli import main
 from parity.exporting.export import DifferentError
 from parity.exporting.formats import FORMATS
 from parity.exporting.narrow.aten import TorchGraph
-from parity.exporting.narrow.search import Search
+from parity.exporting.narrow.search import MARGIN, Search
 from tests.support.convert_cases import arrays_of
 from tests.support.replayed import replayed_here  # noqa: F401  # a fixture
 from tests.support.tiny import TINY
 from vit_config import ConfigError, Preprocess, write_weights
 
 CFG = TINY.replace(depth=2)
-KEPT = ["blocks.0.mlp.fc2.linear", "blocks.0.add.1", "blocks.1.add.0", "blocks.1.add.1"]
+KEPT = [
+    "blocks.0.mlp.fc2.matmul", "blocks.0.mlp.fc2.add",
+    "blocks.0.add.1", "blocks.1.add.0", "blocks.1.add.1",
+]  # fmt: skip
 """What overflows in the file below: the residual stream, from where it is large."""
 pytestmark = pytest.mark.usefixtures("replayed_here")
 
@@ -61,7 +64,7 @@ def test_what_overflows_is_kept_in_an_onnx_file(huge, tmp_path, capsys):
     words = ["export", str(huge), str(out), "--to", "onnx", "--dtype", "float16", "--input", "float32"]
     assert main([*words, "--keep-float32", "auto", "--bound", "1e-2"]) == 0
     said = capsys.readouterr().out
-    assert "keeps 4 of " in said
+    assert "keeps 5 of " in said
     assert "mlp.py:56  x = self.fc2(" in said
     assert "overflow: " in said
     assert "inf without it; +" in said
@@ -69,7 +72,7 @@ def test_what_overflows_is_kept_in_an_onnx_file(huge, tmp_path, capsys):
     assert [each["name"] for each in kept["operations"]] == KEPT
     assert kept["error"] < 1e-2
     assert all(each["without"] == "inf" for each in kept["operations"])
-    for left_out in (KEPT[0], KEPT[2]):  # none can be left out
+    for left_out in (KEPT[0], KEPT[3]):  # none can be left out
         names = ",".join(each for each in KEPT if each != left_out)
         assert main([*words, "--force", "--keep-float32", names, "--bound", "1e-2"]) == 1
         assert "would be inf from float64: more than --bound allows" in capsys.readouterr().err
@@ -95,7 +98,7 @@ def test_bfloat16_of_onnx_is_proven_without_onnx_runtime(huge, tmp_path):
     done = parity.export(huge, tmp_path / "c", **options, keep_float32=["auto"], bound=bound)
     kept = done.kept
     assert kept is not None
-    assert kept.error <= bound < min(each.without for each in kept.operations)
+    assert kept.error <= MARGIN * bound < min(each.without for each in kept.operations)
     assert {each.kind for each in kept.operations} <= {"accumulation", "cancellation"}
 
 
@@ -185,12 +188,9 @@ def test_eight_bits_lose_most_in_some_products(tmp_path, capsys):
     assert "alone in 8 bits, the worst of 10: " in said
     kept = about["kept"]
     assert 0 < len(kept["operations"]) < 10 == len(kept["losses"])
-    assert (
-        max(each["error"] for each in about["compared"])
-        <= bound
-        < min(e["without"] for e in kept["operations"])
-    )
-    assert abs(kept["low"] / error - 1) < 0.3  # ONNX Runtime's own
+    assert max(each["error"] for each in about["compared"]) <= bound
+    assert bound * MARGIN < min(each["without"] for each in kept["operations"])
+    assert abs(kept["low"] / error - 1) < 0.01  # what is simulated is what ONNX Runtime does
 
 
 def test_what_cannot_be_kept_is_refused(huge, tmp_path):
