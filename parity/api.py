@@ -115,6 +115,9 @@ def export(
     to: To,
     input: Input = "uint8",
     dtype: DType | None = None,
+    keep_float32: Sequence[str] = (),
+    bound: float | None = None,
+    images: Sequence[str | Path] = (),
     platforms: Sequence[str] = ("cpu", "cuda", "tpu"),
     labels: Sequence[str] = (),
     template: str = "{}",
@@ -139,6 +142,10 @@ def export(
             ids (B, N) of texts: the text tower of a CLIP or a SigLIP is exported.
         dtype: type of the weights and of the computation; by default the weights' own type. ``int8``:
             an ONNX file is quantised by ONNX Runtime; what that costs is measured, and has no limit.
+        keep_float32: what stays in float32 of a program in a smaller type: ``["auto"]`` looks for the
+            operations of which none can be left out; or names of modules, lines or operations.
+        bound: the largest relative error of an output, with `keep_float32`.
+        images: pictures on which the program is run too; the first 8.
         platforms: platforms that a StableHLO program is lowered for.
         labels: classes in words, of a CLIP or a SigLIP: the logits are those of their texts.
         template: text of each of these classes, with {} in its place.
@@ -162,7 +169,8 @@ def export(
 
     return written(source, out, to=to, input=input, dtype=dtype, labels=labels, template=template,
                    image_size=image_size, batch=batch, settings=Settings(platforms, opset), force=force,
-                   explain=explain, **reading)  # fmt: skip
+                   keep_float32=keep_float32, bound=bound, images=[*map(Path, images)], explain=explain,
+                   **reading)  # fmt: skip
 
 
 def check(

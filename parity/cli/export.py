@@ -42,6 +42,13 @@ class Export:
     ] = None
     """Type of weights and computation: float32, float16, bfloat16 or, of ONNX, int8: ONNX Runtime then
     quantises the products, and what that costs is measured. Outputs are float32."""
+    keep_float32: Annotated[str | None, shown_as("auto|NAME,...")] = None
+    """What stays in float32 of a program in a smaller type: auto, the operations of which none can be
+    left out; or modules such as blocks.0.mlp, lines such as block.py:46, names that auto printed."""
+    bound: float | None = None
+    """The largest relative error of an output, such as 1e-2, that --keep-float32 is to reach."""
+    images: Annotated[Path | None, shown_as("DIR")] = None
+    """Folder of pictures on which the program is run too; the first 8 by name."""
     labels: Annotated[str | None, shown_as("A,B,...")] = None
     """Classes in words, of a CLIP or a SigLIP: the logits are those of their texts."""
     template: str = "{}"
@@ -84,7 +91,7 @@ def main(argv: list[str], prog: str = "parity export") -> int:
             )
     arguments = parse(Export, runs_here(argv), prog=prog)
 
-    from parity.cli.predict import labels_of
+    from parity.cli.predict import images_of, labels_of
     from parity.exporting.export import DifferentError, description_path, export
     from parity.exporting.formats import Settings
     from parity.verifier.exported import explain
@@ -92,6 +99,10 @@ def main(argv: list[str], prog: str = "parity export") -> int:
 
     for path in (arguments.out, description_path(arguments.out)):
         refuse_replacing_inputs(path, arguments, arguments.source)
+    given = [*images_of([str(arguments.images)])] if arguments.images is not None else []
+    for _, error in given:
+        if error is not None:
+            raise error
     what, different, done = f"reading {arguments.source}", None, None
     with weights_of(arguments.source, arguments.step) as weights, Waiting(what) as waiting:
         try:
@@ -109,6 +120,9 @@ def main(argv: list[str], prog: str = "parity export") -> int:
                     [each.strip() for each in arguments.platforms.split(",")], arguments.opset
                 ),
                 force=arguments.force,
+                keep_float32=[e for e in (arguments.keep_float32 or "").split(",") if e],
+                bound=arguments.bound,
+                images=[Path(path) for path, _ in given],
                 explain=explain,
                 on_stage=waiting.now,
                 **arguments.reading.options(),
@@ -128,8 +142,10 @@ def main(argv: list[str], prog: str = "parity export") -> int:
         shape = ", ".join(map(str, done.about["outputs"][each.output]["shape"]))
         cost = "" if each.limit is not None else f"; {each.origin}"
         twins = ", ".join(f"{twin} {error:.1e}" for twin, error in each.twins.items())
+        own = "" if each.own is None else f"; every result rounded {each.own:.1e}"
         says = f"; says nothing: {each.unseen}" if each.unseen else ""
-        say(f"  {each.output} ({shape})  {each.error:.1e} from float64; twins: {twins}{cost}{says}")
+        say(f"  {each.output} ({shape})  {each.error:.1e} from float64; twins: {twins}{own}{cost}{says}")
+    say(*(done.kept.to_text() if done.kept else ()))
     say(f"{done.beside}  describes its inputs, outputs and origin")
     if (done.about["preprocess"] or {}).get("exif") == "apply":
         say("photos are turned as their camera noted by whoever calls it: PIL.ImageOps.exif_transpose")

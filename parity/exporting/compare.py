@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from parity.exporting.subject import Subject
 from parity.measure.error import relative_error
-from parity.measure.policies import own_float64
+from parity.measure.policies import Limit, own_float64
 from parity.measure.seen import unseen
 from parity.measure.tolerance import LIMITS, epsilon
 from parity.porting.models.files import twin_of
-from vit_config import Preprocess, TextConfig
-from vit_config.images.pixels import prepare
+from vit_config import ConfigError, Preprocess, TextConfig
+from vit_config.images.pixels import opened, prepare
 from vit_config.images.preprocess import WHITE
 
 TWINS = ("jax", "torch")
@@ -39,11 +41,21 @@ class OutputComparison:
     origin: str
     unseen: str = ""
     """Why it could not have differed; empty if it could."""
+    own: float | None = None
+    """The same distance of the program computed in the type's own arithmetic, every result rounded; None
+    of float32 and int8."""
+    most: float = 0.0
+    """Largest distance in the type's own arithmetic that passes."""
 
     @property
     def passed(self) -> bool:
-        """Whether the error is within its limit."""
-        return self.limit is None or self.error <= self.limit
+        """Whether the errors are within their limits."""
+        return (self.limit is None or self.error <= self.limit) and self.own_passed
+
+    @property
+    def own_passed(self) -> bool:
+        """Whether the error in the type's own arithmetic is within its limit."""
+        return self.own is None or self.own <= self.most
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields as JSON values."""
@@ -77,6 +89,25 @@ def pictures(subject: Subject) -> list[np.ndarray]:
     return [random.integers(0, most + 1, (*each, channels), dtype=pixels.pixel_type) for each in sizes]
 
 
+def read_pictures(subject: Subject, paths: Sequence[Path]) -> list[np.ndarray]:
+    """Read images that are a user's own: batches (B, h, w, C) of one each, or of as many as `Subject`
+    fixes, all the same.
+
+    Raises:
+        ConfigError: the model is one of texts, or it is unknown how its images are prepared.
+        InputError, MissingFileError: a file is no image.
+    """
+    pixels = subject.metadata.pixels
+    if paths and (pixels is None or isinstance(subject.config, TextConfig)):
+        what = "is of images, and input = tokens of texts"
+        if pixels is None:
+            what = "needs to know how images are prepared; state it with preprocess (--preprocess FILE)"
+        raise ConfigError(f"images (--images): {what}")
+    assert pixels is not None or not paths
+    read = (opened(each, len(pixels.mean), pixels.exif)[None] for each in paths) if pixels else ()
+    return [np.repeat(each, subject.batch or 1, 0) for each in read]
+
+
 def prepare_pictures(subject: Subject, batch: np.ndarray) -> np.ndarray:
     """Return pictures resized and cropped by PIL, and normalised: (B, H, W, C) float32.
 
@@ -97,12 +128,17 @@ def compare(
     images: Sequence[np.ndarray],
     batches: Sequence[Outputs],
     begin: Callable[[str], object] = lambda what: None,
+    *,
+    own: Outputs | None = None,
+    bound: float | None = None,
 ) -> tuple[OutputComparison, ...]:
     """Compare an exported program's outputs of several batches with the twins'.
 
     Args:
         images: prepared batches, (B, H, W, C) float32 each.
         batches: the program's outputs of each batch.
+        own: its outputs in the type's own arithmetic, of all batches together.
+        bound: the largest error that passes; None derives it from the twins'.
         begin: called with the name of each run of a twin.
     """
     every = np.concatenate(images)
@@ -110,28 +146,34 @@ def compare(
     rounded = every if every.dtype.kind == "i" else every.astype(dtype)
     twins = [each for each in TWINS if find_spec(each)]
     begin(EXACT)
-    exact, own = _run(twins[-1], subject, rounded, np.dtype(np.float64)), {}
+    exact, ran = _run(twins[-1], subject, rounded, np.dtype(np.float64)), {}
     for twin in twins:
         begin(RUN.format(twin))
-        own[twin] = _run(twin, subject, rounded, dtype)
+        ran[twin] = _run(twin, subject, rounded, dtype)
     results = []
     grain, limits = epsilon(subject.dtype), LIMITS.get(subject.dtype, LIMITS["bfloat16"])
     for name in subject.outputs:
         value = np.concatenate([each[name] for each in batches])
         error = relative_error(value, exact[name])
-        by_twin = {twin: relative_error(each[name], exact[name]) for twin, each in own.items()}
-        if subject.int8:
-            what = "dynamic quantisation to int8"
-            results.append(OutputComparison(name, error, by_twin, None, what, unseen([exact[name]])))
-            continue
-        limit = own_float64(
-            [error, *by_twin.values()],
-            bound=limits["modules" if name == "tokens" else "output"],
-            grain=grain,
-            numbers=value.size,
-        )
+        by_twin = {twin: relative_error(each[name], exact[name]) for twin, each in ran.items()}
         said = unseen([exact[name]])
-        results.append(OutputComparison(name, error, by_twin, limit.value, limit.origin, said))
+        if subject.int8:
+            what = "dynamic quantisation to int8" if bound is None else "--bound"
+            results.append(OutputComparison(name, error, by_twin, bound, what, said))
+            continue
+        most = limits["modules" if name == "tokens" else "output"]
+        finite = [each for each in by_twin.values() if math.isfinite(each)]
+        limit = Limit(0.0, "no twin is finite") if not finite else own_float64(
+            [error, *finite], bound=most, grain=grain, numbers=value.size
+        )  # fmt: skip
+        limit = limit if bound is None else Limit(bound, "--bound")
+        results.append(
+            OutputComparison(
+                name, error, by_twin, limit.value, limit.origin, said,
+                own=None if own is None else relative_error(own[name], exact[name]),
+                most=most * grain if bound is None else bound,
+            )
+        )  # fmt: skip
     return tuple(results)
 
 

@@ -12,18 +12,11 @@ from typing import Any, Literal, Unpack
 
 import numpy as np
 
-from parity.exporting.compare import (
-    EXACT,
-    RUN,
-    TWINS,
-    OutputComparison,
-    compare,
-    pictures,
-    prepare_pictures,
-)
+from parity.exporting.checks import MOST_IMAGES, REPLAY, Checks, check_kept
+from parity.exporting.compare import EXACT, RUN, TWINS, OutputComparison, pictures, read_pictures
 from parity.exporting.formats import FORMATS, Format, Settings, quantised
+from parity.exporting.narrow.search import Kept
 from parity.exporting.programs import example
-from parity.exporting.replay import replay
 from parity.exporting.subject import DType, Input, Subject, subject_of
 from parity.measure.shown import json_text
 from parity.porting.formats.weights_folder import read_json
@@ -37,9 +30,10 @@ from vit_config.waiting import Plan, Stage, nobody
 To = Literal["stablehlo", "onnx", "torch-export"]
 
 
-TRACING, REPLAY = "tracing", "running the program in a process of its own"
+TRACING, SEARCH = "tracing", "looking for what must stay in float32"
 NUMBERS = 86_567_656
 """Parameters of a ViT-B/16, of which the seconds below are, on one core."""
+SEARCHED = 120.0
 TRACED = {"stablehlo": 2.3, "onnx": 15.6, "torch-export": 6.3}
 SECONDS = {REPLAY: 5.0, EXACT: 4.0, **dict(zip(map(RUN.format, TWINS), (5.0, 1.5), strict=True))}
 
@@ -66,6 +60,8 @@ class Exported:
     """The JSON file that describes the program."""
     about: Mapping[str, Any]
     compared: tuple[OutputComparison, ...]
+    kept: Kept | None = None
+    """What stays in float32 of a program in a small type, if asked for."""
 
 
 def export(
@@ -82,6 +78,9 @@ def export(
     settings: Settings,
     force: bool,
     explain: Explain,
+    keep_float32: Sequence[str] = (),
+    bound: float | None = None,
+    images: Sequence[Path] = (),
     on_stage: Stage = nobody,
     **reading: Unpack[Reading],
 ) -> Exported:
@@ -106,18 +105,23 @@ def export(
         check_spares(path, subject.files)
     if subject.int8 and to != "onnx":
         raise ConfigError("dtype = int8 (--dtype int8) is ONNX Runtime's; give to = onnx (--to onnx)")
+    check_kept(subject, keep_float32, bound)
+    pictured = [*pictures(subject), *read_pictures(subject, images[:MOST_IMAGES])]
     about = describe(subject, form, settings.platforms)
     compared: tuple[OutputComparison, ...] = ()
     size = sum(each.size for each in subject.arrays.values()) / NUMBERS
-    works = {TRACING: TRACED[to], **SECONDS}
+    works = {TRACING: TRACED[to], **({SEARCH: SEARCHED} if keep_float32 else {}), **SECONDS}
     plan = Plan(on_stage, {what: size * each for what, each in works.items()})
+    checks = Checks(subject, form, pictured, bound)
 
     def measured(path: Path, subject: Subject) -> None:
         nonlocal compared
-        compared = compare_with_twins(subject, form, path, plan.begin)
+        compared = checks.compare(path, subject, plan.begin)
         if not all(each.passed for each in compared):
             plan.begin("looking for where it differs")
-            raise DifferentError(_refusal(out, compared), compared, explain(subject, form, path))
+            unfit = checks.unfit(compared, subject)
+            message = f"{out}: not written, for {unfit}" if unfit else _refusal(out, compared)
+            raise DifferentError(message, compared, "" if unfit else explain(subject, form, path))
 
     with (
         TemporaryDirectory(prefix="parity-") as folder,
@@ -130,16 +134,22 @@ def export(
             about["compared"] = [each.to_dict() for each in compared]
             description.write(f"{json_text(about)}\n".encode())
 
+        wide: Mapping[int, str] = {}
+        if keep_float32:
+            plan.begin(SEARCH)
+            kept = checks.find(keep_float32)
+            wide, about["kept"] = kept.wide, kept.to_dict()
         plan.begin(TRACING)
-        program = form.write(subject, dict(about), settings)
+        own = settings if subject.int8 else settings._replace(wide=wide)
+        program = form.write(subject, dict(about), own)
         if subject.int8:  # what is quantised is first shown to be the twins' function
             exact = Path(folder, f"float32{form.suffix}")
             exact.write_bytes(program)
             measured(exact, replace(subject, int8=False))
-            program = quantised(exact)
+            program = quantised(exact, [*wide.values()])
         with atomic_file(out, force=force, check=check) as file:
             file.write(program)
-    return Exported(out, description_path(out), about, compared)
+    return Exported(out, description_path(out), about, compared, checks.kept)
 
 
 def description_path(out: Path) -> Path:
@@ -171,33 +181,6 @@ def _describes_a_program(path: Path) -> bool:
     except WeightsError:
         return False
     return isinstance(about, dict) and "format" in about
-
-
-def compare_with_twins(
-    subject: Subject, form: Format, path: Path, begin: Callable[[str], object] = lambda what: None
-) -> tuple[OutputComparison, ...]:
-    """Run an exported program on pictures in its own process, and compare its outputs with the twins'.
-
-    Args:
-        begin: called with the name of each run.
-
-    Raises:
-        WeightsError: the program cannot be read or run.
-    """
-    batches = pictures(subject)
-    ready = [prepare_pictures(subject, each) for each in batches]
-    given = batches if subject.inside is not None else [laid_out(each, form) for each in ready]
-    begin(REPLAY)
-    return compare(subject, ready, replay(form, path, given), begin)
-
-
-def laid_out(images: np.ndarray, form: Format) -> np.ndarray:
-    """Return prepared images (B, H, W, C) in the layout of a format; token ids (B, N) have none."""
-    return (
-        images
-        if form.layout == "NHWC" or images.ndim == 2
-        else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
-    )
 
 
 def describe(subject: Subject, form: Format, platforms: Sequence[str]) -> dict[str, Any]:

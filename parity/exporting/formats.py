@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +36,9 @@ class Settings(NamedTuple):
     """Platforms that StableHLO is lowered for."""
     opset: int | None = None
     """Version of ONNX's operators; None is the exporter's own."""
+    wide: Mapping[int, str] = {}
+    """The operations of a small type whose results stay in float32; see
+    `parity.exporting.narrow.search.Kept`."""
 
 
 @dataclass(frozen=True)
@@ -77,16 +81,21 @@ def stablehlo(subject: Subject, about: Mapping[str, Any], settings: Settings) ->
             " or set JAX_PLATFORMS to one of them that this machine has"
         )
     shape, dtype = example(subject, "NHWC")
+    program = jax_program(subject)
+    if settings.wide:
+        from parity.exporting.narrow.equations import kept
+
+        program = kept(program, settings.wide, subject.dtype)
     symbols = (*export.symbolic_shape(", ".join(AXES)), None)
     spec = jax.ShapeDtypeStruct(
         [symbol if n is None else n for symbol, n in zip(symbols, shape, strict=False)], dtype
     )
-    kept = getattr(jax.config, _PATHS)
+    before = getattr(jax.config, _PATHS)
     jax.config.update(_PATHS, machine_folders())  # of the lines that it was traced from
     try:
-        exported = export.export(jax.jit(jax_program(subject)), platforms=platforms)(spec)
+        exported = export.export(jax.jit(program), platforms=platforms)(spec)
     finally:
-        jax.config.update(_PATHS, kept)
+        jax.config.update(_PATHS, before)
     return bytes(exported.serialize())
 
 
@@ -96,7 +105,9 @@ def torch_export(subject: Subject, about: Mapping[str, Any], settings: Settings)
 
     file = io.BytesIO()
     with quiet("torch.onnx"):
-        torch.export.save(_traced(subject), file, extra_files={ABOUT: json.dumps(about)})
+        torch.export.save(
+            torch_traced(subject, settings.wide), file, extra_files={ABOUT: json.dumps(about)}
+        )
     return file.getvalue()
 
 
@@ -110,11 +121,6 @@ def onnx(subject: Subject, about: Mapping[str, Any], settings: Settings) -> byte
     most, opset = onnx.defs.onnx_opset_version(), settings.opset
     if opset is not None and not LEAST <= opset <= most:
         raise ConfigError(f"opset = {opset} (--opset {opset}): expected {LEAST} to {most}")
-    if subject.dtype == "bfloat16":
-        raise ConfigError(
-            "ONNX Runtime does not compute in bfloat16 on a CPU, so that what is written could not be"
-            " compared; give --dtype float16 or float32"
-        )
     weights = sum(each.nbytes for each in subject.arrays.values())
     if weights > MOST:
         raise ConfigError(
@@ -124,8 +130,9 @@ def onnx(subject: Subject, about: Mapping[str, Any], settings: Settings) -> byte
         )
     with quiet("torch.onnx"):
         program = torch.onnx.export(
-            _traced(subject), dynamo=True, verbose=False, input_names=[subject.input_name],
-            output_names=list(subject.outputs), opset_version=opset,
+            torch_traced(subject, settings.wide, apart=bool(settings.wide)), dynamo=True,
+            verbose=False, input_names=[subject.input_name], output_names=list(subject.outputs),
+            opset_version=opset,
         )  # fmt: skip
     assert program is not None
     model = program.model_proto
@@ -149,19 +156,34 @@ def onnx(subject: Subject, about: Mapping[str, Any], settings: Settings) -> byte
     return model.SerializeToString()
 
 
-def quantised(path: Path) -> bytes:
+def quantised(path: Path, kept: Collection[str] = ()) -> bytes:
     """Quantise an ONNX file by ONNX Runtime: weights of products to int8, rows of what they multiply to
-    8 bits when it runs."""
+    8 bits when it runs.
+
+    Args:
+        kept: products that stay in float32, by their names in the PyTorch program.
+    """
+    import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    out = path.with_name("int8.onnx")
+    out, left = path.with_name("int8.onnx"), list[str]()
+    for node in onnx.load(path, load_external_data=False).graph.node if kept else ():
+        scopes = [e.value for e in node.metadata_props if e.key == "pkg.torch.onnx.name_scopes"]
+        called = ast.literal_eval(scopes[0])[-1] if scopes else ""
+        if node.op_type in ("MatMul", "Gemm", "Conv") and called in kept:
+            left += [node.name, f"{node.name}_MatMul"]  # as it is called where a Gemm becomes two
     with quiet(""):  # it advises to prepare the graph first, which changes it
-        quantize_dynamic(path, out, per_channel=True, weight_type=QuantType.QInt8)
+        quantize_dynamic(path, out, per_channel=True, weight_type=QuantType.QInt8, nodes_to_exclude=left)
     return out.read_bytes()
 
 
-def _traced(subject: Subject) -> Any:
-    """Trace the PyTorch twin to a `torch.export.ExportedProgram`."""
+def torch_traced(subject: Subject, wide: Mapping[int, str] = {}, *, apart: bool = False) -> Any:
+    """Trace the PyTorch twin to a `torch.export.ExportedProgram`.
+
+    Args:
+        wide: the operations whose results stay in float32.
+        apart: whether layers are written as the operations that ONNX has.
+    """
     import torch
 
     shape, dtype = example(subject, "NCHW")
@@ -170,6 +192,12 @@ def _traced(subject: Subject) -> Any:
     free = {axis: torch.export.Dim(AXES[axis]) for axis, n in enumerate(shape) if n is None}
     with torch.no_grad():
         program = torch.export.export(torch_program(subject), (images,), dynamic_shapes=(free,))
+    if wide or apart:
+        from parity.exporting.narrow.aten import as_onnx, keep
+
+        with quiet(""):  # torch warns of itself
+            program = as_onnx(program) if apart else program
+        program = keep(program, wide, subject.dtype) if wide else program
     for node in program.graph.nodes:
         node.meta["stack_trace"] = portable(node.meta.get("stack_trace"))
     return program

@@ -4,6 +4,9 @@
 of the same program and against the other twin's distance to its own. *Envelope*: any two programs,
 against what one unit in the last place of parameters and inputs does to one of them. *Shadows*: whole
 training runs, against runs of the same trainer that began a rounding error away.
+
+A limit that is a multiple of another run's error is finite: where that run is not, nothing but equality
+passes.
 """
 
 from __future__ import annotations
@@ -55,6 +58,8 @@ def own_float64(
 
 def envelope(moved: float, grain: float) -> Limit:
     """Return the limit for two programs' difference, from how far a one-ulp nudge moves one of them."""
+    if not math.isfinite(moved):
+        return Limit(0.0, "a nudge makes it infinite")
     return Limit(FACTOR * max(moved, grain), f"{FACTOR:g} x nudge")
 
 
@@ -71,4 +76,4 @@ def assumed_limit(grain: float, steps: int, carried: float) -> Limit:
 def shadow_limits(distances: Sequence[Sequence[float]]) -> list[float]:
     """Return the limit for two runs' distance after each step, given the shadows' distances by step."""
     largest = np.maximum.accumulate(np.max(distances, axis=1))
-    return [max(FLOAT64, SHADOW * float(each)) for each in largest]
+    return [max(FLOAT64, SHADOW * float(each)) if np.isfinite(each) else 0.0 for each in largest]

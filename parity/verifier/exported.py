@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from parity.exporting.checks import laid_out
 from parity.exporting.compare import pictures, prepare_pictures
-from parity.exporting.export import laid_out
 from parity.exporting.formats import Format
 from parity.exporting.programs import torch_program
 from parity.exporting.subject import Subject

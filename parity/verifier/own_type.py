@@ -27,7 +27,10 @@ def in_type(given: Sequence[GivenSide | Away], dtype: str) -> InType:
         for each, name in zip(given, "AB", strict=True)
     ]
     errors = [_error(wide, narrow) for wide, narrow in runs]
-    least = max(min(errors), float(np.finfo(np.float32).eps) if dtype == "float32" else 2.0**-11)
+    finite = (each for each in errors if np.isfinite(each))  # an infinite one excuses none
+    least = max(
+        min(finite, default=0.0), float(np.finfo(np.float32).eps) if dtype == "float32" else 2.0**-11
+    )
     worst = int(np.argmax(errors))
     if errors[worst] <= FACTOR * least:
         return InType(dtype, (errors[0], errors[1]), None)

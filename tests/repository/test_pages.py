@@ -20,7 +20,7 @@ def test_a_page_says_first_for_whom_it_is(page):
 
 COMPARED = (
     "porting.md", "porting_with_an_agent.md", "matching.md", "loaded.md", "verifying.md", "moving.md",
-    "tutorial.md",
+    "tutorial.md", "smaller_types.md",
 )  # fmt: skip
 NOT_COMPARED = {
     "devices.md": "test_as_it_is.py compares it",

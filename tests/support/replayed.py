@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.exporting import export
+from parity.exporting import checks
 
 
 @pytest.fixture
@@ -20,4 +20,4 @@ def replayed_here(monkeypatch):
             results = [names["run"](batch) for batch in batches]
         return [{name: np.asarray(each) for name, each in outputs.items()} for outputs in results]
 
-    monkeypatch.setattr(export, "replay", replay)
+    monkeypatch.setattr(checks, "replay", replay)

@@ -266,7 +266,7 @@ def _pixels(image: Picture, channels: int, preprocess: Preprocess) -> np.ndarray
 
     pixel_type, exif = preprocess.pixel_type, preprocess.exif
     if isinstance(image, str | Path):
-        return _opened(Path(image), channels, exif)
+        return opened(Path(image), channels, exif)
     if isinstance(image, Image.Image):
         return _converted(image, channels, exif)
     if not isinstance(image, np.ndarray):
@@ -285,7 +285,13 @@ def _pixels(image: Picture, channels: int, preprocess: Preprocess) -> np.ndarray
     return _converted(Image.fromarray(image[:, :, 0] if image.shape[2] == 1 else image), channels)
 
 
-def _opened(path: Path, channels: int, exif: Exif) -> np.ndarray:
+def opened(path: Path, channels: int, exif: Exif) -> np.ndarray:
+    """Read a file as (H, W, channels), of uint8 or as a file of bands has it.
+
+    Raises:
+        MissingFileError: there is no such file.
+        InputError: it is not an image, or damaged.
+    """
     if not path.is_file():
         other = "is a pipe or a device, not an ordinary file" if path.exists() else "no such file"
         what = "is a folder" if path.is_dir() else other

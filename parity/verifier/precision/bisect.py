@@ -1,20 +1,21 @@
 """Search for operations that must stay in float32 for a run in a smaller type to stay within a bound.
 
-The search is delta debugging (ddmin: Zeller and Hildebrandt, Simplifying and Isolating Failure-Inducing
-Input, IEEE TSE 28(2), 2002), first over lines of source, then over the operations of the lines that
-remain. Its result is 1-minimal: with any one operation left out the bound is broken, which is tried at
-the end. Errors can cancel, so a smaller set that is not a subset may exist. It takes about k log(n / k)
-reruns for k operations of n that act alone, and up to n squared in the worst case.
+The search is delta debugging (`parity.measure.smallest`), first over lines of source, then over the
+operations of the lines that remain. Its result is 1-minimal: with any one operation left out the bound
+is broken, which is tried at the end. Errors can cancel, so a smaller set that is not a subset may exist.
+It takes about k log(n / k) reruns for k operations of n that act alone, and up to n squared in the worst
+case.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from parity.measure.shown import first_three
+from parity.measure.smallest import smallest
 from parity.verifier.choices import LOW, Low
 from parity.verifier.precision.rounded import RoundedProgram
 from parity.verifier.programs.operation import Operation
@@ -22,7 +23,6 @@ from parity.verifier.programs.sides import record
 from vit_config import ConfigError
 
 SCHEMA = "parity.precision/1"
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,8 @@ def bisect_precision(side: Any, dtype: Low = "bfloat16", *, bound: float) -> Bis
     low, high = error([]), error(every)
     held: list[int] = []
     if high <= bound < low:
-        held = _smallest(program.operations, every, lambda some: error(some) <= bound)
+        of_line = {i: program.operations[i].source for i in every}
+        held = smallest(of_line, lambda some: error(some) <= bound)
     rest = [_held(program.operations[i], error([j for j in held if j != i])) for i in held]
     return Bisection(dtype, bound, low, high, rounded.ran_error(), error(held), tuple(rest), len(every),
                      rounded.runs, time.perf_counter() - started,
@@ -156,39 +157,3 @@ def _held(op: Operation, without: float) -> HeldOperation:
     source = op.source
     file, line, text = (source.file, source.line, source.text) if source else ("", 0, "")
     return HeldOperation(op.scope or op.name, file, line, text, op.module, op.shape, without)
-
-
-def _smallest(
-    operations: Sequence[Operation], every: list[int], passes: Callable[[list[int]], bool]
-) -> list[int]:
-    lines: dict[Any, list[int]] = {}
-    for index in every:
-        lines.setdefault(operations[index].source, []).append(index)
-    groups = ddmin(list(lines.values()), lambda some: passes([i for each in some for i in each]))
-    return sorted(ddmin([i for each in groups for i in each], passes))
-
-
-def ddmin(items: list[T], passes: Callable[[list[T]], bool]) -> list[T]:
-    """Return a subset that passes and would fail without any one of its elements.
-
-    Args:
-        items: a set that passes.
-        passes: whether a subset does.
-    """
-    count = 2
-    while len(items) > 1:
-        size = -(-len(items) // count)
-        parts = [items[i : i + size] for i in range(0, len(items), size)]
-        part = next((each for each in parts if len(parts) > 1 and passes(each)), None)
-        if part is not None:
-            items, count = part, 2
-            continue
-        rests = [[i for other in parts if other is not each for i in other] for each in parts]
-        rest = next((each for each in rests if passes(each)), None)
-        if rest is not None:
-            items, count = rest, max(count - 1, 2)
-        elif count >= len(items):
-            break
-        else:
-            count = min(2 * count, len(items))
-    return items

@@ -95,6 +95,12 @@ def tolerance_for(
     ran = np.reshape(program.ran[chosen], exact.shape)
     grain = epsilon(dtype) * max(1.0, math.sqrt(FEW / max(exact.size, 1)))
     own = distance(exact, ran)
+    if not math.isfinite(own):
+        name = program.outputs[chosen][0] or "the output"
+        raise InputError(
+            f"{name} is not finite in {dtype} on these inputs, and is in float64; no tolerance follows"
+            " from that"
+        )
     apart = float(np.abs(ran - exact).max(initial=0.0))
     largest = float(np.abs(exact).max(initial=0.0))
     origin = (

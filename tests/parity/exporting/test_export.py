@@ -14,6 +14,7 @@ import parity
 from parity.cli import main
 from parity.exporting import export as exporting
 from parity.exporting import pixels, programs
+from parity.exporting.compare import prepare_pictures
 from parity.exporting.formats import FORMATS
 from parity.faults import inject
 from tests.support.convert_cases import arrays_of
@@ -105,7 +106,7 @@ def test_prepared_images_go_through_onnx(weights, tmp_path):
     assert session.get_outputs()[0].shape == ["batch", 11]
     about = json.loads(session.get_modelmeta().custom_metadata_map["vit.about"])
     assert (about["class_names"], about["preprocess"]["crop_fraction"]) == (list(NAMES), 0.875)
-    images = exporting.prepare_pictures(
+    images = prepare_pictures(
         exporting.subject_of(model, input="float32", dtype=None), PICTURES
     ).transpose(0, 3, 1, 2)
     output = np.asarray(session.run(["logits"], {"images": images})[0])

@@ -7,7 +7,8 @@ import pytest
 
 import parity
 from parity.cli import main
-from parity.exporting.export import compare_with_twins
+from parity.exporting.checks import Checks
+from parity.exporting.compare import pictures
 from parity.exporting.formats import FORMATS, Settings
 from parity.exporting.replay import replay
 from parity.exporting.subject import subject_of
@@ -84,9 +85,10 @@ def test_a_program_of_other_texts_is_refused(folders, tmp_path):
     subject = subject_of(folders["siglip"], input="tokens")
     form, path = FORMATS["stablehlo"], tmp_path / "texts"
     path.write_bytes(form.write(subject, {}, Settings(["cpu"])))
-    assert all(each.passed for each in compare_with_twins(subject, form, path))
+    checks = Checks(subject, form, pictures(subject), None)
+    assert all(each.passed for each in checks.compare(path, subject))
     subject.arrays["pos_embed"][3, 2] += 1e-3
-    assert not all(each.passed for each in compare_with_twins(subject, form, path))
+    assert not all(each.passed for each in checks.compare(path, subject))
 
 
 def test_labels_do_not_go_with_texts(folders, tmp_path):

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from parity.cli import run
+from parity.measure.smallest import ddmin
 from parity.verifier.precision import bisect_precision
-from parity.verifier.precision.bisect import ddmin
 from parity.verifier.precision.rounded import RoundedProgram, _tf32
 from parity.verifier.programs.sides import record
 from tests.support import operations_models as models

@@ -11,6 +11,8 @@ from flax import linen
 from torch import nn
 
 import parity
+from parity.measure.policies import envelope, shadow_limits
+from parity.verifier.compare import compare
 from tests.support import operations_models as models
 from vit_config import ConfigError, InputError
 
@@ -95,3 +97,17 @@ def test_shapes_and_numbers_that_are_none():
         tolerance.assert_close(np.ones(3), np.ones((1, 3)))
     with pytest.raises(AssertionError, match="error inf"):
         tolerance.assert_close(np.array([1, np.nan, 1]), np.ones(3))
+
+
+def test_an_infinite_run_is_no_yardstick():
+    """A limit that is a multiple of another run's error is none where that is infinite."""
+
+    def overflowing(x):
+        return (x * 1e30) * 1e30 * 1e-60
+
+    side = overflowing, torch.linspace(1.0, 2.0, 15).reshape(3, 5)
+    assert compare(side, side, dtype="float32", backward=False).verdict == "DIFFERENT"
+    with pytest.raises(InputError, match="the output is not finite in float32"):
+        parity.tolerance_for(*side)
+    assert envelope(np.inf, 1e-7).value == 0.0
+    assert shadow_limits([[1.0, 2.0], [np.inf, 1.0]]) == [20.0, 0.0]
