@@ -214,7 +214,6 @@ def diff(
     *,
     gradients: bool = False,
     backward: bool = True,
-    how: Any = "auto",
     seed: int = 0,
     accept: Collection[str] = (),
 ) -> Compared | Diagnosis:
@@ -227,7 +226,6 @@ def diff(
         b: the program or recording to compare with A, in any of these forms.
         gradients: whether the programs run backward themselves, as a training step does.
         backward: whether to differentiate programs that do not run backward themselves.
-        how: how the modules of two recordings are paired, see ``--align`` of `parity diff --help`.
         seed: seed of the weights of presets, and of the images.
         accept: names of causes by which two recordings may differ, as ``--accept`` takes them.
 
@@ -246,7 +244,7 @@ def diff(
         from parity.verifier.recordings.steps.names import check_causes
 
         check_causes(accept)
-        return diagnose(compare_sides(*recorded, how=how), accept)
+        return diagnose(compare_sides(*recorded), accept)
     if accept:
         raise ConfigError(f"accept goes with two recordings, and {names[0]} is none")
     sides = build_together(
@@ -273,11 +271,11 @@ def match(
     """Match the parameters of A with those of B, whatever they are called.
 
     Args:
-        a: a checkpoint, a trace, or arrays by name.
+        a: a checkpoint, or arrays by name.
         b: the same of another program.
 
     Raises:
-        ConfigError: a side is none of these.
+        ConfigError: a side is neither.
         MissingFileError, WeightsError: a file is missing or damaged.
     """
     from parity.verifier.match import match as match_arrays

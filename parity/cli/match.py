@@ -23,7 +23,7 @@ class Match:
     files: Annotated[
         tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="A B", help_behavior_hint="")
     ] = ()
-    """Two checkpoints of any kind, or two traces; no dialect has to be known."""
+    """Two checkpoints of any kind; no dialect has to be known."""
     json: Annotated[Path | None, shown_as("FILE")] = None
     """Also write the result as JSON to this file."""
     table: Annotated[Path | None, shown_as("FILE.py")] = None

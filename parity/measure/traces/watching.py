@@ -37,6 +37,11 @@ def kind_of(module: Any) -> str:
     return f"{type(module).__module__}.{type(module).__qualname__}"
 
 
+def drops(module: Any) -> bool:
+    """Return whether a module leaves out values at random, by its class."""
+    return "drop" in type(module).__name__.lower()
+
+
 def facts_of(attributes: dict[str, Any]) -> dict[str, Any]:
     """Return the attributes that JSON can hold: numbers, texts, truth values, lists, function names."""
     facts = {name: _plain(value) for name, value in attributes.items() if not name.startswith("_")}

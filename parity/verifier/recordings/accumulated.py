@@ -13,7 +13,6 @@ from parity.measure.traces import Event, Site, Trace
 
 LAST = ("gradients", "clipped", "learning rate", "moments", "updated")
 """Stages of which the last micro-batch has the whole: PyTorch adds gradients until they are cleared."""
-OF_MODULES = ("forward", "backward")
 
 
 class Joined(Trace):
@@ -129,7 +128,7 @@ def _of_updates(trace: Trace, updated: Collection[int], *, means: bool = False) 
         step, micro = place[event.step]
         if event.stage == "batch" or (means and event.stage == "gradients"):
             moved.setdefault(Site(step, *event.site[1:]), []).append(event)
-        elif event.stage in OF_MODULES:
+        elif event.stage == "forward":
             call = micro * calls[event.step, event.stage, event.path, event.port] + event.call
             passed.append((event.replace(step=step, call=call), (event,)))
         elif event.stage == "loss":
@@ -162,10 +161,9 @@ def _as_one(trace: Trace) -> Trace:
     passed: list[tuple[Event, tuple[Event, ...]]] = []
     groups: dict[Site, list[Event]] = {}
     calls = Counter((e.step, e.stage, e.path, e.port) for e in trace.of("forward"))
-    calls += Counter((e.step, e.stage, e.path, e.port) for e in trace.of("backward"))
     for event in trace.events:
         each = calls[event.step, event.stage, event.path, event.port] // max(len(passes[event.step]), 1)
-        if event.stage not in OF_MODULES or not each:
+        if event.stage != "forward" or not each:
             passed.append((event, (event,)))
         else:
             groups.setdefault(event.site._replace(call=event.call % each), []).append(event)
@@ -174,7 +172,7 @@ def _as_one(trace: Trace) -> Trace:
         rows = passes[site.step]
         if len(parts) == len(rows) and all(map(_has_rows, parts, rows)):
             passed.append(_joined(parts, site))
-        elif site.stage == "forward":  # of no batch, and so the same in each pass
+        else:  # of no batch, and so the same in each pass
             passed.append((parts[0].replace(call=site.call), (parts[0],)))
     passed.sort(key=lambda each: (each[0].step, STAGES.index(each[0].stage)))
     return Joined(trace, passed)

@@ -11,11 +11,10 @@ import numpy as np
 from parity.measure.error import relative_error, wide
 from parity.measure.site import AVERAGE, Stage
 from parity.measure.tolerance import ASSUMED
-from parity.verifier.recordings.calls import read_pair
 from parity.verifier.recordings.difference import Difference
 from parity.verifier.recordings.dropped import dropout
 from parity.verifier.recordings.judge import Divergence, StageComparison
-from parity.verifier.recordings.pairs import pairs_of
+from parity.verifier.recordings.pairs import pairs_of, read_pair
 from parity.verifier.recordings.resumed import Resumed, other_data, random_state
 from parity.verifier.recordings.steps.average import explain_average
 from parity.verifier.recordings.steps.explain import explain_step
@@ -28,11 +27,9 @@ from parity.verifier.recordings.steps.updated import used_rate
 from parity.verifier.recordings.verdict import PlaceVerdict, StepCause
 
 STEP_STAGES = ("loss", "gradients", "clipped", "learning rate", "moments", "updated")
-UNRULED = ("forward", "loss", "backward", "gradients")
+UNRULED = ("forward", "loss", "gradients")
 """Stages of the model: no rule recomputes them, and what the step starts from decides how far they part.
 (The loss has rules, if its logits and labels were recorded.)"""
-MULTIPLES = {"gradient-scale", "gradient-sign"}
-"""Causes that make all gradients of one program multiples of the other's."""
 NO_OPERATIONS = "a recording holds no operations; give both as programs to see the line and the cause"
 NO_RULE = "there is no rule for this tensor, or only a sample of it was kept"
 MOST_PLACES = 8
@@ -159,8 +156,6 @@ class RecordingSearch:
     def _explain(self, divergence: Divergence) -> PlaceVerdict:
         step = divergence.judged.site.step
         carried = ASSUMED * self._apart(step) if self.places else 0.0
-        if divergence.stage == "backward":
-            return self._passed_on(step, carried) or PlaceVerdict(unknown=NO_OPERATIONS)
         traces, partner = self.difference.traces, divergence.judged.partner.step
         if divergence.stage == "batch" and (data := other_data(traces.a, traces.b, step, partner)):
             return data
@@ -235,9 +230,7 @@ class RecordingSearch:
 
     @property
     def _gradients_part(self) -> bool:
-        return any(
-            place.divergences[0].stage in ("loss", "backward", "gradients") for place in self.places
-        )
+        return any(place.divergences[0].stage in ("loss", "gradients") for place in self.places)
 
     @property
     def _frozen(self) -> set[str]:
@@ -245,20 +238,11 @@ class RecordingSearch:
         causes = (cause for place in self.places for cause in place.verdict.causes)
         return {name for cause in causes if cause.name == "missing-gradient" for name in cause.where}
 
-    def _passed_on(self, step: int, carried: float) -> PlaceVerdict | None:
-        """Return the verdict on the parameters' gradients for a difference in the backward pass, if its
-        cause makes all gradients multiples: then those between the layers are multiples, too."""
-        comparison = self._at(step, "gradients")
-        if comparison is None or comparison.divergence is None:
-            return None
-        verdict = explain_step(*step_segments(self.difference, comparison.divergence), carried)
-        return verdict if {cause.name for cause in verdict.causes} & MULTIPLES else None
-
     def _is_carried(self, comparison: StageComparison) -> bool:
         """Return whether a stage of the model parts no further than what was explained lets it."""
         if comparison.stage not in UNRULED:
             return False
-        if comparison.step in self._other_loss and comparison.stage in ("backward", "gradients"):
+        if comparison.step in self._other_loss and comparison.stage == "gradients":
             self.checked = False  # nothing tells what the gradients of the other loss should be
             return True
         more = ASSUMED * self._apart(comparison.step)
@@ -282,7 +266,7 @@ class RecordingSearch:
     def _distances(self, index: int) -> Iterator[float]:
         traces = self.difference.traces
         steps = traces.a.steps[index], traces.b.steps[index]
-        for pair in pairs_of(traces, self.difference.alignment, "parameters", *steps):
+        for pair in pairs_of(traces, self.difference.counterparts, "parameters", *steps):
             yield relative_error(*reversed(read_pair(traces.a, traces.b, pair)), holes=True)
 
 

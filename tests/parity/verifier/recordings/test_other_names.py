@@ -9,7 +9,7 @@ from torch import nn
 from parity.measure.traces import Trace, record
 from parity.verifier.recordings import Recorded, compare_sides
 from parity.verifier.recordings.diagnosis import diagnose
-from parity.verifier.recordings.diagnosis_report import print_diagnosis
+from parity.verifier.recordings.report import print_diagnosis
 from tests.parity.verifier.recordings.test_step_causes import adamw, run_torch
 from tests.parity.verifier.recordings.test_step_causes_early import norm_clip, torch_clip
 from vit_config.screen import screen
