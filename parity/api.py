@@ -216,6 +216,7 @@ def diff(
     backward: bool = True,
     seed: int = 0,
     accept: Collection[str] = (),
+    run_programs: bool = False,
 ) -> Compared | Diagnosis:
     """Find whether two programs are the same, forward and backward, and where and why they are not.
 
@@ -228,6 +229,8 @@ def diff(
         backward: whether to differentiate programs that do not run backward themselves.
         seed: seed of the weights of presets, and of the images.
         accept: names of causes by which two recordings may differ, as ``--accept`` takes them.
+        run_programs: whether to run what files hold or name: the code of a ``.pt2``, and the programs
+            of two recordings, to find the line where a loss or a gradient differs.
 
     Raises:
         ConfigError, InputError, MissingFileError, WeightsError: a side cannot be built or compared.
@@ -244,13 +247,17 @@ def diff(
         from parity.verifier.recordings.steps.names import check_causes
 
         check_causes(accept)
-        return diagnose(compare_sides(*recorded), accept)
+        return diagnose(compare_sides(*recorded), accept, run_programs=run_programs)
     if accept:
         raise ConfigError(f"accept goes with two recordings, and {names[0]} is none")
     sides = build_together(
         [
             lambda batch, side=side, twin=twin: (
-                build_from(BuildOrder(name=str(side), twin=twin, seed=seed).of_images(batch))
+                build_from(
+                    BuildOrder(
+                        name=str(side), twin=twin, seed=seed, run_programs=run_programs
+                    ).of_images(batch)
+                )
                 if isinstance(side, str | Path)
                 else side
             )

@@ -57,7 +57,8 @@ class Recordings(Reporting):
     """Seed of a preset's weights and of the batch."""
     run_programs: tyro.conf.FlagCreatePairsOff[bool] = False
     """Open a .pt2 even if torch.export may run what is in it: expressions that are more than arithmetic,
-    pickles that call, compiled libraries. Others are opened without; an .onnx is data."""
+    pickles that call, compiled libraries. Others are opened without; an .onnx is data.
+    Of two recordings: where a loss or a gradient differs, run again the programs that they name."""
     accept: Annotated[tuple[str, ...], shown_as("CAUSE ...")] = ()
     """Causes by which two recordings of training may differ, such as clip-epsilon: if they are the only
     ones, the two are EQUAL but for them, with exit status 0."""
@@ -113,7 +114,7 @@ class Recordings(Reporting):
         with Waiting("comparing both recordings", 1, 1) as waiting:
             difference = compare_sides(a, b)
             waiting.now("looking for causes", 1)
-            diagnosis = diagnose(difference, self.accepted)
+            diagnosis = diagnose(difference, self.accepted, run_programs=self.run_programs)
         for note in difference.notes:
             complain(f"note: {note}")
         print_diagnosis(diagnosis, screen(110))

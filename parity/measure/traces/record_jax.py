@@ -40,7 +40,7 @@ class Jax(PlainArrays):
         self._model = model
         self._tap: _Tap | None = None
         self._optimizer = optimizer
-        self._axes = _own_axes(model)
+        self._axes = own_axes(model)
         self._is_tree: bool | None = None
         """Whether the parameters can be found by flattening the model; None if that is not known yet."""
 
@@ -156,7 +156,7 @@ class Jax(PlainArrays):
         return common_parameter(name, array)
 
 
-def _own_axes(model: Any) -> dict[str, tuple[int, ...] | None]:
+def own_axes(model: Any) -> dict[str, tuple[int, ...] | None]:
     """Return the axes of the parameters of this project's twin by name; none for other models."""
     from vit_jax import ViT
     from vit_jax.leaves import leaves

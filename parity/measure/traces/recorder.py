@@ -11,7 +11,8 @@ with parity.record("a.trace", model, optimizer=optimizer) as trace:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +21,7 @@ from typing import Any, Self
 import numpy as np
 
 from parity.measure.site import STAGES, Site, Stage
+from parity.measure.traces.format import Program
 from parity.measure.traces.record_arrays import PlainArrays
 from parity.measure.traces.sample import Sample
 from parity.measure.traces.trees import OF_RATE
@@ -159,6 +161,7 @@ def record(
     model: Any = None,
     *,
     optimizer: Any = None,
+    program: Callable[[], Any] | str | None = None,
     steps: Collection[int] | None = None,
     keep: int | None = None,
     force: bool = False,
@@ -175,13 +178,16 @@ def record(
         path: the folder to write, by convention ``NAME.trace``.
         model: a torch.nn.Module, an nnx.Module or a linen.Module; None records only what is logged.
         optimizer: a torch.optim.Optimizer or an nnx.Optimizer.
+        program: function that returns the model and its inputs, or ``FILE.py:FUNCTION``, as for
+            `parity diff`. The recording keeps where it is, so that a step can be run again.
         steps: which steps to record; None records all.
         keep: largest number of elements kept of one tensor, every n-th along each axis. None keeps
             everything.
         force: replace an existing trace.
 
     Raises:
-        ConfigError: a model of no known framework, `keep` is not positive, `steps` are no numbers of
+        ConfigError: a model of no known framework, a `program` that lies in no file or is no function
+            of its top level, `keep` is not positive, `steps` are no numbers of
             steps, or there is something at `path` already.
         MissingFileError: the folder to write in does not exist.
     """
@@ -192,10 +198,32 @@ def record(
         framework=framework.name,
         versions=framework.versions(),
         precision=framework.precision(),
+        program=None if program is None else _place_of(program),
         keep=keep,
         force=force,
     )
     return Recorder(writer, framework, recorded)
+
+
+def _place_of(program: Callable[[], Any] | str) -> Program:
+    """Return where a program is.
+
+    Raises:
+        ConfigError: it lies in no file, or is no function of its top level.
+    """
+    if isinstance(program, str):
+        where, _, name = program.rpartition(":")
+    else:
+        name, code = getattr(program, "__qualname__", str(program)), getattr(program, "__code__", None)
+        where = code.co_filename if code is not None else ""
+    path = Path(where).absolute()
+    if not name.isidentifier() or path.suffix != ".py" or not path.is_file():
+        raise ConfigError(
+            f"program = {program if isinstance(program, str) else name}: expected a function at the top"
+            " level of a Python file, or FILE.py:FUNCTION"
+        )
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return Program(file=str(path), name=name, digest=digest)
 
 
 def _checked(steps: Any) -> frozenset[int]:

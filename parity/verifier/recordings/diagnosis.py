@@ -75,14 +75,17 @@ class Diagnosis:
         return set(self._names) <= set(names)
 
 
-def diagnose(difference: Difference, accept: Collection[str] = ()) -> Diagnosis:
+def diagnose(
+    difference: Difference, accept: Collection[str] = (), *, run_programs: bool = False
+) -> Diagnosis:
     """Find the causes of the difference of two recordings of training.
 
     Args:
         accept: names of causes that may differ: the two are EQUAL if they are the only ones.
+        run_programs: whether to run the programs that the recordings name, to find a line.
     """
     difference = with_small_updates(difference)
-    search = RecordingSearch(difference)
+    search = RecordingSearch(difference, run_programs)
     return Diagnosis(
         difference, tuple(search.places), frozenset(search.follows), search.checked, tuple(accept)
     )

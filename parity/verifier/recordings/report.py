@@ -17,6 +17,7 @@ from parity.verifier.recordings.judge import Divergence
 from parity.verifier.recordings.search import PlaceKind
 from parity.verifier.recordings.steps.names import CONVENTIONS
 from parity.verifier.recordings.verdict import StepCause
+from parity.verifier.report.of_comparison import finding_at
 from parity.verifier.report.report import Finding, Level, Report, Table
 from parity.verifier.report.sides import PlaceSide
 
@@ -39,7 +40,12 @@ def print_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
             f"  error {number(judged.error)}, where rounding explains {number(judged.limit)}"
             + ("" if judged.finite else "; one side is not finite")
         )
-        _print_causes(place.verdict.causes, console)
+        if (compared := place.verdict.compared) is not None and compared.places:
+            console.print("  both programs, run again on the parameters and the batch of this step:")
+            for line in compared.to_text().splitlines():
+                console.print(f"  {escape(line)}" if line else "", soft_wrap=True)
+        else:
+            _print_causes(place.verdict.causes, console)
         if place.verdict.unknown:
             console.print(f"  cause: [bold]none of the known[/]; {escape(place.verdict.unknown)}")
     _print_verdict(diagnosis, console)
@@ -127,7 +133,11 @@ def _print_verdict(diagnosis: Diagnosis, console: Console) -> None:
 def report_of_diagnosis(diagnosis: Diagnosis) -> Report:
     """Make the report on two recordings."""
     difference, nothing = diagnosis.difference, PlaceSide("", ())
-    findings = [_finding(place, {*diagnosis.accepted}) for place in diagnosis.places]
+    findings: list[Finding] = []
+    for place in diagnosis.places:
+        compared = place.verdict.compared
+        lines = [finding_at(each, "error") for each in compared.places] if compared else []
+        findings += lines or [_finding(place, {*diagnosis.accepted})]
     for line in (*difference.left_out, *difference.b_alone):
         stage, _, rest = line.partition(": ")
         message = f"not compared: {stage}"

@@ -11,6 +11,7 @@ import numpy as np
 from parity.measure.error import relative_error, wide
 from parity.measure.site import AVERAGE, Stage
 from parity.measure.tolerance import ASSUMED
+from parity.verifier.recordings.again import run_again
 from parity.verifier.recordings.difference import Difference
 from parity.verifier.recordings.dropped import dropout
 from parity.verifier.recordings.judge import Divergence, StageComparison
@@ -30,7 +31,8 @@ STEP_STAGES = ("loss", "gradients", "clipped", "learning rate", "moments", "upda
 UNRULED = ("forward", "loss", "gradients")
 """Stages of the model: no rule recomputes them, and what the step starts from decides how far they part.
 (The loss has rules, if its logits and labels were recorded.)"""
-NO_OPERATIONS = "a recording holds no operations; give both as programs to see the line and the cause"
+OTHER_START = "the two begin with other parameters; give both the same"
+OTHER_DATA = "the two are given other data; give both the same"
 NO_RULE = "there is no rule for this tensor, or only a sample of it was kept"
 MOST_PLACES = 8
 """Most kinds of places that are listed; with more, it is better to repair these and compare again."""
@@ -54,8 +56,9 @@ class RecordingSearch:
     much as its parameters do, which is what a unit in the last place of them is granted.
     """
 
-    def __init__(self, difference: Difference) -> None:
+    def __init__(self, difference: Difference, run_programs: bool = False) -> None:
         self.difference = difference
+        self._run_programs = run_programs
         self.places: list[PlaceKind] = []
         self.follows: set[tuple[int, Stage]] = set()
         """Steps, by A's number, and stages that differ only by what was explained before them."""
@@ -75,13 +78,13 @@ class RecordingSearch:
             self.places += [
                 PlaceKind(group, PlaceVerdict()) for group in self.difference.places[:MOST_PLACES]
             ]
-            self.places[0] = PlaceKind(self.places[0].divergences, PlaceVerdict(unknown=NO_OPERATIONS))
+            self.places[0] = PlaceKind(self.places[0].divergences, PlaceVerdict(unknown=OTHER_START))
             return False
         if not first and self._is_carried(comparison):
             self.follows.add((comparison.step, comparison.stage))
             return True
         verdict = self._explain(comparison.divergence)
-        if verdict.causes and comparison.stage == "loss":
+        if verdict.causes and comparison.stage in ("forward", "loss"):
             self._other_loss.add(comparison.step)
         new = tuple(c for c in verdict.causes if c.name not in self._named and not self._is_view(c))
         if verdict.unknown and comparison.stage in UNRULED and self._gradients_part:
@@ -165,8 +168,10 @@ class RecordingSearch:
                 return random_state(step)
             if dropped is not None:
                 return dropped
+        if divergence.stage == "forward":
+            return self._again(divergence, "")
         if divergence.stage not in STEP_STAGES:
-            return PlaceVerdict(unknown=NO_OPERATIONS)
+            return PlaceVerdict(unknown=OTHER_DATA)
         site = divergence.judged.site
         if site.port == AVERAGE:
             averages = explain_average(self.difference.traces, site, divergence.judged.partner)
@@ -178,11 +183,29 @@ class RecordingSearch:
         verdict = explain_step(a, b, carried)
         if divergence.stage == "updated":
             return self._schedule(divergence, verdict) or verdict
+        told = None
         if verdict.unknown and divergence.stage == "gradients":
-            return narrowed(a, b) or verdict
+            told = narrowed(a, b)
         if verdict.unknown and divergence.stage == "loss":
-            return self._told_by_gradients(divergence, carried) or verdict
-        return verdict
+            told = self._told_by_gradients(divergence, carried)
+        if verdict.unknown and told is None and not verdict.same and divergence.stage in UNRULED:
+            return self._again(divergence, verdict.unknown)
+        return told or verdict
+
+    def _again(self, divergence: Divergence, unknown: str) -> PlaceVerdict:
+        """Return what the programs tell, run again on what the step was given; or, where they cannot be
+        run, why, and the first gradient that differs."""
+        if self._gradients_part:  # a later step of what was looked at
+            return PlaceVerdict(unknown=unknown)
+        traces, site = self.difference.traces, divergence.judged.site
+        steps = site.step, divergence.judged.partner.step
+        verdict = run_again(*traces, *steps, divergence.stage, trusted=self._run_programs)
+        if verdict.compared is not None:
+            return verdict
+        gradients = self._at(site.step, "gradients")
+        first = gradients.divergence if gradients and divergence.stage != "gradients" else None
+        told = [unknown, f"the first gradient that differs is that of {first.where}" if first else ""]
+        return PlaceVerdict(unknown="; ".join(filter(None, (*told, verdict.unknown))))
 
     def _schedule(self, divergence: Divergence, verdict: PlaceVerdict) -> PlaceVerdict | None:
         """Return the cause of another rate in an update, from the rates that all updates tell, if
@@ -230,7 +253,7 @@ class RecordingSearch:
 
     @property
     def _gradients_part(self) -> bool:
-        return any(place.divergences[0].stage in ("loss", "gradients") for place in self.places)
+        return any(place.divergences[0].stage in UNRULED for place in self.places)
 
     @property
     def _frozen(self) -> set[str]:
