@@ -12,7 +12,13 @@ import numpy as np
 from parity.measure.site import Stage
 from vit_config import InputError
 
-MOMENTS = {"mu": "exp_avg", "nu": "exp_avg_sq", "trace": "momentum_buffer", "count": "step"}
+MOMENTS = {
+    "mu": "exp_avg",
+    "nu": "exp_avg_sq",
+    "nu_max": "max_exp_avg_sq_hat",
+    "trace": "momentum_buffer",
+    "count": "step",
+}
 """Names of moments in optax, with PyTorch's names for the same."""
 RATE = ("hyperparams", "learning_rate")
 """End of the path of the rate in a state of `optax.inject_hyperparams`."""

@@ -115,7 +115,8 @@ def _of_step(
 def _rest(trace: Trace, stage: Stage, step: int, paired: set[Site], judged: set[str]) -> list[str]:
     """Return the names of a stage without a partner, except the number of updates, which not every
     optimiser counts, and parameters whose missing gradient was judged."""
-    return list(dict.fromkeys(e.path for e in trace.of(stage, step) if _is_left(e, paired, judged)))
+    left = [e for e in trace.of(stage, step) if _is_left(e, paired, judged)]
+    return list(dict.fromkeys(str(e.site) if e.port.startswith("max_") else e.path for e in left))
 
 
 def _is_left(event: Event, paired: set[Site], judged: set[str]) -> bool:

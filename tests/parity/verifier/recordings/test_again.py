@@ -244,6 +244,6 @@ def _digest(text):
 
 def test_a_program_that_cannot_be_called_is_refused(tmp_path):
     for program in (lambda: None, "model.py:program", f"{__file__}:Net.forward", print):
-        with pytest.raises(ConfigError, match="program = .*: expected a function at the top level"):
+        with pytest.raises(ConfigError, match="expected a function at the top level"):
             parity.record(tmp_path / "a.trace", program=program)
     assert not list(tmp_path.iterdir())
