@@ -89,6 +89,8 @@ class Torch(PlainArrays):
         """Parameters that the running backward pass has reached."""
         self._losses: list[torch.Tensor] = []
         """Losses that the model itself returned."""
+        self._given = False
+        """Whether the running update was given its gradients, and not a closure that computes them."""
         self._updated = False
         """Whether the optimiser has run in this step."""
 
@@ -154,6 +156,7 @@ class Torch(PlainArrays):
         def see(port: str, x: torch.Tensor) -> torch.Tensor:
             if port == "out.loss":
                 self._losses.append(x.detach())
+                return x
             return self._see(recorder, "forward", "", x, port)
 
         def hook(_: nn.Module, args: Any, output: Any) -> None:
@@ -253,15 +256,20 @@ class Torch(PlainArrays):
                 recorder.add("gradients", name, "", known[name])
 
     def _before_update(self, recorder: Recorder) -> None:
-        # an optimiser that takes a closure, such as LBFGS, computes gradients later: end_step has them
-        if recorder.running and self._gradients:
-            self._log_gradients(recorder)
-            grads = {name: p.grad for name, p in self._parameters.items() if p.grad is not None}
-            recorder.log("clipped", grads)
+        self._given = bool(self._gradients)
+        if recorder.running and self._given:
+            self._log_given(recorder)
+
+    def _log_given(self, recorder: Recorder) -> None:
+        grads = {name: p.grad for name, p in self._parameters.items() if p.grad is not None}
+        self._log_gradients(recorder)
+        recorder.log("clipped", grads)
 
     def _after_update(self, recorder: Recorder) -> None:
         if not recorder.running or self._optimizer is None:
             return
+        if not self._given:  # it was given a closure, as Lightning gives one to all and LBFGS needs
+            self._log_given(recorder)
         groups = self._optimizer.param_groups
         rates = {f"group {i}": float(group["lr"]) for i, group in enumerate(groups)}
         recorder.log("learning rate", rates if len(set(rates.values())) > 1 else rates["group 0"])

@@ -13,6 +13,8 @@ from parity.measure.traces import Event, Site, Trace
 
 LAST = ("gradients", "clipped", "learning rate", "moments", "updated")
 """Stages of which the last micro-batch has the whole: PyTorch adds gradients until they are cleared."""
+OF_PASSES = ("batch", "forward")
+"""Stages of which each micro-batch may have its own, within one recorded step."""
 
 
 class Joined(Trace):
@@ -59,9 +61,13 @@ def by_updates(a: Trace, b: Trace) -> tuple[Trace, Trace]:
         a, b = (_of_means(one, other) for one, other in ((a, b), (b, a)))
     if not a.steps or not b.steps:
         return a, b
-    if len(list(a.of("loss", a.steps[0]))) != len(list(b.of("loss", b.steps[0]))):
-        a, b = _without_losses(a), _without_losses(b)
     rows = _rows(a, a.steps[0]), _rows(b, b.steps[0])
+    losses = [len(list(each.of("loss", each.steps[0]))) for each in (a, b)]
+    if losses[0] != losses[1]:
+        a, b = (
+            _without_losses(each) if isinstance(each, Joined) or 1 < count == len(own) else each
+            for each, count, own in zip((a, b), losses, rows, strict=True)
+        )
     if rows[0] == rows[1] or sum(rows[0]) != sum(rows[1]):
         return a, b
     return _as_one(a), _as_one(b)
@@ -141,8 +147,6 @@ def _of_updates(trace: Trace, updated: Collection[int], *, means: bool = False) 
 
 def _without_losses(trace: Trace) -> Trace:
     """Leave out the losses of micro-batches, of which nothing tells how they add up."""
-    if not isinstance(trace, Joined):
-        return trace
     return Joined(trace, [(each, (each,)) for each in trace.events if each.stage != "loss"])
 
 
@@ -160,10 +164,10 @@ def _as_one(trace: Trace) -> Trace:
         return trace
     passed: list[tuple[Event, tuple[Event, ...]]] = []
     groups: dict[Site, list[Event]] = {}
-    calls = Counter((e.step, e.stage, e.path, e.port) for e in trace.of("forward"))
+    calls = Counter((e.step, e.stage, e.path, e.port) for e in trace.events if e.stage in OF_PASSES)
     for event in trace.events:
         each = calls[event.step, event.stage, event.path, event.port] // max(len(passes[event.step]), 1)
-        if event.stage != "forward" or not each:
+        if not each:
             passed.append((event, (event,)))
         else:
             groups.setdefault(event.site._replace(call=event.call % each), []).append(event)

@@ -60,6 +60,24 @@ def test_an_optimizer_that_calls_the_model_itself(tmp_path):
     np.testing.assert_array_equal(read(path, "updated", "weight"), net.weight.detach())
 
 
+def test_what_a_closure_clips_is_recorded(tmp_path):
+    """Lightning computes gradients, and clips them, within the step of any optimiser."""
+    net, path = nn.Linear(5, 2), tmp_path / "a.trace"
+    optimizer, whole = torch.optim.SGD(net.parameters(), lr=0.1), []
+
+    def closure():
+        optimizer.zero_grad()
+        net(X).square().sum().backward()
+        whole.append(net.weight.grad.clone())
+        nn.utils.clip_grad_norm_(net.parameters(), 1e-2)
+
+    with parity.record(path, net, optimizer=optimizer) as trace, trace.step():
+        optimizer.step(closure)
+    np.testing.assert_array_equal(read(path, "gradients", "weight"), whole[0])
+    np.testing.assert_array_equal(read(path, "clipped", "weight"), net.weight.grad)
+    assert Site(0, "gradients", "weight", call=1) not in parity.Trace(path)
+
+
 def test_one_optimizer(tmp_path):
     net = nn.Linear(5, 2)
     both = [torch.optim.SGD([each], lr=0.1) for each in net.parameters()]

@@ -94,6 +94,34 @@ def test_micro_batches_that_are_summed(tmp_path):
     assert [cause.name for cause in diagnosis.causes] == ["loss-reduction"]  # which was logged
 
 
+class WithLoss(Tiny):
+    """Returns its loss, as models of transformers do."""
+
+    def forward(self, x, labels):
+        logits = super().forward(x)
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+def test_what_nobody_logs_is_joined_too(tmp_path):
+    """Batches and losses that a model is given and returns, as within a trainer that has a callback for
+    steps alone."""
+    for name, micro in (("a", 1), ("b", 2)):
+        model = WithLoss("float64")
+        optimizer = adamw(model)
+        with record(tmp_path / name, model, optimizer=optimizer) as trace:
+            for images, labels in batches("float64"):
+                x, y = torch.tensor(images)[:ROWS], torch.tensor(labels)[:ROWS]
+                with trace.step():
+                    optimizer.zero_grad()
+                    for part in zip(x.chunk(micro), y.chunk(micro), strict=True):
+                        (model(part[0], labels=part[1])["loss"] / micro).backward()
+                    optimizer.step()
+    difference = compare_sides(*(Recorded(tmp_path / name) for name in "ab"))
+    assert (difference.verdict, difference.left_out, difference.b_alone) == ("EQUAL", (), ())
+    assert [len(each.judged) for each in difference.comparisons if each.stage == "batch"] == [2] * 4
+    assert {"forward", "gradients"} <= {each.stage for each in difference.comparisons}
+
+
 def test_what_is_joined_is_said(tmp_path):
     difference = compare_sides(run(tmp_path / "a", 1), run(tmp_path / "b", 4))
     assert difference.notes == (
