@@ -230,7 +230,7 @@ class Torch(PlainArrays):
 
         def unscale_(scaler: Any, optimizer: Any) -> None:
             original(scaler, optimizer)
-            if scaler.is_enabled() and optimizer is self._optimizer:
+            if scaler.is_enabled() and self._optimizer in (None, optimizer):
                 scale = scaler.get_scale()
                 for name, part in self._gradients.items():
                     whole = part.values / np.asarray(scale, part.values.dtype)

@@ -146,6 +146,11 @@ class Recorder:
         self._writer.module(path, kind_of(value), facts_of(dict(facts)))
 
     @property
+    def total_bytes(self) -> int:
+        """Bytes of the tensors that were recorded so far, of equal ones only one."""
+        return self._writer.total_bytes
+
+    @property
     def keep(self) -> int | None:
         """Largest number of elements kept of one tensor; None keeps everything."""
         return self._writer.keep

@@ -90,6 +90,8 @@ class Writer:
         self._tensors: dict[str, np.ndarray] = {}
         """Tensors of the file that is written next."""
         self._bytes = 0
+        self.total_bytes = 0
+        """Bytes of all tensors that were written, or wait to be."""
         self._writing: list[Future[None]] = []
         """One write for each file, in order."""
         self._thread = ThreadPoolExecutor(1, "trace")
@@ -155,6 +157,7 @@ class Writer:
             self._known[known] = _Place(self._file, name)
             self._tensors[name] = array
             self._bytes += array.nbytes
+            self.total_bytes += array.nbytes
             if self._bytes >= FILE_BYTES:
                 self._write()
                 wait(self._writing[:-WAITING_FILES])

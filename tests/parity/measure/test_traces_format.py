@@ -183,6 +183,7 @@ def test_many_files_and_equal_tensors_once(tmp_path, monkeypatch):
             given = array.copy()
             trace.log("forward", given, path=f"m{i}")
             given[:] = 0  # the program goes on with its own memory
+    assert trace.total_bytes == 23 * arrays[0].nbytes
     trace = parity.Trace(tmp_path / "a.trace")
     assert 12 <= len(list((tmp_path / "a.trace").glob("*.safetensors"))) <= 23
     for i, array in enumerate([*arrays, *arrays]):

@@ -130,6 +130,19 @@ def test_a_gradient_of_zero_may_be_missing(tmp_path):
     assert (diagnosis.verdict, diagnosis.causes) == ("EQUAL", ())
 
 
+def test_a_parameter_of_other_numbers_is_found_beside_those_of_its_module(tmp_path):
+    for name in "ab":
+        run_torch(tmp_path / f"{name}.trace")
+
+    def moved(leaves):
+        return {
+            name.replace("fc.", "dense."): value + (name == "fc.bias") for name, value in leaves.items()
+        }
+
+    first = of(tmp_path, moved).difference.first
+    assert (first.stage, first.where, first.where_b) == ("parameters", "fc.bias", "dense.bias")
+
+
 def test_what_is_not_found_by_its_numbers_is_said(tmp_path, capsys):
     run_torch(tmp_path / "a.trace")
     run_torch(tmp_path / "b.trace", make=lambda model: adamw(model, decay=0.1))
