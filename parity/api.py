@@ -247,7 +247,8 @@ def diff(
         from parity.verifier.recordings.steps.names import check_causes
 
         check_causes(accept)
-        return diagnose(compare_sides(*recorded), accept, run_programs=run_programs)
+        run = compare if run_programs else None
+        return diagnose(compare_sides(*recorded), accept, run=run)
     if accept:
         raise ConfigError(f"accept goes with two recordings, and {names[0]} is none")
     sides = build_together(

@@ -105,6 +105,7 @@ class Recordings(Reporting):
             ConfigError, InputError, WeightsError, MissingFileError: see
                 `parity.verifier.recordings.compare_sides`.
         """
+        from parity.verifier.compare import compare
         from parity.verifier.recordings.diagnosis import diagnose
         from parity.verifier.recordings.difference import compare_sides
         from parity.verifier.recordings.report import print_diagnosis, report_of_diagnosis
@@ -114,7 +115,7 @@ class Recordings(Reporting):
         with Waiting("comparing both recordings", 1, 1) as waiting:
             difference = compare_sides(a, b)
             waiting.now("looking for causes", 1)
-            diagnosis = diagnose(difference, self.accepted, run_programs=self.run_programs)
+            diagnosis = diagnose(difference, self.accepted, run=compare if self.run_programs else None)
         for note in difference.notes:
             complain(f"note: {note}")
         print_diagnosis(diagnosis, screen(110))

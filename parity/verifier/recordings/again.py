@@ -7,7 +7,7 @@ import hashlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,26 +21,35 @@ from parity.verifier.report.sides import PlaceSide
 from vit_config import InputError
 from vit_config.errors import USER_ERRORS
 
+NOT_RUN = "--run-programs builds and runs again the programs that the recordings name"
 Axes = tuple[int, ...] | None
 """Axes that turn a parameter into the common layout; None where its name tells them."""
 
 
+class Run(Protocol):
+    """The comparison of two programs: `parity.verifier.compare.compare`, which is a floor above."""
+
+    def __call__(self, a: Any, b: Any, *, names: tuple[str, str]) -> Compared:
+        """Compare two programs."""
+        ...
+
+
 def run_again(
-    a: Trace, b: Trace, step_a: int, step_b: int, stage: Stage, *, trusted: bool
+    a: Trace, b: Trace, step_a: int, step_b: int, stage: Stage, run: Run | None
 ) -> PlaceVerdict:
     """Compare the programs of two recordings on one recorded step; say why not where that cannot be.
 
     Args:
         stage: the stage that differs.
-        trusted: whether the files that the recordings name may be run.
+        run: compares them; None where the files that the recordings name may not be run.
     """
-    from parity.verifier.compare import compare
-
     try:
         for name, trace in (("A", a), ("B", b)):
-            _check(name, trace, trusted)
+            _check(name, trace)
+        if run is None:
+            return PlaceVerdict(unknown=f"no line is given: {NOT_RUN}")
         sides = [_built(trace, step) for trace, step in ((a, step_a), (b, step_b))]
-        compared = compare(*sides, names=("A", "B"))
+        compared = run(*sides, names=("A", "B"))
     except USER_ERRORS as error:
         return PlaceVerdict(unknown=f"no line is given: {error}")
     if not compared.places:
@@ -65,8 +74,8 @@ def _said(side: PlaceSide) -> str:
     return f"{side.formula} at {side.where}" if side.where else side.formula or "nothing"
 
 
-def _check(side: str, trace: Trace, trusted: bool) -> None:
-    """Refuse a program that is not known, not there or another one, or that the user does not trust.
+def _check(side: str, trace: Trace) -> None:
+    """Refuse a program that is not known, not there or another one.
 
     Raises:
         InputError: says which.
@@ -82,8 +91,6 @@ def _check(side: str, trace: Trace, trusted: bool) -> None:
         raise InputError(f"{side}'s program is gone: no file {program.file}")
     if hashlib.sha256(path.read_bytes()).hexdigest() != program.digest:
         raise InputError(f"{side}'s program was edited since it was recorded: {program.file}")
-    if not trusted:
-        raise InputError(f"{side} names {program.file}:{program.name}, which --run-programs runs again")
 
 
 def _built(trace: Trace, step: int) -> Any:

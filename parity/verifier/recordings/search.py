@@ -11,7 +11,7 @@ import numpy as np
 from parity.measure.error import relative_error, wide
 from parity.measure.site import AVERAGE, Stage
 from parity.measure.tolerance import ASSUMED
-from parity.verifier.recordings.again import run_again
+from parity.verifier.recordings.again import Run, run_again
 from parity.verifier.recordings.difference import Difference
 from parity.verifier.recordings.dropped import dropout
 from parity.verifier.recordings.judge import Divergence, StageComparison
@@ -56,9 +56,9 @@ class RecordingSearch:
     much as its parameters do, which is what a unit in the last place of them is granted.
     """
 
-    def __init__(self, difference: Difference, run_programs: bool = False) -> None:
+    def __init__(self, difference: Difference, run: Run | None = None) -> None:
         self.difference = difference
-        self._run_programs = run_programs
+        self._run = run
         self.places: list[PlaceKind] = []
         self.follows: set[tuple[int, Stage]] = set()
         """Steps, by A's number, and stages that differ only by what was explained before them."""
@@ -199,7 +199,7 @@ class RecordingSearch:
             return PlaceVerdict(unknown=unknown)
         traces, site = self.difference.traces, divergence.judged.site
         steps = site.step, divergence.judged.partner.step
-        verdict = run_again(*traces, *steps, divergence.stage, trusted=self._run_programs)
+        verdict = run_again(*traces, *steps, divergence.stage, self._run)
         if verdict.compared is not None:
             return verdict
         gradients = self._at(site.step, "gradients")

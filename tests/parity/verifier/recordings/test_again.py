@@ -13,6 +13,7 @@ from flax import nnx
 
 import parity
 from parity.cli import main
+from parity.verifier.compare import compare
 from parity.verifier.recordings import Recorded, compare_sides
 from parity.verifier.recordings.diagnosis import diagnose
 from vit_config import ConfigError
@@ -167,7 +168,7 @@ def test_another_gelu_has_its_line(tmp_path, capsys):
     assert "their_model.py:13" in text
     assert "our_model.py:13" in text
     sides = [Recorded(tmp_path / f"{name}.trace") for name in "ab"]
-    diagnosis = diagnose(compare_sides(*sides), run_programs=True)
+    diagnosis = diagnose(compare_sides(*sides), run=compare)
     assert len(diagnosis.causes) == len(diagnosis.places) == 1
 
 
@@ -203,7 +204,7 @@ def test_programs_that_are_the_same_leave_the_loops(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (None, "which --run-programs runs again"),
+        (None, "--run-programs builds and runs again the programs"),
         ("edited", "A's program was edited since it was recorded"),
         ("gone", "A's program is gone: no file"),
         ("unknown", "A's recording does not say where its program is"),
