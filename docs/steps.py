@@ -20,7 +20,7 @@ def in_torch(path: str) -> None:
     model, images = port.original()
     model.double()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    with parity.record(path, model, optimizer=optimizer) as trace:
+    with parity.record(path, model, optimizer=optimizer, program=f"{port.__file__}:original") as trace:
         for _ in range(3):
             with trace.step(images=images, labels=LABELS):
                 optimizer.zero_grad()
@@ -52,7 +52,7 @@ def in_flax(path: str) -> None:
         updates, state = optimizer.update(gradients, state, params)
         return optax.apply_updates(params, updates), state, loss, gradients
 
-    with parity.record(path, model) as trace:
+    with parity.record(path, model, program=f"{port.__file__}:corrected") as trace:
         for _ in range(3):
             with trace.step(images=images, labels=LABELS):
                 trace.log("parameters", params)

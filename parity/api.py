@@ -222,9 +222,9 @@ def diff(
     *,
     gradients: bool = False,
     backward: bool = True,
-    how: Any = "auto",
     seed: int = 0,
     accept: Collection[str] = (),
+    run_programs: bool = False,
 ) -> Compared | Diagnosis:
     """Find whether two programs are the same, forward and backward, and where and why they are not.
 
@@ -235,9 +235,10 @@ def diff(
         b: the program or recording to compare with A, in any of these forms.
         gradients: whether the programs run backward themselves, as a training step does.
         backward: whether to differentiate programs that do not run backward themselves.
-        how: how the modules of two recordings are paired, see ``--align`` of `parity diff --help`.
         seed: seed of the weights of presets, and of the images.
         accept: names of causes by which two recordings may differ, as ``--accept`` takes them.
+        run_programs: whether to run what files hold or name: the code of a ``.pt2``, and the programs
+            of two recordings, to find the line where a loss or a gradient differs.
 
     Raises:
         ConfigError, InputError, MissingFileError, WeightsError: a side cannot be built or compared.
@@ -254,13 +255,18 @@ def diff(
         from parity.verifier.recordings.steps.names import check_causes
 
         check_causes(accept)
-        return diagnose(compare_sides(*recorded, how=how), accept)
+        run = compare if run_programs else None
+        return diagnose(compare_sides(*recorded), accept, run=run)
     if accept:
         raise ConfigError(f"accept goes with two recordings, and {names[0]} is none")
     sides = build_together(
         [
             lambda batch, side=side, twin=twin: (
-                build_from(BuildOrder(name=str(side), twin=twin, seed=seed).of_images(batch))
+                build_from(
+                    BuildOrder(
+                        name=str(side), twin=twin, seed=seed, run_programs=run_programs
+                    ).of_images(batch)
+                )
                 if isinstance(side, str | Path)
                 else side
             )
@@ -281,11 +287,11 @@ def match(
     """Match the parameters of A with those of B, whatever they are called.
 
     Args:
-        a: a checkpoint, a trace, or arrays by name.
+        a: a checkpoint, or arrays by name.
         b: the same of another program.
 
     Raises:
-        ConfigError: a side is none of these.
+        ConfigError: a side is neither.
         MissingFileError, WeightsError: a file is missing or damaged.
     """
     from parity.verifier.match import match as match_arrays

@@ -28,8 +28,7 @@ class Match:
         tyro.conf.arg(metavar="MODEL|A FILE|B", help_behavior_hint=""),
     ] = ()
     """FILE.py:FUNCTION, a function that returns a model of PyTorch, Flax, Keras or Equinox, and the file
-    that it was to be loaded from. Or two checkpoints of any kind, or two traces; no dialect has to be
-    known."""
+    that it was to be loaded from. Or two checkpoints of any kind; no dialect has to be known."""
     apart_from: Annotated[tuple[str, ...], shown_as("PATTERN ...")] = ()
     """Parameters of the model that are not to be the file's, such as 'head.*', and tensors of the file
     that the model is not to have."""

@@ -1,9 +1,9 @@
 """The policies that set the limit of an error; each limit names the policy it comes from.
 
 *Rounding*: two float64 runs of the same function. *Own float64*: a narrower type, against a float64 run
-of the same program and against the other twin's distance to its own. *Envelope*: any two programs,
-against what one unit in the last place of parameters and inputs does to one of them. *Shadows*: whole
-training runs, against runs of the same trainer that began a rounding error away.
+of the same program and against the other twin's distance to its own. *Assumed*: two recordings, against
+so many units in the last place. *Shadows*: whole training runs, against runs of the same trainer that
+began a rounding error away.
 
 A limit that is a multiple of another run's error is finite: where that run is not, nothing but equality
 passes.
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parity.measure.tolerance import ASSUMED, FACTOR, FEW, FLOAT64, RATIO, SHADOW
+from parity.measure.tolerance import ASSUMED, FEW, FLOAT64, RATIO, SHADOW
 
 
 class Limit(NamedTuple):
@@ -56,15 +56,8 @@ def own_float64(
     return Limit(bound * grain, f"{bound:g} eps")
 
 
-def envelope(moved: float, grain: float) -> Limit:
-    """Return the limit for two programs' difference, from how far a one-ulp nudge moves one of them."""
-    if not math.isfinite(moved):
-        return Limit(0.0, "a nudge makes it infinite")
-    return Limit(FACTOR * max(moved, grain), f"{FACTOR:g} x nudge")
-
-
 def assumed_limit(grain: float, steps: int, carried: float) -> Limit:
-    """Return the limit for two programs' difference where nothing was nudged.
+    """Return the limit for the difference of two recordings.
 
     Args:
         steps: training steps so far, this one included.

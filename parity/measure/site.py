@@ -9,7 +9,6 @@ Stage = Literal[
     "parameters",
     "forward",
     "loss",
-    "backward",
     "gradients",
     "clipped",
     "learning rate",
@@ -17,8 +16,8 @@ Stage = Literal[
     "updated",
 ]
 STAGES: tuple[Stage, ...] = get_args(Stage)
-"""In the order of one training step. ``forward`` holds the inputs and outputs of modules,
-``backward`` the gradients of the same tensors; ``parameters`` are those before the step,
+"""In the order of one training step. ``forward`` holds the inputs and outputs of modules;
+``parameters`` are those before the step,
 ``updated`` after it."""
 
 Level = Literal["parameters", "modules", "output", "loss", "gradients"]
@@ -68,7 +67,7 @@ class Site(NamedTuple):
         """The tensor's name in its level: an output's or a parameter's own name, else the whole site."""
         if self.level == "output":
             return self.port.removeprefix("out.")
-        return str(self) if self.stage in ("forward", "backward") else self.path
+        return str(self) if self.stage == "forward" else self.path
 
 
 def output_site(name: str, step: int = 0) -> Site:

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-How = Literal["auto", "name", "order", "values"]
-HOW: tuple[How, ...] = get_args(How)
-"""Ways to pair modules: by equal names; by kinds, shapes and the order of calls; by these and the
-values; or by names where most are equal, else by order."""
-
 Low = Literal["bfloat16", "float16", "tf32"]
 LOW: tuple[Low, ...] = get_args(Low)
 """Types smaller than float32."""

@@ -1,15 +1,14 @@
-"""Flags of `parity diff`: the two sides, how recordings are aligned, and the files that are written."""
+"""Flags of `parity diff`: the two sides, and the files that are written."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from parity.cli.support.reading import shown_as
-from parity.verifier.choices import HOW, How
 from vit_config import ConfigError
 from vit_config.files.atomic import together, write_atomically
 from vit_config.terminal import complain
@@ -19,10 +18,6 @@ if TYPE_CHECKING:
     from parity.verifier.programs.build import BuildOrder
     from parity.verifier.recordings import Recorded
     from parity.verifier.report import Report
-
-
-def _choice(names: tuple[str, ...]) -> Any:
-    return tyro.conf.arg(metavar="{" + ",".join(names) + "}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +43,7 @@ class Reporting:
 
 @dataclass(frozen=True)
 class Recordings(Reporting):
-    """The two sides, and how to align them if they are recordings."""
+    """The two sides, and what may differ in them if they are recordings."""
 
     a: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="A")]
     """Reference: FILE.py:FUNCTION or MODULE:FUNCTION that returns a callable with its inputs; a
@@ -62,14 +57,8 @@ class Recordings(Reporting):
     """Seed of a preset's weights and of the batch."""
     run_programs: tyro.conf.FlagCreatePairsOff[bool] = False
     """Open a .pt2 even if torch.export may run what is in it: expressions that are more than arithmetic,
-    pickles that call, compiled libraries. Others are opened without; an .onnx is data."""
-    align: Annotated[How, _choice(HOW)] = "auto"
-    """Way to pair the modules of two recordings: by equal names; by kind and order of calls; by these
-    and the values; auto: by names where most are equal, else by order."""
-    map: Annotated[Path | None, shown_as("FILE")] = None
-    """JSON object that gives for each module of recording A its partner in B, by their names."""
-    shadow: Annotated[Path | None, shown_as("TRACE")] = None
-    """Second recording of A, made with parameters one unit in the last place away."""
+    pickles that call, compiled libraries. Others are opened without; an .onnx is data.
+    Of two recordings: where a loss or a gradient differs, run again the programs that they name."""
     accept: Annotated[tuple[str, ...], shown_as("CAUSE ...")] = ()
     """Causes by which two recordings of training may differ, such as clip-epsilon: if they are the only
     ones, the two are EQUAL but for them, with exit status 0."""
@@ -84,15 +73,9 @@ class Recordings(Reporting):
             raise ConfigError(f"--batch-size {self.batch_size}: must be at least 1")
         if self.seed < 0:
             raise ConfigError(f"--seed {self.seed}: must not be negative")
-        if self.map is not None and self.align != "auto":
-            raise ConfigError(f"--map and --align {self.align} are two ways to align; give one")
-        given = {"--shadow": self.shadow, "--map": self.map}
-        given |= {"--align": None if self.align == "auto" else self.align}
-        given |= {"--accept": self.accept or None}
-        for flag, value in given.items():
-            if value is not None and self.recordings() is None:
-                raise ConfigError(f"{flag} goes with two recordings, and {self.a} is none")
         if self.accept:
+            if self.recordings() is None:
+                raise ConfigError(f"--accept goes with two recordings, and {self.a} is none")
             from parity.verifier.recordings.steps.names import check_causes
 
             check_causes(self.accepted)
@@ -122,19 +105,17 @@ class Recordings(Reporting):
             ConfigError, InputError, WeightsError, MissingFileError: see
                 `parity.verifier.recordings.compare_sides`.
         """
+        from parity.verifier.compare import compare
         from parity.verifier.recordings.diagnosis import diagnose
-        from parity.verifier.recordings.diagnosis_report import print_diagnosis
         from parity.verifier.recordings.difference import compare_sides
-        from parity.verifier.recordings.of_difference import report_of_diagnosis
-        from parity.verifier.recordings.sides import Recorded
+        from parity.verifier.recordings.report import print_diagnosis, report_of_diagnosis
         from vit_config.screen import screen
         from vit_config.waiting import Waiting
 
         with Waiting("comparing both recordings", 1, 1) as waiting:
-            shadow = Recorded(self.shadow) if self.shadow else None
-            difference = compare_sides(a, b, how=self.map or self.align, shadow=shadow)
+            difference = compare_sides(a, b)
             waiting.now("looking for causes", 1)
-            diagnosis = diagnose(difference, self.accepted)
+            diagnosis = diagnose(difference, self.accepted, run=compare if self.run_programs else None)
         for note in difference.notes:
             complain(f"note: {note}")
         print_diagnosis(diagnosis, screen(110))

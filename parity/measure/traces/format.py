@@ -15,7 +15,7 @@ from parity.measure.traces.sample import sampled_shape
 from vit_config.base import Schema
 
 FORMAT = "vit-parity trace"
-VERSION = 3
+VERSION = 4
 INDEX = "index.json"
 
 _Shape = Annotated[
@@ -75,22 +75,40 @@ class ModuleFacts(Schema, frozen=True):
         return self.kind.rpartition(".")[2]
 
 
+class Program(Schema, frozen=True):
+    """Where the program is, so that a step can be run again."""
+
+    file: str
+    """Path of the Python file."""
+    name: str
+    """The function in it that returns a callable with its inputs, as for `parity diff FILE.py:NAME`."""
+    digest: str = ""
+    """SHA-256 of the file as it was recorded."""
+
+
+def _events(value: Any) -> Any:
+    """Return events as a tuple. Those of version 3 that version 4 has not, gradients between modules,
+    are left out."""
+    if not isinstance(value, list):
+        return value
+    return tuple(e for e in value if not (isinstance(e, dict) and e.get("stage") == "backward"))
+
+
 class TraceIndex(Schema, frozen=True):
     """The file ``index.json``."""
 
     format: Literal["vit-parity trace"] = FORMAT
-    version: Literal[2, 3] = VERSION
+    version: Literal[3, 4] = VERSION
     framework: Literal["torch", "jax", ""] = ""
     """The framework that ran; empty for arrays from elsewhere."""
     versions: dict[str, str] = Field(default_factory=dict)
     precision: dict[str, str] = Field(default_factory=dict)
     """Flags of the framework that could make products less precise than their types."""
+    program: Program | None = None
     modules: Annotated[
         tuple[ModuleFacts, ...], BeforeValidator(lambda v: tuple(v) if isinstance(v, list) else v)
     ] = ()
-    events: Annotated[
-        tuple[Event, ...], BeforeValidator(lambda v: tuple(v) if isinstance(v, list) else v)
-    ] = ()
+    events: Annotated[tuple[Event, ...], BeforeValidator(_events)] = ()
     """In the order in which they were seen."""
     ended_by: str | None = None
     """The exception that ended the recording early, if one did."""

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Literal
 
 import flax
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import linen, nnx
 
 from parity.measure.precision import jax_precision
 from parity.measure.site import Stage, Where
 from parity.measure.traces.common_jax import common_parameter
-from parity.measure.traces.pool import SMALL, FixedPool, Pooled
 from parity.measure.traces.record_arrays import PlainArrays
 from parity.measure.traces.recorder import OPTIMIZER, Recorder
 from parity.measure.traces.sample import Sample, sample
-from parity.measure.traces.tap_jax import JaxTap
 from parity.measure.traces.trees import key_name, named_leaves, path_of
-from parity.measure.traces.watch_jax import is_array, side_by_side, watch
-
-_Place = tuple[int, int, tuple[int, ...], tuple[int, ...] | None]
-"""The row of numbers that holds a sample, its first index there, and its tensor's shape and spacing."""
-
-_Program = tuple[Callable[[list[jax.Array]], list[jax.Array]], list[str], list[_Place]]
-"""A function from leaves to rows of numbers, the names of the leaves, and where each leaf is."""
+from parity.measure.traces.watch_jax import is_array, watch
+from parity.measure.traces.watching import drops
+from parity.measure.versions.of_flax import LOOP_ON_TRIAL
+from parity.measure.versions.of_jax import purposes
 
 
 class Jax(PlainArrays):
@@ -42,13 +38,11 @@ class Jax(PlainArrays):
     ) -> None:
         """Prepare a model."""
         self._model = model
-        self._tap: JaxTap | None = None
+        self._tap: _Tap | None = None
         self._optimizer = optimizer
-        self._axes = _own_axes(model)
+        self._axes = own_axes(model)
         self._is_tree: bool | None = None
         """Whether the parameters can be found by flattening the model; None if that is not known yet."""
-        self._keep: int | None = None
-        self._programs: dict[Any, _Program] = {}
 
     def versions(self) -> dict[str, str]:
         """Return the versions of JAX and Flax, and the device they compute on."""
@@ -71,32 +65,25 @@ class Jax(PlainArrays):
 
     @contextmanager
     def watch(self, recorder: Recorder) -> Iterator[None]:
-        """Watch the modules, and the gradients that an `nnx.Optimizer` is given."""
-        self._tap = JaxTap(recorder)
-        self._keep = recorder.keep
+        """Watch what the model returns, active dropout, and the gradients that an `nnx.Optimizer` is
+        given."""
+        self._tap = _Tap(recorder)
         with ExitStack() as stack:
             if self._optimizer is not None:
                 recorder.describe(OPTIMIZER, self._optimizer, {})
-                stack.enter_context(self._watch_update(type(self._optimizer), recorder, self._tap))
+                stack.enter_context(self._watch_update(type(self._optimizer), self._tap))
             stack.enter_context(watch(self._model, self._tap))
             yield
 
     @contextmanager
-    def _watch_update(
-        self, kind: type[nnx.Optimizer], recorder: Recorder, tap: JaxTap
-    ) -> Iterator[None]:
+    def _watch_update(self, kind: type[nnx.Optimizer], tap: _Tap) -> Iterator[None]:
         """Wrap ``update`` of the optimiser's class: a compiled function has another instance."""
         replaced, original = vars(kind).get("update"), kind.update
 
         def update(optimizer: nnx.Optimizer, model: Any, gradients: Any, **kwargs: Any) -> Any:
-            tap.begin_run()
-            for keys, leaf in jax.tree_util.tree_flatten_with_path(gradients)[0]:
-                if not is_array(leaf):
-                    continue
-                name, gradient = self._common(path_of(keys), leaf)
-                source = tap.source("gradients", Where(name, "", 0), recorder.next_order(), leaf)
-                tap.report(source, recorder.sample(gradient), waits=True)
-            tap.end_run()
+            leaves = jax.tree_util.tree_flatten_with_path(gradients)[0]
+            named = [self._common(path_of(keys), leaf) for keys, leaf in leaves if is_array(leaf)]
+            tap.report([("gradients", Where(name, "", 0)) for name, _ in named], [x for _, x in named])
             return original(optimizer, model, gradients, **kwargs)
 
         kind.update = update  # type: ignore[method-assign]
@@ -143,70 +130,23 @@ class Jax(PlainArrays):
         if self._tap is not None:
             self._tap.settle()
 
-    def named(self, stage: Stage, value: Any) -> Iterator[tuple[str, str, np.ndarray | Sample | Pooled]]:
-        """Yield the leaves of a tree; moments are found in any state of optax."""
+    def named(self, stage: Stage, value: Any) -> Iterator[tuple[str, str, np.ndarray | Sample]]:
+        """Yield the leaves of a tree by common names in the common layout; moments are found in any
+        state of optax."""
         if isinstance(value, (nnx.Module, nnx.Optimizer)):
             value = nnx.state(value)
         kinds = (np.ndarray, np.generic, int, float)
-        leaves = named_leaves(stage, value)
-        yield from self._gather(
-            (p, o, leaf) for p, o, leaf in leaves if is_array(leaf) or isinstance(leaf, kinds)
-        )
-
-    def _gather(
-        self, leaves: Iterable[tuple[tuple[str, ...], str, Any]]
-    ) -> Iterator[tuple[str, str, np.ndarray | Pooled]]:
-        """Yield leaves by common names in the common layout; small ones leave the device together."""
-        leaves = list(leaves)
-        places: dict[Any, list[int]] = defaultdict(list)
-        for i, (_, _, leaf) in enumerate(leaves):
-            if is_array(leaf) and self._is_small(leaf):
-                places[frozenset(leaf.sharding.device_set)].append(i)
-        parts: dict[int, tuple[str, Pooled]] = {}
-        for there in places.values():
-            paths = tuple(leaves[i][0] for i in there)
-            parts.update(zip(there, self._sampled(paths, [leaves[i][2] for i in there]), strict=True))
-        for i, (path, port, leaf) in enumerate(leaves):
-            name, array = parts.get(i) or self._common(path, np.asarray(leaf))
-            yield name, port, array
-
-    def _is_small(self, leaf: jax.Array) -> bool:
-        count = leaf.size if self._keep is None else min(leaf.size, self._keep)
-        # JAX would cut types wider than it has enabled; and other hosts may not take part
-        same = leaf.dtype == jax.dtypes.canonicalize_dtype(leaf.dtype)
-        return count <= SMALL and same and leaf.is_fully_addressable
-
-    def _sampled(
-        self, paths: tuple[tuple[str, ...], ...], leaves: list[jax.Array]
-    ) -> list[tuple[str, Pooled]]:
-        """Return the common name and sample of each leaf, by one program compiled for all of them."""
-        key = paths, tuple((leaf.shape, leaf.dtype, leaf.sharding) for leaf in leaves)
-        if key not in self._programs:
-            self._programs[key] = self._program(paths, leaves)
-        program, names, places = self._programs[key]
-        flats = [FixedPool(np.asarray(numbers)) for numbers in program(leaves)]
-        return [
-            (name, Pooled(flats[which], begin, shape, spacing))
-            for name, (which, begin, shape, spacing) in zip(names, places, strict=True)
+        leaves = [
+            each
+            for each in named_leaves(stage, value)
+            if is_array(each[2]) or isinstance(each[2], kinds)
         ]
-
-    def _program(self, paths: tuple[tuple[str, ...], ...], leaves: list[jax.Array]) -> _Program:
-        names: list[str] = []
-        by_leaf: dict[int, _Place] = {}
-
-        def gather(leaves: list[jax.Array]) -> list[jax.Array]:
-            common = [self._common(path, leaf) for path, leaf in zip(paths, leaves, strict=True)]
-            names.extend(name for name, _ in common)
-            samples = [sample(array, self._keep) for _, array in common]
-            flats = []
-            for places, begins, numbers in side_by_side([each.values for each in samples]):
-                for i, begin in zip(places, begins, strict=True):
-                    by_leaf[i] = len(flats), begin, samples[i].shape, samples[i].spacing
-                flats.append(numbers)
-            return flats
-
-        program = jax.jit(gather).lower(leaves).compile()
-        return program, names, [by_leaf[i] for i in range(len(leaves))]
+        for _, _, leaf in leaves:
+            if is_array(leaf):
+                leaf.copy_to_host_async()
+        for path, port, leaf in leaves:
+            name, array = self._common(path, np.asarray(leaf))
+            yield name, port, array
 
     def _common(self, path: tuple[str, ...], array: Any) -> tuple[str, Any]:
         name = ".".join(path)
@@ -216,9 +156,109 @@ class Jax(PlainArrays):
         return common_parameter(name, array)
 
 
-def _own_axes(model: Any) -> dict[str, tuple[int, ...] | None]:
+def own_axes(model: Any) -> dict[str, tuple[int, ...] | None]:
     """Return the axes of the parameters of this project's twin by name; none for other models."""
     from vit_jax import ViT
     from vit_jax.leaves import leaves
 
     return {leaf.name: leaf.axes for leaf in leaves(model)} if isinstance(model, ViT) else {}
+
+
+_Spot = tuple[Stage, Where]
+
+
+class _Tap:
+    """Tap that records what the model returns, and what modules of dropout are given and return."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._error: Exception | None = None
+        self._arrived: list[tuple[int, int, Stage, Where, Sample]] = []
+        """Call, place in the order of tracing, and what was computed there; appended from any thread."""
+        self._calls: Counter[_Spot] = Counter()
+        self._order = 0
+        """Number of places traced so far: values arrive in no particular order."""
+        self._dropping: dict[str, Any] = {}
+        """Modules of dropout that run, with what each was given."""
+
+    def begin(self, path: str, module: Any) -> int:
+        """Begin a call of a module; return 0: the recording numbers the calls."""
+        self._recorder.describe_module(path, module)
+        if path and drops(module):
+            self._dropping[path] = None
+        return 0
+
+    def tensor(self, where: Where, value: jax.Array) -> jax.Array:
+        """Report an array of interest when it is computed; return it."""
+        if LOOP_ON_TRIAL in purposes(value):
+            return value
+        if where.path in self._dropping:
+            given = self._dropping[where.path]
+            if where.port == "in":
+                self._dropping[where.path] = value
+            elif where.port == "out" and given is not None and given is not value:
+                spots: list[_Spot] = [("forward", where._replace(port=port)) for port in ("in", "out")]
+                self.report(spots, [given, value])
+        elif not where.path and where.port.startswith("out"):
+            self.report([("forward", where)], [value])
+        return value
+
+    def end(self, path: str) -> None:
+        """End a call of a module."""
+        self._dropping.pop(path, None)
+
+    def report(self, spots: Sequence[_Spot], values: Sequence[jax.Array]) -> None:
+        """Hand over the kept elements of some values when they are computed."""
+        parts = [sample(value, self._recorder.keep) for value in values]
+        known = [part._replace(values=None) for part in parts]  # no traced values in compiled programs
+        order, self._order = self._order, self._order + len(parts)
+        _report([part.values for part in parts], lambda arrays: self._note(order, spots, known, arrays))
+
+    def _note(
+        self, order: int, spots: Sequence[_Spot], known: list[Sample], arrays: list[np.ndarray]
+    ) -> None:
+        """Keep computed values; errors are raised where the step ends, not in compiled code."""
+        if not self._recorder.running or self._error is not None:
+            return
+        try:
+            for place, (spot, part, array) in enumerate(zip(spots, known, arrays, strict=True), order):
+                self._calls[spot] += 1
+                self._arrived.append(
+                    (self._calls[spot], place, *spot, part._replace(values=array.copy()))
+                )
+        except Exception as error:
+            self._error = error
+
+    def settle(self) -> None:
+        """Record the values that arrived in this step."""
+        arrived, self._arrived = self._arrived, []
+        self._calls.clear()
+        by_hand = {"gradients"} if self._recorder.logged("gradients") else set()
+        for _, _, stage, where, part in sorted(arrived, key=lambda each: each[:2]):
+            if stage not in by_hand:
+                self._recorder.add(stage, where.path, where.port, part)
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+
+def _report(values: Sequence[jax.Array], seen: Callable[[list[np.ndarray]], None]) -> None:
+    """Pass values to `seen` whenever they are computed, in compiled code too; to be copied if kept.
+
+    Types of 64 bits travel as bytes: the callback runs in a thread of its own, where they are cut
+    to 32 bits unless they are enabled for the whole program.
+    """
+    about = [(value.shape, value.dtype) for value in values]
+    wide = [dtype.itemsize >= 8 and dtype.kind in "fiu" for _, dtype in about]
+
+    def receive(*raw: Any) -> None:
+        arrays = [np.asarray(each) for each in raw]
+        seen([
+            each.reshape(-1).view(dtype).reshape(shape) if cut else each
+            for each, (shape, dtype), cut in zip(arrays, about, wide, strict=True)
+        ])  # fmt: skip
+
+    sent = zip(values, wide, strict=True)
+    jax.debug.callback(
+        receive, *(jax.lax.bitcast_convert_type(x, jnp.uint8) if cut else x for x, cut in sent)
+    )

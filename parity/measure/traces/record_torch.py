@@ -3,25 +3,58 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
+import ml_dtypes
 import numpy as np
 import torch
 from torch import nn
 
 from parity.measure.precision import torch_precision
-from parity.measure.site import Stage, Where
-from parity.measure.traces.pool import Pooled
-from parity.measure.traces.pool_torch import TensorRooms
+from parity.measure.site import Stage
 from parity.measure.traces.record_arrays import PlainArrays
 from parity.measure.traces.recorder import OPTIMIZER, Recorder
-from parity.measure.traces.sample import Sample
-from parity.measure.traces.stream import FileTensor
-from parity.measure.traces.watch_torch import is_array, watch, watch_gradient
-from parity.measure.traces.watching import kind_of
+from parity.measure.traces.sample import Sample, sample
+from parity.measure.traces.structure import visit_arrays, visit_call
+from parity.measure.traces.watch_torch import is_array
+from parity.measure.traces.watching import drops, kind_of
 from vit_config import ConfigError
+
+_AS_BITS = {
+    torch.bfloat16: (torch.uint16, ml_dtypes.bfloat16),
+    torch.float8_e4m3fn: (torch.uint8, ml_dtypes.float8_e4m3fn),
+    torch.float8_e5m2: (torch.uint8, ml_dtypes.float8_e5m2),
+}
+"""Types that numpy lacks, with the type to view their bits as and the type of ml_dtypes."""
+
+
+def as_numpy(tensor: torch.Tensor) -> np.ndarray:
+    """Return a tensor's values bit for bit, of any type in numpy or ml_dtypes; memory may be shared."""
+    tensor = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+    bits, dtype = _AS_BITS.get(tensor.dtype, (tensor.dtype, None))
+    return tensor.numpy() if dtype is None else tensor.view(bits).numpy().view(dtype)
+
+
+def _taken(tensors: Mapping[str, torch.Tensor], keep: int | None) -> dict[str, Sample]:
+    """Return tensors, or their samples, in memory of their own; those of one type leave their device
+    together, so that a GPU is waited for once."""
+    parts, groups = dict[str, Sample](), defaultdict[Any, list[str]](list)
+    for name, x in tensors.items():
+        x = x.detach() if x.layout is torch.strided else x.detach().to_dense()
+        parts[name] = sample(x, keep)
+        groups[x.dtype, x.device].append(name)
+    for (dtype, _), names in groups.items():
+        flat = [parts[name].values.reshape(-1).view(_AS_BITS.get(dtype, (dtype,))[0]) for name in names]
+        row, begin = as_numpy(torch.cat(flat)), 0
+        row = row.view(_AS_BITS[dtype][1]) if dtype in _AS_BITS else row
+        for name in names:
+            part = parts[name]
+            end = begin + part.values.numel()
+            parts[name] = part._replace(values=row[begin:end].reshape(tuple(part.values.shape)))
+            begin = end
+    return parts
 
 
 class Torch(PlainArrays):
@@ -29,16 +62,17 @@ class Torch(PlainArrays):
 
     name: Literal["torch", "jax", ""] = "torch"
 
-    def __init__(
-        self,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer | None = None,
-    ) -> None:
+    def __init__(self, model: nn.Module, optimizer: Any = None) -> None:
         """Prepare a model.
+
+        Args:
+            optimizer: one of torch, also within a wrapper of Lightning's or Accelerate's.
 
         Raises:
             ConfigError: `optimizer` is not an optimiser of torch.
         """
+        while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
+            optimizer = inner
         if optimizer is not None and not hasattr(optimizer, "register_step_pre_hook"):
             raise ConfigError(
                 f"optimizer = {kind_of(optimizer)}: expected one torch.optim.Optimizer; record one, and"
@@ -46,16 +80,19 @@ class Torch(PlainArrays):
             )
         self._model = model
         self._optimizer = optimizer
+        self._keep: int | None = None
         self._names = {id(p): name for name, p in model.named_parameters()}
         self._parameters: dict[str, nn.Parameter] = {}
         """Parameters at the start of the step; walking through all modules takes a millisecond."""
-        self._gradients: dict[str, Pooled | Sample] = {}
+        self._gradients: dict[str, Sample] = {}
         self._arrived: dict[str, torch.Tensor] = {}
         """Parameters that the running backward pass has reached."""
+        self._losses: list[torch.Tensor] = []
+        """Losses that the model itself returned."""
+        self._given = False
+        """Whether the running update was given its gradients, and not a closure that computes them."""
         self._updated = False
         """Whether the optimiser has run in this step."""
-        self._rooms = TensorRooms(None)
-        self._tap: TorchTap | None = None
 
     def versions(self) -> dict[str, str]:
         """Return torch's version, and the device of the model."""
@@ -74,67 +111,99 @@ class Torch(PlainArrays):
         """Return the attributes of a module, without buffers and parameters."""
         return vars(module)
 
-    def named(self, stage: Stage, value: Any) -> Iterator[tuple[str, str, np.ndarray | Sample | Pooled]]:
+    def named(self, stage: Stage, value: Any) -> Iterator[tuple[str, str, np.ndarray | Sample]]:
         """Yield the tensors in a value, or its arrays as `PlainArrays` does."""
         if isinstance(value, torch.Tensor):
-            yield "", "", self._rooms.take(value)
+            yield "", "", _taken({"": value}, self._keep)[""]
         elif isinstance(value, Mapping) and all(isinstance(x, torch.Tensor) for x in value.values()):
-            for name, part in self._rooms.take_all(stage, value).items():
+            for name, part in _taken(value, self._keep).items():
                 yield str(name), "", part
         else:
             yield from super().named(stage, value)
 
     @contextmanager
     def watch(self, recorder: Recorder) -> Iterator[None]:
-        """Watch modules, gradients of parameters, and the steps of the optimiser."""
-        self._rooms = TensorRooms(recorder.keep)
-        self._tap = TorchTap(recorder, self._rooms)
-        handles = [
-            self._watch_gradient(p, recorder) for p in self._model.parameters() if p.requires_grad
-        ]
-        if (optimizer := self._optimizer) is not None:
+        """Watch what the model returns, active dropout, the gradients of parameters, and the steps of
+        the optimiser."""
+        self._keep = recorder.keep
+        model, optimizer = self._model, self._optimizer
+        handles = [self._watch_gradient(p, recorder) for p in model.parameters() if p.requires_grad]
+        handles.append(model.register_forward_pre_hook(self._entered(recorder), with_kwargs=True))
+        handles.append(model.register_forward_hook(self._returned(recorder)))
+        for path, module in model.named_modules():
+            if path and drops(module):
+                handles.append(module.register_forward_hook(self._dropped(recorder, path)))
+        if optimizer is not None:
             # by the time the optimiser is called, the user has clipped the gradients
             handles.append(optimizer.register_step_pre_hook(lambda *_: self._before_update(recorder)))
             handles.append(optimizer.register_step_post_hook(lambda *_: self._after_update(recorder)))
             recorder.describe(OPTIMIZER, optimizer, optimizer.defaults)
         try:
-            with watch(self._model, self._tap):
+            with self._unscaled():
                 yield
         finally:
             for handle in handles:
                 handle.remove()
 
+    def _entered(self, recorder: Recorder) -> Callable[..., None]:
+        def hook(_: nn.Module, args: Any, kwargs: Any) -> None:
+            if _is_seen(recorder) and not recorder.has_batch:
+                visit_call(args, kwargs, is_array, lambda port, x: self._see(recorder, "batch", port, x))
+
+        return hook
+
+    def _returned(self, recorder: Recorder) -> Callable[..., None]:
+        def see(port: str, x: torch.Tensor) -> torch.Tensor:
+            if port == "out.loss":
+                self._losses.append(x.detach())
+                return x
+            return self._see(recorder, "forward", "", x, port)
+
+        def hook(_: nn.Module, args: Any, output: Any) -> None:
+            if _is_seen(recorder):
+                visit_arrays(output, "out", is_array, see)
+
+        return hook
+
+    def _dropped(self, recorder: Recorder, path: str) -> Callable[..., None]:
+        def hook(module: nn.Module, args: Any, output: Any) -> None:
+            if _is_seen(recorder) and module.training and args and all(map(is_array, (args[0], output))):
+                self._see(recorder, "forward", path, args[0], "in")
+                self._see(recorder, "forward", path, output, "out")
+
+        return hook
+
+    def _see(
+        self, recorder: Recorder, stage: Stage, path: str, x: torch.Tensor, port: str = ""
+    ) -> torch.Tensor:
+        recorder.add(stage, path, port, _taken({"": x}, self._keep)[""])
+        return x
+
     def begin_step(self, recorder: Recorder) -> None:
         """Record the parameters that the step starts from."""
-        self._rooms.empty()
         self._gradients.clear()
         self._arrived.clear()
+        self._losses.clear()
         self._updated = False
         self._parameters = dict(self._model.named_parameters())
         recorder.log("parameters", self._parameters)
 
     def end_step(self, recorder: Recorder) -> None:
-        """Record what modules saw, the gradients unless logged before, and parameters if updated."""
-        self._settle()
+        """Record the gradients and losses unless logged before, and parameters if updated."""
         if not recorder.logged("gradients"):
-            recorder.log("gradients", self._all_gradients())
-        self._log_updated(recorder)
-
-    def abandon_step(self, recorder: Recorder) -> None:
-        """Record the gradients, as far as they were computed."""
-        self._settle()
-        self._keep_gradients()
-        if not recorder.logged("gradients"):
-            recorder.log("gradients", self._gradients)
-        self._log_updated(recorder)
-
-    def _log_updated(self, recorder: Recorder) -> None:
+            self._log_gradients(recorder)
+        if not recorder.logged("loss"):
+            for loss in self._losses:
+                recorder.log("loss", loss)
+        self._losses.clear()
         if self._updated:  # at the step's end: another optimiser, or a limit on weights, may follow
             recorder.log("updated", dict(self._model.named_parameters()))
 
-    def _settle(self) -> None:
-        if self._tap is not None:
-            self._tap.settle()
+    def abandon_step(self, recorder: Recorder) -> None:
+        """Record the same, with the gradients as far as they were computed."""
+        self._keep_gradients()
+        self._parameters = {name: p for name, p in self._parameters.items() if name in self._gradients}
+        self.end_step(recorder)
 
     def _watch_gradient(self, parameter: nn.Parameter, recorder: Recorder) -> Any:
         name = self._names[id(parameter)]
@@ -152,32 +221,55 @@ class Torch(PlainArrays):
         """Keep the gradients of a backward pass that ended; of several, the last has the whole sums."""
         arrived, self._arrived = self._arrived, {}
         grads = {name: p.grad for name, p in arrived.items() if p.grad is not None}
-        for name, gradient in self._rooms.take_all("gradients", grads).items():
-            self._gradients[name] = gradient if isinstance(gradient, Pooled) else gradient.copied()
+        self._gradients |= _taken(grads, self._keep)
 
-    def _all_gradients(self) -> dict[str, Sample | Pooled]:
-        """Return all gradients, zeros (as in JAX) where the loss does not reach; before backward,
+    @contextmanager
+    def _unscaled(self) -> Iterator[None]:
+        """Divide the gradients that were kept by the scale of a `GradScaler` when it divides its own."""
+        kind, original = torch.amp.GradScaler, torch.amp.GradScaler.unscale_
+
+        def unscale_(scaler: Any, optimizer: Any) -> None:
+            original(scaler, optimizer)
+            if scaler.is_enabled() and self._optimizer in (None, optimizer):
+                scale = scaler.get_scale()
+                for name, part in self._gradients.items():
+                    whole = part.values / np.asarray(scale, part.values.dtype)
+                    self._gradients[name] = part._replace(values=whole)
+
+        kind.unscale_ = unscale_  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            kind.unscale_ = original  # type: ignore[method-assign]
+
+    def _log_gradients(self, recorder: Recorder) -> None:
+        """Record all gradients, zeros (as in JAX) where the loss does not reach; before backward,
         none."""
-        if not self._gradients:
-            return {}
-        return {
-            name: self._gradients[name]
-            if name in self._gradients
-            else self._rooms.take(torch.zeros_like(p))
+        missing = {
+            name: torch.zeros_like(p)
             for name, p in self._parameters.items()
-            if p.requires_grad
+            if p.requires_grad and name not in self._gradients and self._gradients
         }
+        known = self._gradients | _taken(missing, self._keep)
+        for name in self._parameters:
+            if name in known:
+                recorder.add("gradients", name, "", known[name])
 
     def _before_update(self, recorder: Recorder) -> None:
-        # an optimiser that takes a closure, such as LBFGS, computes gradients later: end_step has them
-        if recorder.running and self._gradients:
-            grads = {name: p.grad for name, p in self._parameters.items() if p.grad is not None}
-            recorder.log("gradients", self._all_gradients())
-            recorder.log("clipped", grads)
+        self._given = bool(self._gradients)
+        if recorder.running and self._given:
+            self._log_given(recorder)
+
+    def _log_given(self, recorder: Recorder) -> None:
+        grads = {name: p.grad for name, p in self._parameters.items() if p.grad is not None}
+        self._log_gradients(recorder)
+        recorder.log("clipped", grads)
 
     def _after_update(self, recorder: Recorder) -> None:
         if not recorder.running or self._optimizer is None:
             return
+        if not self._given:  # it was given a closure, as Lightning gives one to all and LBFGS needs
+            self._log_given(recorder)
         groups = self._optimizer.param_groups
         rates = {f"group {i}": float(group["lr"]) for i, group in enumerate(groups)}
         recorder.log("learning rate", rates if len(set(rates.values())) > 1 else rates["group 0"])
@@ -186,87 +278,21 @@ class Torch(PlainArrays):
             for parameter, state in self._optimizer.state.items()
             if id(parameter) in self._names  # the optimiser may hold other parameters too
         }
-        moments: dict[str, dict[str, torch.Tensor]] = defaultdict(dict)
-        for name, state in states.items():
-            for port, value in state.items():
-                if is_array(value) and value.shape == self._parameters[name].shape and port != "step":
-                    moments[port][name] = value
-        taken = {port: self._rooms.take_all(f"moments {port}", x) for port, x in moments.items()}
-        for name in states:
-            for port in taken:
-                if name in taken[port]:
-                    recorder.log("moments", taken[port][name], path=name, port=port)
+        moments = {
+            (name, port): value
+            for name, state in states.items()
+            for port, value in state.items()
+            if is_array(value) and value.shape == self._parameters[name].shape and port != "step"
+        }
+        taken = _taken({f"{name} {port}": x for (name, port), x in moments.items()}, self._keep)
+        for name, port in moments:
+            recorder.add("moments", name, port, taken[f"{name} {port}"])
         counts = {int(state["step"]) for state in states.values() if "step" in state}
         if len(counts) == 1:  # torch counts steps for every parameter
             recorder.log("moments", counts.pop(), port="step")
         self._updated = True
 
 
-class TorchTap:
-    """Tap that records every tensor at the edge of a module, and the gradient that arrives at it."""
-
-    def __init__(self, recorder: Recorder, rooms: TensorRooms) -> None:
-        self._recorder = recorder
-        self._forward, self._backward = _Taking(recorder, rooms), _Taking(recorder, rooms)
-        self._seen: dict[Stage, list[tuple[Where, FileTensor | Pooled, int]]] = {
-            "forward": [],
-            "backward": [],
-        }
-
-    def begin(self, path: str, module: nn.Module) -> int:
-        """Begin a call of a module; return its number, negative within a backward pass."""
-        # torch.utils.checkpoint calls modules again there, for values that were seen before
-        replayed = torch._C._current_graph_task_id() != -1
-        return -1 if replayed else self._recorder.begin(path, module)
-
-    def tensor(self, where: Where, value: torch.Tensor) -> torch.Tensor:
-        """Record a tensor; return its stand-in in the graph."""
-        if not self._recorder.running or where.call < 0:
-            return value
-        # between two large products each line of Python is slow: settle() does the rest
-        order = len(self._seen["forward"])  # gradients come in reverse
-        self._seen["forward"].append((where, self._forward.take(value), order))
-
-        def arrived(gradient: torch.Tensor) -> None:
-            self._seen["backward"].append((where, self._backward.take(gradient), order))
-
-        passed = watch_gradient(value, arrived)
-        self._forward.passed_on(passed)
-        return passed
-
-    def end(self, path: str) -> None:
-        """Do nothing."""
-
-    def settle(self) -> None:
-        """Record the tensors seen in this step, and release them."""
-        for stage, seen in self._seen.items():
-            for where, value, order in seen:
-                self._recorder.seen(stage, where, value, order if stage == "backward" else None)
-            seen.clear()
-        self._forward.passed_on(None)
-        self._backward.passed_on(None)
-
-
-class _Taking:
-    """Keeper of tensors, each once: what one module returns is most often what the next is given."""
-
-    def __init__(self, recorder: Recorder, rooms: TensorRooms) -> None:
-        self._recorder, self._rooms = recorder, rooms
-        self._last: torch.Tensor | None = None
-        self._version = 0
-        self._stored: FileTensor | Pooled | None = None
-
-    def take(self, x: torch.Tensor) -> FileTensor | Pooled:
-        """Store a tensor; return where it is."""
-        if x is not self._last or self._stored is None or x._version != self._version:
-            taken = self._rooms.take(x)
-            self._stored = taken if isinstance(taken, Pooled) else self._recorder.store(taken)
-            self.passed_on(x)
-        return self._stored
-
-    def passed_on(self, x: torch.Tensor | None) -> None:
-        """Set the stand-in for the tensor taken last; it counts until it is changed in place."""
-        if x is None or x.is_inference():  # these do not count changes in place
-            self._last, self._version = None, 0
-        else:
-            self._last, self._version = x, x._version
+def _is_seen(recorder: Recorder) -> bool:
+    # torch.utils.checkpoint calls modules again in the backward pass, for values that were seen before
+    return recorder.running and torch._C._current_graph_task_id() == -1

@@ -11,8 +11,8 @@ with parity.record("a.trace", model, optimizer=optimizer) as trace:
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -20,11 +20,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from parity.measure.site import STAGES, Site, Stage, Where
-from parity.measure.traces.framework import Framework
-from parity.measure.traces.pool import Pooled
-from parity.measure.traces.sample import Sample, sample
-from parity.measure.traces.stream import FileTensor
+from parity.measure.site import STAGES, Site, Stage
+from parity.measure.traces.format import Program
+from parity.measure.traces.record_arrays import PlainArrays
+from parity.measure.traces.sample import Sample
 from parity.measure.traces.trees import OF_RATE
 from parity.measure.traces.watching import facts_of, kind_of
 from parity.measure.traces.writer import Writer
@@ -37,7 +36,7 @@ OPTIMIZER = "(optimizer)"
 class Recorder:
     """A recording in progress; make one with `record`."""
 
-    def __init__(self, writer: Writer, framework: Framework, steps: Collection[int] | None) -> None:
+    def __init__(self, writer: Writer, framework: PlainArrays, steps: Collection[int] | None) -> None:
         self._writer = writer
         self._framework = framework
         self._steps = steps
@@ -46,9 +45,9 @@ class Recorder:
         self._watching = False
         self._in_step = False
         self._running = False
-        self._calls: Counter[str] = Counter()
-        self._order = 0
         self._logged: set[Stage] = set()
+        self.has_batch = False
+        """Whether the running step was given its batch."""
 
     def __enter__(self) -> Self:
         self._stack.enter_context(self._framework.watch(self))
@@ -60,7 +59,7 @@ class Recorder:
     ) -> None:
         self._watching = False
         for path, module in self._framework.modules():
-            self._describe_module(path, module)  # those that were never called
+            self.describe_module(path, module)  # those that were never called
         self._stack.__exit__(kind, error, trace)
         # the record up to a crash is what the user wants to see
         self._writer.close(f"{kind.__name__}: {error}" if kind else None)
@@ -80,9 +79,8 @@ class Recorder:
             raise ConfigError(f"a step was begun {where}; begin one after the other, inside of it")
         self._in_step = True
         self._step += 1
-        self._calls.clear()
-        self._order = 0
         self._logged.clear()
+        self.has_batch = bool(batch)
         self._running = self._steps is None or self._step in self._steps
         try:
             if self._running:
@@ -125,8 +123,7 @@ class Recorder:
                 if "learning rate" not in self._logged:
                     self._writer.add(Site(self._step, "learning rate", path), array)
                 continue
-            whole = ".".join(part for part in (path, name) if part)
-            self._writer.add(Site(self._step, stage, whole, kind or port), array)
+            self.add(stage, ".".join(part for part in (path, name) if part), kind or port, array)
 
     def logged(self, stage: Stage) -> bool:
         """Return whether a value of that stage was recorded in this step."""
@@ -134,47 +131,24 @@ class Recorder:
 
     # Methods for the frameworks' own modules.
 
-    def begin(self, path: str, module: Any) -> int:
-        """Begin a call of a module; return its number, counted from 0."""
-        self._describe_module(path, module)
-        self._calls[path] += 1
-        return self._calls[path] - 1
+    def add(self, stage: Stage, path: str, port: str, array: np.ndarray | Sample) -> None:
+        """Record an array of the running step, copied."""
+        self._logged.add(stage)
+        self._writer.add(Site(self._step, stage, path, port), array)
 
-    def _describe_module(self, path: str, module: Any) -> None:
+    def describe_module(self, path: str, module: Any) -> None:
+        """Describe a module, once."""
         if not self._writer.described(path):
             self._writer.module(path, kind_of(module), facts_of(self._framework.facts(module)))
-
-    def sample(self, value: Any) -> Sample:
-        """Return the elements of a tensor to keep, before they are copied."""
-        return sample(value, self._writer.keep)
-
-    def store(self, array: np.ndarray | Sample) -> FileTensor | Pooled:
-        """Keep an array, copied if need be; `seen` names its site later."""
-        return self._writer.store(array)
-
-    def next_order(self) -> int:
-        """Return the place of the next site within this step."""
-        self._order += 1
-        return self._order
 
     def describe(self, path: str, value: Any, facts: Mapping[str, Any]) -> None:
         """Describe something that is not a module."""
         self._writer.module(path, kind_of(value), facts_of(dict(facts)))
 
-    def seen(
-        self,
-        stage: Stage,
-        where: Where,
-        array: np.ndarray | Sample | FileTensor | Pooled,
-        order: int | None = None,
-    ) -> None:
-        """Record a tensor at the edge of a module, if a step is running; copied if need be.
-
-        Args:
-            order: place among all sites of a step, where tensors arrive in another order.
-        """
-        if self._running:
-            self._writer.add(Site(self._step, stage, *where), array, order)
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of the tensors that were recorded so far, of equal ones only one."""
+        return self._writer.total_bytes
 
     @property
     def keep(self) -> int | None:
@@ -192,30 +166,33 @@ def record(
     model: Any = None,
     *,
     optimizer: Any = None,
+    program: Callable[[], Any] | str | None = None,
     steps: Collection[int] | None = None,
     keep: int | None = None,
     force: bool = False,
 ) -> Recorder:
     """Start recording a program; leaving the ``with`` block ends the recording.
 
-    Recorded without further help: of a PyTorch model, every module's inputs and outputs, the
-    gradients of both, the parameters and their gradients; with its `optimizer`, the clipped
-    gradients, learning rate, moments and updated parameters. Of an NNX or Linen model, the modules'
-    inputs and outputs and their gradients, inside compiled code too; with an `nnx.Optimizer`,
-    parameters, moments and the gradients that it is given. Everything else is passed to
-    `Recorder.log`.
+    Recorded without further help: of a PyTorch model, what it returns, the parameters and their
+    gradients; with its `optimizer`, the clipped gradients, learning rate, moments and updated
+    parameters. Of an NNX or Linen model, what it returns, inside compiled code too; with an
+    `nnx.Optimizer`, parameters, moments and the gradients that it is given. Of either, what active
+    dropout is given and returns. Everything else is passed to `Recorder.log`.
 
     Args:
         path: the folder to write, by convention ``NAME.trace``.
         model: a torch.nn.Module, an nnx.Module or a linen.Module; None records only what is logged.
         optimizer: a torch.optim.Optimizer or an nnx.Optimizer.
+        program: function that returns the model and its inputs, or ``FILE.py:FUNCTION``, as for
+            `parity diff`. The recording keeps where it is, so that a step can be run again.
         steps: which steps to record; None records all.
         keep: largest number of elements kept of one tensor, every n-th along each axis. None keeps
             everything.
         force: replace an existing trace.
 
     Raises:
-        ConfigError: a model of no known framework, `keep` is not positive, `steps` are no numbers of
+        ConfigError: a model of no known framework, a `program` that lies in no file or is no function
+            of its top level, `keep` is not positive, `steps` are no numbers of
             steps, or there is something at `path` already.
         MissingFileError: the folder to write in does not exist.
     """
@@ -226,10 +203,32 @@ def record(
         framework=framework.name,
         versions=framework.versions(),
         precision=framework.precision(),
+        program=None if program is None else _place_of(program),
         keep=keep,
         force=force,
     )
     return Recorder(writer, framework, recorded)
+
+
+def _place_of(program: Callable[[], Any] | str) -> Program:
+    """Return where a program is.
+
+    Raises:
+        ConfigError: it lies in no file, or is no function of its top level.
+    """
+    if isinstance(program, str):
+        where, _, name = program.rpartition(":")
+    else:
+        name, code = getattr(program, "__qualname__", str(program)), getattr(program, "__code__", None)
+        where = code.co_filename if code is not None else ""
+    path = Path(where).absolute()
+    if not name.isidentifier() or path.suffix != ".py" or not path.is_file():
+        raise ConfigError(
+            f"program = {program if isinstance(program, str) else name}: expected a function at the top"
+            " level of a Python file, or FILE.py:FUNCTION"
+        )
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return Program(file=str(path), name=name, digest=digest)
 
 
 def _checked(steps: Any) -> frozenset[int]:
@@ -247,10 +246,8 @@ def _checked(steps: Any) -> frozenset[int]:
     return frozenset(map(int, given))
 
 
-def _framework(model: Any, optimizer: Any) -> Framework:
+def _framework(model: Any, optimizer: Any) -> PlainArrays:
     if model is None:
-        from parity.measure.traces.record_arrays import PlainArrays
-
         return PlainArrays()
     roots = {base.__module__.partition(".")[0] for base in type(model).__mro__}
     if "torch" in roots:

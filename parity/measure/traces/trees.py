@@ -10,11 +10,15 @@ from typing import Any
 import numpy as np
 
 from parity.measure.site import Stage
-from parity.measure.traces.pool import Pooled
-from parity.measure.traces.sample import Sample
 from vit_config import InputError
 
-MOMENTS = {"mu": "exp_avg", "nu": "exp_avg_sq", "trace": "momentum_buffer", "count": "step"}
+MOMENTS = {
+    "mu": "exp_avg",
+    "nu": "exp_avg_sq",
+    "nu_max": "max_exp_avg_sq_hat",
+    "trace": "momentum_buffer",
+    "count": "step",
+}
 """Names of moments in optax, with PyTorch's names for the same."""
 RATE = ("hyperparams", "learning_rate")
 """End of the path of the rate in a state of `optax.inject_hyperparams`."""
@@ -65,9 +69,6 @@ def _moment(path: Path) -> int:
 
 
 def _leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    if isinstance(value, (Sample, Pooled)):
-        yield path, value
-        return
     if isinstance(value, Mapping):
         named = [(str(name), part) for name, part in value.items()]
     elif isinstance(value, (list, tuple)) and not _is_numbers(value):

@@ -7,15 +7,12 @@ inside any `jax.jit` and `jax.grad`.
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from itertools import accumulate
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import linen, nnx
 
 from parity.measure.site import Where
@@ -157,31 +154,3 @@ def _watch_linen(model: linen.Module, tap: Tap) -> Iterator[None]:
 
     with linen.intercept_methods(intercept):
         yield
-
-
-def report(value: jax.Array, seen: Callable[[np.ndarray], None]) -> None:
-    """Pass a value to `seen` whenever it is computed, in compiled code too; to be copied if it is kept.
-
-    Types of 64 bits travel as bytes: the callback runs in a thread of its own, where they are cut
-    to 32 bits unless they are enabled for the whole program.
-    """
-    shape, dtype = value.shape, value.dtype
-    if dtype.itemsize < 8 or dtype.kind not in "fiu":
-        jax.debug.callback(lambda x: seen(np.asarray(x)), value)
-        return
-
-    def receive(raw: Any) -> None:
-        seen(np.asarray(raw).reshape(-1).view(dtype).reshape(shape))
-
-    jax.debug.callback(receive, jax.lax.bitcast_convert_type(value, jnp.uint8))
-
-
-def side_by_side(values: Sequence[jax.Array]) -> Iterator[tuple[list[int], list[int], jax.Array]]:
-    """Yield for each type among small values their indices, where each begins, and all numbers, (n,)."""
-    by_type: dict[np.dtype, list[int]] = {}
-    for i, value in enumerate(values):
-        by_type.setdefault(value.dtype, []).append(i)
-    for places in by_type.values():
-        ends = list(accumulate(math.prod(values[i].shape) for i in places))
-        numbers = jnp.concatenate([values[i].reshape(-1) for i in places])
-        yield places, [0, *ends[:-1]], numbers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -63,27 +63,3 @@ def watch(model: nn.Module, tap: Tap) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
-
-
-class _Seen(torch.autograd.Function):
-    """The identity, which shows the gradient that passes it."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, seen: Callable[[torch.Tensor], None]) -> torch.Tensor:
-        ctx.seen = seen
-        # the same memory, but no view, which autograd would refuse to have changed in place;
-        # changing it changes x, as it does without recording
-        return x.data
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        (gradient,) = gradients
-        ctx.seen(gradient)
-        return gradient, None
-
-
-def watch_gradient(x: torch.Tensor, seen: Callable[[torch.Tensor], None]) -> torch.Tensor:
-    """Return the stand-in of `x` in the graph; `seen` is called with the gradient that arrives at it."""
-    if not x.is_floating_point() or not (torch.is_grad_enabled() and x.requires_grad):
-        return x
-    return _Seen.apply(x, seen)  # type: ignore[no-any-return]

@@ -27,6 +27,10 @@ class Tap(Protocol):
         ...
 
 
+RATES = ("p", "rate", "drop_prob")
+"""Names of the rate of dropout."""
+
+
 def is_main(port: str) -> bool:
     """Return whether a port is a module's first input, or an output that has no name."""
     return re.fullmatch(r"in|out(\[\d+\])?", port) is not None
@@ -35,6 +39,12 @@ def is_main(port: str) -> bool:
 def kind_of(module: Any) -> str:
     """Return the class of a module, with its Python module."""
     return f"{type(module).__module__}.{type(module).__qualname__}"
+
+
+def drops(module: Any) -> bool:
+    """Return whether a module leaves out values at random, by its class and its rate."""
+    rate = next((vars(module)[each] for each in RATES if each in vars(module)), None)
+    return "drop" in type(module).__name__.lower() and rate != 0
 
 
 def facts_of(attributes: dict[str, Any]) -> dict[str, Any]:

@@ -1,27 +1,47 @@
-"""Writing a trace: its tensors and its index, step by step."""
+"""Writing a trace: its tensors, in a thread beside the recorded program, and its index, step by step."""
 
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from xxhash import xxh3_128_digest
 
 from parity.measure.site import STAGES, Site
-from parity.measure.traces.format import FORMAT, INDEX, VERSION, Event, ModuleFacts, TraceIndex
-from parity.measure.traces.pool import Pooled, TensorPool
-from parity.measure.traces.sample import Sample
-from parity.measure.traces.stream import FileTensor, Stream
+from parity.measure.traces.format import FORMAT, INDEX, VERSION, Event, ModuleFacts, Program, TraceIndex
+from parity.measure.traces.sample import Sample, sample
 from vit_config import ConfigError
-from vit_config.files.atomic import atomic_folder
+from vit_config.files.atomic import atomic_file, atomic_folder
+from vit_config.files.safetensors_header import TYPES
+from vit_config.files.safetensors_stream import write_stream
+from vit_config.files.seal import array_bytes
+from vit_config.files.stored import Stored, type_name
 
+SMALL = 4096
+"""Largest size of a tensor, or of its sample, that lies in a row with others: files of thousands of
+tensors are slow."""
+FILE_BYTES = 2**26
+"""Bytes of tensors at which a file is written."""
+WAITING_FILES = 2
+"""Files that may wait for the writing thread; beyond these, the program waits."""
+
+_TYPES = frozenset(TYPES.values())
 _DEFAULTS = {
     name: field.default for name, field in Event.model_fields.items() if not field.is_required()
 }
+
+
+class _Place(NamedTuple):
+    """Where a tensor, or its sample, lies."""
+
+    file: str
+    tensor: str
 
 
 class Writer:
@@ -34,6 +54,7 @@ class Writer:
         framework: Literal["torch", "jax", ""] = "",
         versions: Mapping[str, str] | None = None,
         precision: Mapping[str, str] | None = None,
+        program: Program | None = None,
         keep: int | None = None,
         force: bool = False,
     ) -> None:
@@ -49,26 +70,31 @@ class Writer:
         """
         if keep is not None and keep < 1:
             raise ConfigError(f"keep = {keep}: must be at least 1")
+        self.keep = keep
         self._stack = ExitStack()
         self._folder = self._stack.enter_context(atomic_folder(path, force=force))
         self._head: dict[str, Any] = {
             "framework": framework,
             "versions": dict(versions or {}),
             "precision": dict(precision or {}),
+            "program": program,
         }
-        self._stream = Stream(self._folder, keep)
         self._modules: dict[str, ModuleFacts] = {}
         self._index = (self._folder / INDEX).open("w", encoding="utf-8")
         self._stack.callback(self._index.close)
         self._index.write(f'{{"format":"{FORMAT}","version":{VERSION},"events":[')
         self._written = 0
-        self._added: list[Any] = []
-        """Tensors of the running step, as `_Events` reads them: an object for each would keep
-        Python's garbage collector busy."""
-        self._places: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-        self._texts: _Texts | None = None
-        """Texts of the step before, which is most often the same."""
-        self._lock = threading.Lock()
+        self._added: list[tuple[Site, Sample]] = []
+        """Tensors of the running step."""
+        self._known: dict[tuple[object, ...], _Place] = {}
+        self._tensors: dict[str, np.ndarray] = {}
+        """Tensors of the file that is written next."""
+        self._bytes = 0
+        self.total_bytes = 0
+        """Bytes of all tensors that were written, or wait to be."""
+        self._writing: list[Future[None]] = []
+        """One write for each file, in order."""
+        self._thread = ThreadPoolExecutor(1, "trace")
 
     def module(self, path: str, kind: str, facts: Mapping[str, Any]) -> None:
         """Describe a module; the first description of a path is kept."""
@@ -79,147 +105,100 @@ class Writer:
         """Return whether a module of that path was described."""
         return path in self._modules
 
-    @property
-    def keep(self) -> int | None:
-        """Largest number of elements kept of one tensor; None keeps everything."""
-        return self._stream.keep
-
-    def store(self, array: np.ndarray | Sample) -> FileTensor | Pooled:
-        """Keep a tensor, copied if need be, whose site is not known yet.
-
-        Raises:
-            ConfigError: a type that the files cannot hold.
-        """
-        return self._stream.store(array)
-
-    def add(
-        self, site: Site, value: np.ndarray | Sample | FileTensor | Pooled, order: int | None = None
-    ) -> None:
-        """Add a tensor, copied if need be, at its site.
+    def add(self, site: Site, value: np.ndarray | Sample) -> None:
+        """Add a tensor, copied, at its site.
 
         A site seen before in the same step is a further call of the same module.
 
-        Args:
-            order: place among the tensors of its step and stage, where they arrive in another order.
-
         Raises:
             ConfigError: a type that the files cannot hold.
         """
-        stored = value if isinstance(value, (FileTensor, Pooled)) else self._stream.store(value)
-        place = site[1:]
-        with self._lock:
-            self._added += (site.step, self._places.setdefault(place, place), order, stored)
+        part = value if isinstance(value, Sample) else sample(np.asarray(value), self.keep)
+        array = np.asarray(part.values)
+        if not array.dtype.isnative:
+            array = array.astype(array.dtype.newbyteorder("="))
+        if type_name(array.dtype) not in _TYPES:
+            raise ConfigError(f"a trace cannot hold the type {array.dtype}; convert the array first")
+        self._added.append((site, part._replace(values=array.copy(order="C"))))
 
     def end_step(self) -> None:
-        """Write the tensors added since the last step; none of a step that is over may follow.
+        """Have the tensors added since the last step written; none of a step that is over may follow.
 
         Raises:
-            ConfigError: a type that the files cannot hold.
             OSError: writing failed.
         """
-        with self._lock:
-            added, self._added = self._added, []
-        pools = dict.fromkeys(each.pool for each in added[3::4] if isinstance(each, Pooled))
-        lying = {
-            pool: self._stream.pooled(f"p{self._written + i}", pool) for i, pool in enumerate(pools)
-        }
-        events = _Events.of(added, lying)
-        if self._texts is None or self._texts.about != events.about:
-            self._texts = _Texts(events.about)
-        if added:
+        added, self._added = self._added, []
+        rows: dict[np.dtype, list[np.ndarray]] = defaultdict(list)
+        ends, calls = Counter[np.dtype](), Counter[Site]()
+        lines: list[tuple[Site, _Place | np.dtype, dict[str, Any]]] = []
+        for site, part in sorted(added, key=lambda each: (each[0].step, STAGES.index(each[0].stage))):
+            array, calls[site] = part.values, calls[site] + 1
+            about = {"shape": part.shape, "dtype": type_name(array.dtype), "spacing": part.spacing}
+            if array.size <= SMALL:
+                place, about["begin"] = array.dtype, ends[array.dtype]
+                rows[array.dtype].append(array.reshape(-1))
+                ends[array.dtype] += array.size
+            else:
+                place = self._put(array)
+            lines.append((site._replace(call=site.call + calls[site] - 1), place, about))
+        places = {dtype: self._put(np.concatenate(row)) for dtype, row in rows.items()}
+        for site, place, about in lines:
+            lying = place if isinstance(place, _Place) else places[place]
             self._index.write(",\n" if self._written else "\n")
-            self._index.write(",\n".join(self._texts.lines(events)))
-        self._written += len(events.wholes)
-        self._stream.end_step()
+            self._index.write(_text(site._asdict() | about | lying._asdict()))
+            self._written += 1
+        self._check()
+
+    def _put(self, array: np.ndarray) -> _Place:
+        """Have an array written, of equal ones only one: what one step leaves, the next begins with."""
+        known = (array.dtype, array.shape, xxh3_128_digest(array_bytes(array)))
+        if known not in self._known:
+            name = f"t{len(self._tensors)}"
+            self._known[known] = _Place(self._file, name)
+            self._tensors[name] = array
+            self._bytes += array.nbytes
+            self.total_bytes += array.nbytes
+            if self._bytes >= FILE_BYTES:
+                self._write()
+                wait(self._writing[:-WAITING_FILES])
+        return self._known[known]
+
+    @property
+    def _file(self) -> str:
+        return f"{len(self._writing):05}.safetensors"
+
+    def _write(self) -> None:
+        job = self._thread.submit(_write_file, self._folder / self._file, self._tensors)
+        self._writing.append(job)
+        self._tensors, self._bytes = {}, 0
+
+    def _check(self) -> None:
+        """Raise the error of the writing thread, if there was one."""
+        for each in self._writing:
+            if each.done():
+                each.result()
 
     def close(self, ended_by: str | None = None) -> None:
         """Write the remaining tensors and the index, and give the folder its name."""
         with self._stack:
             self.end_step()
-            self._stream.close()
+            if self._tensors:
+                self._write()
+            self._thread.shutdown()
+            self._check()
             index = TraceIndex(**self._head, modules=tuple(self._modules.values()), ended_by=ended_by)
             rest = index.model_dump(mode="json", exclude_defaults=True)
             text = json.dumps(rest, separators=(",", ":"), allow_nan=False)
             self._index.write("]" + ("," + text[1:] if rest else "}") + "\n")
 
 
-class _About(NamedTuple):
-    """The fields of the events of one step, each a list in the order of arrival."""
-
-    steps: list[int]
-    """Number of steps after the first event's."""
-    places: list[tuple[Any, ...]]
-    """Stage, path, port and call."""
-    orders: list[int | None]
-    """Place among the others, if it is not that of arrival."""
-    begins: list[int | None]
-    shapes: list[tuple[int, ...]]
-    spacings: list[tuple[int, ...] | None]
-    dtypes: list[str]
+def _text(fields: Mapping[str, Any]) -> str:
+    """Return an `Event`'s fields other than the defaults as JSON."""
+    told = {k: v for k, v in fields.items() if k not in _DEFAULTS or v != _DEFAULTS[k]}
+    return json.dumps(told, separators=(",", ":"), allow_nan=False)
 
 
-class _Events(NamedTuple):
-    """The events of one step."""
-
-    first: int
-    """The step of the first event."""
-    wholes: list[FileTensor]
-    """The stored tensor that holds each event's."""
-    about: _About
-
-    @classmethod
-    def of(cls, added: list[Any], lying: Mapping[TensorPool, FileTensor]) -> _Events:
-        first, stored = added[0] if added else 0, added[3::4]
-        wholes = [lying[each.pool] if isinstance(each, Pooled) else each for each in stored]
-        about = _About(
-            [step - first for step in added[0::4]],
-            added[1::4],
-            added[2::4],
-            [each.begin if isinstance(each, Pooled) else None for each in stored],
-            [each.shape for each in stored],
-            [each.spacing for each in stored],
-            [whole.dtype for whole in wholes],
-        )
-        return cls(first, wholes, about)
-
-
-class _Texts:
-    """The events of one step as JSON, reused for other steps whose events have the same fields."""
-
-    def __init__(self, about: _About) -> None:
-        self.about = about
-        stages = {stage: i for i, stage in enumerate(STAGES)}
-        seen: set[Site] = set()
-        rows = []
-        for i, (step, place, order, *rest) in enumerate(zip(*about, strict=True)):
-            site = Site(step, *place)
-            while site in seen:
-                site = site._replace(call=site.call + 1)
-            seen.add(site)
-            key = step, stages[site.stage], i if order is None else order
-            rows.append((key, i, step, _text(site, *rest)))
-        self._rows = [row for _, *row in sorted(rows, key=lambda row: row[0])]
-
-    def lines(self, events: _Events) -> Iterator[str]:
-        """Yield the JSON of each event, in the order of a trace."""
-        for i, step, text in self._rows:
-            whole, step = events.wholes[i], events.first + step
-            yield f'{{"step":{step},"file":"{whole.file}","tensor":"{whole.tensor}",{text}'
-
-
-def _text(
-    site: Site,
-    begin: int | None,
-    shape: tuple[int, ...],
-    spacing: tuple[int, ...] | None,
-    dtype: str,
-) -> str:
-    """Return an `Event`'s fields other than the defaults as JSON, without step, file and tensor."""
-    fields = dict(zip(("stage", "path", "port", "call"), site[1:], strict=True))
-    fields |= {"begin": begin, "shape": shape, "dtype": dtype, "spacing": spacing}
-    fields = {
-        name: value
-        for name, value in fields.items()
-        if name not in _DEFAULTS or value != _DEFAULTS[name]
-    }
-    return json.dumps(fields, separators=(",", ":"), allow_nan=False)[1:]
+def _write_file(path: Path, tensors: dict[str, np.ndarray]) -> None:
+    with atomic_file(path) as file:
+        stored = {name: Stored.of(array) for name, array in tensors.items()}
+        write_stream(file, stored, {}, sealed=True)

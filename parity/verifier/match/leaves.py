@@ -1,4 +1,4 @@
-"""The leaves of one side, read one by one from a file or a trace, with their fingerprints."""
+"""The leaves of one side, read one by one from a file, with their fingerprints."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.measure.traces.reader import Trace, is_trace
+from parity.measure.traces.reader import is_trace
 from parity.porting.formats import open_container
 from parity.porting.formats.base import Stored
 from parity.verifier.match.fingerprint import Fingerprint, common_type, fingerprint
-from vit_config import WeightsError
+from vit_config import ConfigError, WeightsError
 
 Shape = tuple[int, ...]
 
@@ -75,29 +75,19 @@ def modules_above(name: str) -> list[str]:
 
 
 def read_leaves(path: str | Path) -> dict[str, Stored]:
-    """Read the arrays of a checkpoint of any kind, or the parameters of a trace's first step, by name.
+    """Read the arrays of a checkpoint of any kind, by name.
 
     Raises:
+        ConfigError: `path` is a recording.
         MissingFileError: there is nothing at `path`.
-        WeightsError: the file is damaged or has no arrays, or the trace keeps only samples.
+        WeightsError: the file is damaged or has no arrays.
     """
-    trace = is_trace(path)
-    tensors = _of_trace(Path(path)) if trace else open_container(path).tensors
+    if is_trace(path):
+        raise ConfigError(
+            f"{path}: a recording, not a checkpoint; parity diff compares two recordings, and finds"
+            " parameters of other names by their numbers"
+        )
+    tensors = open_container(path).tensors
     if not tensors:
-        what = 'parameters; record them by trace.log("parameters", ...)' if trace else "arrays to match"
-        raise WeightsError(f"{path}: holds no {what}")
+        raise WeightsError(f"{path}: holds no arrays to match")
     return dict(tensors)
-
-
-def _of_trace(path: Path) -> dict[str, Stored]:
-    trace = Trace(path)
-    leaves: dict[str, Stored] = {}
-    for event in trace.of("parameters", next(iter(trace.steps), None)):
-        if event.spacing is not None:
-            raise WeightsError(
-                f"{path}: keeps a sample of {event.path} {event.shape}, not all its values; record it"
-                " again without `keep`"
-            )
-        name = f"{event.path}.{event.port}" if event.port else event.path
-        leaves[name] = Stored(event.shape, np.dtype(event.dtype), lambda event=event: trace.read(event))
-    return leaves

@@ -13,7 +13,8 @@ from parity.measure.traces import Event, Site, Trace
 
 LAST = ("gradients", "clipped", "learning rate", "moments", "updated")
 """Stages of which the last micro-batch has the whole: PyTorch adds gradients until they are cleared."""
-OF_MODULES = ("forward", "backward")
+OF_PASSES = ("batch", "forward")
+"""Stages of which each micro-batch may have its own, within one recorded step."""
 
 
 class Joined(Trace):
@@ -60,9 +61,13 @@ def by_updates(a: Trace, b: Trace) -> tuple[Trace, Trace]:
         a, b = (_of_means(one, other) for one, other in ((a, b), (b, a)))
     if not a.steps or not b.steps:
         return a, b
-    if len(list(a.of("loss", a.steps[0]))) != len(list(b.of("loss", b.steps[0]))):
-        a, b = _without_losses(a), _without_losses(b)
     rows = _rows(a, a.steps[0]), _rows(b, b.steps[0])
+    losses = [len(list(each.of("loss", each.steps[0]))) for each in (a, b)]
+    if losses[0] != losses[1]:
+        a, b = (
+            _without_losses(each) if isinstance(each, Joined) or 1 < count == len(own) else each
+            for each, count, own in zip((a, b), losses, rows, strict=True)
+        )
     if rows[0] == rows[1] or sum(rows[0]) != sum(rows[1]):
         return a, b
     return _as_one(a), _as_one(b)
@@ -129,7 +134,7 @@ def _of_updates(trace: Trace, updated: Collection[int], *, means: bool = False) 
         step, micro = place[event.step]
         if event.stage == "batch" or (means and event.stage == "gradients"):
             moved.setdefault(Site(step, *event.site[1:]), []).append(event)
-        elif event.stage in OF_MODULES:
+        elif event.stage == "forward":
             call = micro * calls[event.step, event.stage, event.path, event.port] + event.call
             passed.append((event.replace(step=step, call=call), (event,)))
         elif event.stage == "loss":
@@ -142,8 +147,6 @@ def _of_updates(trace: Trace, updated: Collection[int], *, means: bool = False) 
 
 def _without_losses(trace: Trace) -> Trace:
     """Leave out the losses of micro-batches, of which nothing tells how they add up."""
-    if not isinstance(trace, Joined):
-        return trace
     return Joined(trace, [(each, (each,)) for each in trace.events if each.stage != "loss"])
 
 
@@ -161,11 +164,10 @@ def _as_one(trace: Trace) -> Trace:
         return trace
     passed: list[tuple[Event, tuple[Event, ...]]] = []
     groups: dict[Site, list[Event]] = {}
-    calls = Counter((e.step, e.stage, e.path, e.port) for e in trace.of("forward"))
-    calls += Counter((e.step, e.stage, e.path, e.port) for e in trace.of("backward"))
+    calls = Counter((e.step, e.stage, e.path, e.port) for e in trace.events if e.stage in OF_PASSES)
     for event in trace.events:
         each = calls[event.step, event.stage, event.path, event.port] // max(len(passes[event.step]), 1)
-        if event.stage not in OF_MODULES or not each:
+        if not each:
             passed.append((event, (event,)))
         else:
             groups.setdefault(event.site._replace(call=event.call % each), []).append(event)
@@ -174,7 +176,7 @@ def _as_one(trace: Trace) -> Trace:
         rows = passes[site.step]
         if len(parts) == len(rows) and all(map(_has_rows, parts, rows)):
             passed.append(_joined(parts, site))
-        elif site.stage == "forward":  # of no batch, and so the same in each pass
+        else:  # of no batch, and so the same in each pass
             passed.append((parts[0].replace(call=site.call), (parts[0],)))
     passed.sort(key=lambda each: (each[0].step, STAGES.index(each[0].stage)))
     return Joined(trace, passed)

@@ -12,27 +12,34 @@ from parity.measure.error import relative_error, wide
 from parity.measure.nearness import MOST as FARTHEST
 from parity.measure.tolerance import epsilon
 from parity.measure.traces import Event, Site, Trace
-from parity.verifier.recordings.align import Alignment
-from parity.verifier.recordings.calls import Counterpart, EventPair, gathered, read_pair
 from parity.verifier.recordings.judge import compare
-from parity.verifier.recordings.pairs import pairs_of
-from parity.verifier.recordings.rounding import GRAINS, Traces
+from parity.verifier.recordings.pairs import (
+    Counterpart,
+    Counterparts,
+    EventPair,
+    Traces,
+    gathered,
+    pairs_of,
+    read_pair,
+)
+from parity.verifier.recordings.rounding import GRAINS
 
 SHARED = 1 / 8
 """Share of the smaller parameter's numbers that the other must have for the two to belong together; the
 sets must then agree as a whole."""
 
 
-def counterparts(traces: Traces, alignment: Alignment) -> dict[str, Counterpart]:
+def counterparts(traces: Traces) -> Counterparts:
     """Find for each parameter of A without a partner where its numbers are in B.
 
     Numbers that are equal, such as the zeros of biases, are told apart by their gradients.
     """
     step_a, step_b = traces.a.steps[0], traces.b.steps[0]
-    pairs = list(pairs_of(traces, alignment, "parameters", step_a, step_b))
+    pairs = list(pairs_of(traces, {}, "parameters", step_a, step_b))
     rest_a = _rest(traces.a, step_a, {pair.a.site for pair in pairs})
     rest_b = _rest(traces.b, step_b, {pair.b.site for pair in pairs})
-    partners = dict(_transposed(traces, alignment, pairs)) | dict(_renamed(traces, rest_a, rest_b))
+    partners = dict(_transposed(traces, pairs)) | dict(_renamed(traces, rest_a, rest_b))
+    partners |= dict(_beside(partners, rest_a, rest_b))
     taken = {name for each in partners.values() for name in each.names}
     rest_a = [each for each in rest_a if each.path not in partners and each.spacing is None]
     rest_b = [each for each in rest_b if each.path not in taken and each.spacing is None]
@@ -41,9 +48,7 @@ def counterparts(traces: Traces, alignment: Alignment) -> dict[str, Counterpart]
     return partners
 
 
-def _transposed(
-    traces: Traces, alignment: Alignment, pairs: list[EventPair]
-) -> Iterator[tuple[str, Counterpart]]:
+def _transposed(traces: Traces, pairs: list[EventPair]) -> Iterator[tuple[str, Counterpart]]:
     """Yield the parameters that lie the other way under the same name and shape, as the square matrix of
     a layer of one's own may, if the forward passes are the same all the same."""
     turned = []
@@ -57,7 +62,7 @@ def _transposed(
                 turned.append((pair.a.path, Counterpart((pair.b.path,), places.transpose(axes).ravel())))
                 break
     if turned:
-        forward = compare(traces, alignment, "forward", traces.a.steps[0], traces.b.steps[0])
+        forward = compare(traces, {}, "forward", traces.a.steps[0], traces.b.steps[0])
         yield from turned if forward.judged and forward.passed else ()
 
 
@@ -73,6 +78,24 @@ def _renamed(
         same = [b for b in rest_b if _equal(traces, a, b)]
         if len(same) == 1 and sum(_equal(traces, other, same[0]) for other in rest_a) == 1:
             yield a.path, Counterpart((same[0].path,), None)
+
+
+def _beside(
+    partners: Counterparts, rest_a: list[Event], rest_b: list[Event]
+) -> Iterator[tuple[str, Counterpart]]:
+    """Yield the parameters of A, such as biases of zeros, that stand beside one whose partner is known,
+    and have the name and shape of one beside that."""
+    modules = {_module(a): _module(each.names[0]) for a, each in partners.items() if each.index is None}
+    taken = {name for each in partners.values() for name in each.names}
+    shapes = {b.path: b.shape for b in rest_b if b.path not in taken}
+    for a in rest_a:
+        name = f"{modules.get(_module(a.path))}.{a.path.rpartition('.')[2]}"
+        if a.path not in partners and shapes.get(name) == a.shape:
+            yield a.path, Counterpart((name,), None)
+
+
+def _module(name: str) -> str:
+    return name.rpartition(".")[0]
 
 
 def _equal(traces: Traces, a: Event, b: Event) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from parity.measure.site import Stage
 from parity.measure.verdict import Verdict
+from parity.verifier.recordings.again import Run
 from parity.verifier.recordings.difference import Difference
 from parity.verifier.recordings.search import PlaceKind, RecordingSearch
 from parity.verifier.recordings.small_updates import with_small_updates
@@ -75,14 +76,17 @@ class Diagnosis:
         return set(self._names) <= set(names)
 
 
-def diagnose(difference: Difference, accept: Collection[str] = ()) -> Diagnosis:
+def diagnose(
+    difference: Difference, accept: Collection[str] = (), *, run: Run | None = None
+) -> Diagnosis:
     """Find the causes of the difference of two recordings of training.
 
     Args:
         accept: names of causes that may differ: the two are EQUAL if they are the only ones.
+        run: compares the programs that the recordings name, to find a line; None does not run them.
     """
     difference = with_small_updates(difference)
-    search = RecordingSearch(difference)
+    search = RecordingSearch(difference, run)
     return Diagnosis(
         difference, tuple(search.places), frozenset(search.follows), search.checked, tuple(accept)
     )

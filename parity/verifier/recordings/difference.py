@@ -1,18 +1,16 @@
-"""Comparison of two recordings of training, from alignment to verdict."""
+"""Comparison of two recordings of training, step by step."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
 from parity.measure.precision import find_reduced_flags
 from parity.measure.site import STAGES
 from parity.measure.traces import Stage, Trace
 from parity.measure.verdict import Verdict
 from parity.verifier.recordings.accumulated import by_updates
-from parity.verifier.recordings.align import Alignment, How, align
 from parity.verifier.recordings.counterparts import counterparts
 from parity.verifier.recordings.judge import (
     Divergence,
@@ -26,10 +24,8 @@ from parity.verifier.recordings.left_out import (
     lacking_steps,
     left_out,
 )
-from parity.verifier.recordings.pairs import stages_of
+from parity.verifier.recordings.pairs import Counterparts, Traces, stages_of
 from parity.verifier.recordings.resumed import Resumed, behind_the_whole
-from parity.verifier.recordings.rounding import Traces
-from parity.verifier.recordings.shadow import check_shadow
 from parity.verifier.recordings.sides import Recorded
 from parity.verifier.recordings.structure import check_comparable
 
@@ -40,7 +36,7 @@ class Difference:
 
     name_a: str
     name_b: str
-    alignment: Alignment
+    counterparts: Counterparts
     comparisons: tuple[StageComparison, ...]
     """Every stage of every step, in order."""
     traces: Traces
@@ -108,28 +104,16 @@ class Difference:
         return next((each for each in divergences if each is not None), None)
 
 
-def compare_sides(
-    a: Recorded, b: Recorded, *, how: How | Path = "auto", shadow: Recorded | None = None
-) -> Difference:
+def compare_sides(a: Recorded, b: Recorded) -> Difference:
     """Compare two recordings; A is the reference.
 
-    Args:
-        how: how modules are aligned, see `parity.verifier.recordings.align`.
-        shadow: a second recording of A with parameters and inputs one unit in the last place away, from
-            which the envelope of rounding is measured.
-
     Raises:
-        InputError: the recordings cannot be compared, both have outputs that are not finite, or what is
-            given as the shadow is none.
+        InputError: the recordings cannot be compared, or both have outputs that are not finite.
     """
     trace_a, trace_b = by_updates(a.trace, behind_the_whole(a.trace, b.trace))
     check_comparable(a.name, trace_a, b.name, trace_b)
-    alignment = align(trace_a, trace_b, how)
-    trace_of_shadow = by_updates(shadow.trace, b.trace)[0] if shadow else None
-    if shadow is not None and trace_of_shadow is not None:
-        check_shadow(a.name, trace_a, shadow.name, trace_of_shadow)
-    traces = Traces(trace_a, trace_b, trace_of_shadow)
-    alignment = replace(alignment, counterparts=counterparts(traces, alignment))
+    traces = Traces(trace_a, trace_b)
+    partners = counterparts(traces)
     notes = [f"{side.name}: {note}" for side in (a, b) for note in _samples(side.trace)]
     for side, trace in ((a, trace_a), (b, trace_b)):
         if isinstance(trace, Resumed):
@@ -138,37 +122,37 @@ def compare_sides(
             notes.append(
                 f"{side.name}: its micro-batches are joined, and compared by steps of the optimiser"
             )
-    comparisons = tuple(_comparisons(traces, alignment))
+    comparisons = tuple(_comparisons(traces, partners))
     return Difference(
         name_a=a.name,
         name_b=b.name,
-        alignment=alignment,
+        counterparts=partners,
         comparisons=comparisons,
         traces=traces,
         uncertified=tuple(_uncertified(a.name, trace_a, b.name, trace_b)),
         left_out=(
             *lacking_steps(trace_a, trace_b),
             *lacking_stages(trace_a, trace_b, "A"),
-            *left_out(traces, alignment, "A"),
+            *left_out(traces, partners, "A"),
             *all_missing(trace_a, comparisons),
         ),
         b_alone=(
             *lacking_stages(trace_a, trace_b, "B"),
-            *left_out(traces, alignment, "B"),
+            *left_out(traces, partners, "B"),
         ),
         notes=tuple(dict.fromkeys(notes)),
     )
 
 
-def _comparisons(traces: Traces, alignment: Alignment) -> Iterator[StageComparison]:
+def _comparisons(traces: Traces, partners: Counterparts) -> Iterator[StageComparison]:
     for index, (step_a, step_b) in enumerate(zip(traces.a.steps, traces.b.steps, strict=False)):
         stages = set(stages_of(traces.b, step_b))
-        apart = parameters_apart(traces, alignment, index)
+        apart = parameters_apart(traces, partners, index)
         for stage in stages_of(traces.a, step_a):
             if stage == "parameters" and step_a != traces.a.steps[0]:
                 continue  # the step before left them, and they were judged there
             if stage in stages:
-                yield compare(traces, alignment, stage, step_a, step_b, apart)
+                yield compare(traces, partners, stage, step_a, step_b, apart)
 
 
 def _samples(trace: Trace) -> Iterator[str]:
@@ -179,7 +163,7 @@ def _samples(trace: Trace) -> Iterator[str]:
 
 
 def _uncertified(name_a: str, a: Trace, name_b: str, b: Trace) -> Iterator[str]:
-    types = {e.dtype for trace in (a, b) for e in trace.of("forward", min(trace.steps, default=0))}
+    types = {e.dtype for trace in (a, b) for e in trace.events if e.stage in ("forward", "gradients")}
     if "float32" not in types:
         return
     for name, trace in ((name_a, a), (name_b, b)):

@@ -8,7 +8,7 @@ import numpy as np
 
 from parity.measure.error import wide
 from parity.measure.traces import Trace
-from parity.verifier.recordings.rounding import Traces
+from parity.verifier.recordings.pairs import Traces
 from parity.verifier.recordings.steps.fitting import snap, text
 from parity.verifier.recordings.steps.names import CAUSES
 from parity.verifier.recordings.verdict import PlaceVerdict, StepCause

@@ -1,4 +1,4 @@
-"""Verdict on each pair of tensors: its error against the envelope of rounding, and where it differs."""
+"""Verdict on each pair of tensors: its error against what rounding explains, and where it differs."""
 
 from __future__ import annotations
 
@@ -13,17 +13,13 @@ from parity.measure.judged import Judged
 from parity.measure.policies import ABSENT
 from parity.measure.tolerance import epsilon
 from parity.measure.traces import Event, Site, Stage, Trace
-from parity.verifier.recordings.align import Alignment
-from parity.verifier.recordings.calls import EventPair, read_pair
 from parity.verifier.recordings.no_gradient import Missing, missing_gradients
-from parity.verifier.recordings.pairs import pairs_of
-from parity.verifier.recordings.rounding import GRAINS, Traces, above_noise, grain, limit
+from parity.verifier.recordings.pairs import Counterparts, EventPair, Traces, pairs_of, read_pair
+from parity.verifier.recordings.rounding import GRAINS, above_noise, grain, limit
 
 NOISE = 1e-3
 """Size, relative to the gradients of its layer, below which a gradient is compared on their scale: there
 the rounding of theirs, of 1e-7 in float32, is 1e-4 of its own."""
-DIVIDED = 1e-2
-"""Error of gradients below which they are those of one loss, whatever rounding has made of them."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +28,11 @@ class Divergence:
 
     stage: Stage
     where: str
-    """Module of A whose own code differs, empty for the model itself; or the parameter."""
+    """Name of the tensor in A; empty for the model itself, or an only value."""
     where_b: str
     """The same in B."""
     what: str
-    """What differs, and which tensor before it agrees."""
+    """What differs."""
     judged: Judged
 
     def __str__(self) -> str:
@@ -56,9 +52,6 @@ class StageComparison:
     """One for each pair, in the order of computation."""
     divergences: tuple[Divergence, ...]
     """One for each pair that differs: the place to blame if everything before it is equal."""
-    factor: float = 1.0
-    """Number by which B's tensors were divided: its loss was multiplied by it, and the gradients of the
-    parameters were divided by it again."""
 
     @property
     def divergence(self) -> Divergence | None:
@@ -78,38 +71,23 @@ class StageComparison:
 
 def compare(
     traces: Traces,
-    alignment: Alignment,
+    counterparts: Counterparts,
     stage: Stage,
     step_a: int,
     step_b: int,
     apart: Mapping[str, float] | None = None,
 ) -> StageComparison:
     """Judge one stage of one step; `apart` is the result of `parameters_apart`."""
-    pairs = list(pairs_of(traces, alignment, stage, step_a, step_b))
+    pairs = list(pairs_of(traces, counterparts, stage, step_a, step_b))
     scales = _scales(traces.a, pairs)
-
-    def judge(factor: float) -> list[Judged]:
-        each = zip(pairs, scales, strict=True)
-        return [_judge(traces, pair, scale, apart or {}, factor) for pair, scale in each]
-
-    judged, factor = judge(1.0), 1.0
-    if stage == "backward" and not all(each.passed for each in judged):
-        gradients = compare(traces, alignment, "gradients", step_a, step_b, apart)
-        common = _common_factor(traces, pairs)
-        # the parameters' own gradients, which are judged as they are, show whether it was divided again
-        divided = gradients.judged and all(each.error < DIVIDED for each in gradients.judged)
-        if divided and common and max(x.error for x in judge(common)) < DIVIDED:
-            judged, factor = judge(common), common
-    called = {event.path for event in traces.a.of("forward", step_a)}
-    divergences = tuple(
-        divergence_of(stage, judged, i, alignment, called)
-        for i, each in enumerate(judged)
-        if not each.passed
-    )
-    missing = missing_gradients(traces, alignment, step_a, step_b) if stage == "gradients" else ()
+    judged = [
+        _judge(traces, pair, scale, apart or {}) for pair, scale in zip(pairs, scales, strict=True)
+    ]
+    divergences = tuple(divergence_of(each) for each in judged if not each.passed)
+    missing = missing_gradients(traces, counterparts, step_a, step_b) if stage == "gradients" else ()
     absent = tuple(_absent(each, step_a, step_b) for each in missing)
     judged = (*(each.judged for each in absent), *judged)
-    return StageComparison(stage, step_a, judged, (*absent, *divergences), factor)
+    return StageComparison(stage, step_a, judged, (*absent, *divergences))
 
 
 def _absent(missing: Missing, step_a: int, step_b: int) -> Divergence:
@@ -119,16 +97,7 @@ def _absent(missing: Missing, step_a: int, step_b: int) -> Divergence:
     return Divergence("gradients", a, b, f"the gradient is missing in {missing.side}", judged)
 
 
-def _common_factor(traces: Traces, pairs: list[EventPair]) -> float | None:
-    """Return the factor between B's and A's largest tensor; None if it is zero or not finite."""
-    largest = max(pairs, key=lambda pair: norm(traces.a.read(pair.a)))
-    a, b = (wide(each).ravel() for each in read_pair(traces.a, traces.b, largest))
-    with np.errstate(all="ignore"):
-        factor = float(np.vdot(a, b).real / np.vdot(a, a).real)
-    return factor if np.isfinite(factor) and factor != 0 else None
-
-
-def parameters_apart(traces: Traces, alignment: Alignment, index: int) -> dict[str, float]:
+def parameters_apart(traces: Traces, counterparts: Counterparts, index: int) -> dict[str, float]:
     """Return the distances of the parameters that the step before left, which judged them; by A's names,
     and under no name that of all that is computed from them.
 
@@ -138,10 +107,10 @@ def parameters_apart(traces: Traces, alignment: Alignment, index: int) -> dict[s
     Args:
         index: position of the step among those of each trace.
     """
-    if traces.shadow is not None or index == 0:
-        return {}  # the shadow took the same steps; or nothing has been computed yet
+    if index == 0:
+        return {}  # nothing has been computed yet
     before = traces.a.steps[index - 1], traces.b.steps[index - 1]
-    pairs = [p for p in pairs_of(traces, alignment, "updated", *before) if not p.a.port]
+    pairs = [p for p in pairs_of(traces, counterparts, "updated", *before) if not p.a.port]
     sizes = {pair.a.path: norm(traces.a.read(pair.a)) for pair in pairs}
     layers: dict[str, float] = {}
     for pair in pairs:
@@ -202,59 +171,21 @@ def _output(a: Trace, loss: Event) -> float:
     return norm(a.read(a[site])) if loss.stage == "loss" and loss.port and site in a else 0.0
 
 
-def _judge(
-    traces: Traces, pair: EventPair, scale: float, apart: Mapping[str, float], factor: float
-) -> Judged:
+def _judge(traces: Traces, pair: EventPair, scale: float, apart: Mapping[str, float]) -> Judged:
     a, b = read_pair(traces.a, traces.b, pair)
-    b = b if factor == 1 else wide(b) / factor
     mask = above_noise(traces.a, pair.a)
     clear_a, clear_b = (a, b) if mask is None or mask.shape != a.shape else (a[mask], b[mask])
     error = relative_error(clear_b, clear_a, at_least=scale, holes=True)
-    most = limit(traces, pair, scale, apart)
+    most = limit(traces, pair, apart)
     finite = bool(np.isfinite(wide(a)).all() and np.isfinite(wide(b)).all())
     return Judged(pair.a.site, (error,), most.value, most.origin, pair.b.site, finite)
 
 
-def divergence_of(
-    stage: Stage,
-    judged: list[Judged],
-    index: int,
-    alignment: Alignment,
-    called: set[str],
-) -> Divergence:
-    """Say where the pair of tensors at `index` differs, and what is to blame.
-
-    Args:
-        called: paths of A's modules that ran in the step.
-    """
-    one = judged[index]
-    if stage not in ("forward", "backward"):
-        what = "differs" if one.finite else "is not finite in one of the two"
-        return Divergence(stage, one.site.path, one.partner.path, f"{_STAGE_WORDS[stage]} {what}", one)
-    before = judged[index - 1].site if index else None
-    entered = one.site.port.startswith("in")
-    own = one.site.path
-    # the calling code computed a tensor that enters a module, and a gradient that reaches its output
-    blamed = _parent(own, called) if entered == (stage == "forward") and own else own
-    after = f"after {before}" if before else "from the start"
-    gradient = "the gradient of " if stage == "backward" else ""
-    if blamed == own:
-        same, another = ("input", "output") if stage == "forward" else ("gradient", "one passed on")
-        what = f"{gradient}{one.site.port}: same {same}, another {another}"
-    else:
-        what = f"{gradient}{one.site} differs, everything {after} agrees"
-    if not one.finite:
-        what += "; not finite"
-    other = alignment.path_in_b(blamed)
-    return Divergence(stage, blamed, blamed if other is None else other, what, one)
-
-
-def _parent(path: str, called: set[str]) -> str:
-    """Return the module that calls another; a list of modules calls none."""
-    parent = path.rpartition(".")[0]
-    while parent and parent not in called:
-        parent = parent.rpartition(".")[0]
-    return parent
+def divergence_of(one: Judged) -> Divergence:
+    """Say what differs in a pair of tensors."""
+    site, what = one.site, "differs" if one.finite else "is not finite in one of the two"
+    words = f"{site.port}: the output" if site.stage == "forward" else _STAGE_WORDS[site.stage]
+    return Divergence(site.stage, site.path, one.partner.path, f"{words} {what}", one)
 
 
 _STAGE_WORDS: dict[str, str] = {

@@ -10,11 +10,9 @@ from parity.measure.error import wide
 from parity.measure.shown import first_three
 from parity.measure.site import STAGES
 from parity.measure.traces import Event, Site, Stage, Trace
-from parity.verifier.recordings.align import Alignment
 from parity.verifier.recordings.judge import StageComparison
 from parity.verifier.recordings.no_gradient import missing_gradients
-from parity.verifier.recordings.pairs import pairs_of, stages_of
-from parity.verifier.recordings.rounding import Traces
+from parity.verifier.recordings.pairs import Counterparts, Traces, pairs_of, stages_of
 
 NAMED: tuple[Stage, ...] = ("parameters", "gradients", "clipped", "moments", "updated")
 """Stages whose tensors belong to parameters."""
@@ -24,7 +22,7 @@ _LONGEST = 200
 """Longest text of an exception that is shown, in characters."""
 
 
-def left_out(traces: Traces, alignment: Alignment, side: str) -> tuple[str, ...]:
+def left_out(traces: Traces, counterparts: Counterparts, side: str) -> tuple[str, ...]:
     """Return what was not compared, as "stage: names of A's; names of B's"; of a later step only
     what was compared in those before.
 
@@ -35,7 +33,7 @@ def left_out(traces: Traces, alignment: Alignment, side: str) -> tuple[str, ...]
     lines: list[str] = []
     seen: set[tuple[str, str]] = set()
     for index, (step_a, step_b) in enumerate(zip(traces.a.steps, traces.b.steps, strict=False)):
-        for stage, those in _of_step(traces, alignment, side, step_a, step_b):
+        for stage, those in _of_step(traces, counterparts, side, step_a, step_b):
             if (stage, those) not in seen:
                 lines.append(f"{stage} of step {step_a}: {those}" if index else f"{stage}: {those}")
                 seen.add((stage, those))
@@ -79,7 +77,7 @@ def all_missing(a: Trace, comparisons: Sequence[StageComparison]) -> tuple[str, 
     for each in comparisons:
         sites = [one.site for one in each.judged if one.passed and not one.finite]
         names = [
-            str(site) if site.path or each.stage in ("forward", "backward") else each.stage
+            str(site) if site.path or each.stage == "forward" else each.stage
             for site in sites
             if site in a and a[site].size and np.isnan(wide(a.read(site))).all()
         ]
@@ -97,15 +95,15 @@ def _stages(trace: Trace) -> dict[int, set[Stage]]:
 
 
 def _of_step(
-    traces: Traces, alignment: Alignment, side: str, step_a: int, step_b: int
+    traces: Traces, counterparts: Counterparts, side: str, step_a: int, step_b: int
 ) -> Iterator[tuple[str, str]]:
     """Yield the stages of one step of which something was not compared, with the names."""
-    missing = missing_gradients(traces, alignment, step_a, step_b)
+    missing = missing_gradients(traces, counterparts, step_a, step_b)
     judged = {each.name_a for each in missing}, {each for one in missing for each in one.names_b}
     for stage in NAMED:
         if stage not in stages_of(traces.a, step_a) or stage not in stages_of(traces.b, step_b):
             continue
-        pairs = list(pairs_of(traces, alignment, stage, step_a, step_b))
+        pairs = list(pairs_of(traces, counterparts, stage, step_a, step_b))
         of_b = {each.site for pair in pairs for each in pair.all_b}
         names_a = _rest(traces.a, stage, step_a, {pair.a.site for pair in pairs}, judged[0])
         names_b = _rest(traces.b, stage, step_b, of_b, judged[1])
@@ -117,7 +115,8 @@ def _of_step(
 def _rest(trace: Trace, stage: Stage, step: int, paired: set[Site], judged: set[str]) -> list[str]:
     """Return the names of a stage without a partner, except the number of updates, which not every
     optimiser counts, and parameters whose missing gradient was judged."""
-    return list(dict.fromkeys(e.path for e in trace.of(stage, step) if _is_left(e, paired, judged)))
+    left = [e for e in trace.of(stage, step) if _is_left(e, paired, judged)]
+    return list(dict.fromkeys(str(e.site) if e.port.startswith("max_") else e.path for e in left))
 
 
 def _is_left(event: Event, paired: set[Site], judged: set[str]) -> bool:

@@ -9,9 +9,8 @@ import numpy as np
 from parity.measure.error import norm
 from parity.measure.tolerance import epsilon
 from parity.measure.traces import Event, Site, Trace
-from parity.verifier.recordings.align import Alignment
-from parity.verifier.recordings.pairs import pairs_of
-from parity.verifier.recordings.rounding import GRAINS, Traces, usual_gradient
+from parity.verifier.recordings.pairs import Counterparts, Traces, pairs_of
+from parity.verifier.recordings.rounding import GRAINS, usual_gradient
 
 
 class Missing(NamedTuple):
@@ -24,7 +23,7 @@ class Missing(NamedTuple):
 
 
 def missing_gradients(
-    traces: Traces, alignment: Alignment, step_a: int, step_b: int
+    traces: Traces, counterparts: Counterparts, step_a: int, step_b: int
 ) -> tuple[Missing, ...]:
     """Return the parameters of a step that one side alone has a gradient of, by more than rounding.
 
@@ -35,7 +34,7 @@ def missing_gradients(
     of_a = {each.path: each for each in traces.a.of("gradients", step_a)}
     of_b = {each.path: each for each in traces.b.of("gradients", step_b)}
     missing = []
-    for pair in pairs_of(traces, alignment, "parameters", *first) if of_a and of_b else ():
+    for pair in pairs_of(traces, counterparts, "parameters", *first) if of_a and of_b else ():
         mine, theirs = pair.a.path, tuple(each.path for each in pair.all_b)
         there = [name for name in theirs if name in of_b]
         if (mine in of_a) == (len(there) == len(theirs)) or (mine not in of_a and not there):

@@ -1,19 +1,18 @@
-"""The envelope: how far rounding alone may move a tensor; and which elements are only noise."""
+"""How far rounding alone may move a tensor; and which elements are only noise."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-from parity.measure.error import norm, relative_error, wide
-from parity.measure.policies import Limit, assumed_limit, envelope
+from parity.measure.error import norm, wide
+from parity.measure.policies import Limit, assumed_limit
 from parity.measure.tolerance import epsilon
 from parity.measure.traces import Event, Site, Trace
-from parity.verifier.recordings.calls import EventPair, read_pair
+from parity.verifier.recordings.pairs import EventPair, Traces
 
 _NOISE_GRAINS = 1e3
 """Units in the last place of a leaf's largest gradient below which an element of the leaf is noise."""
@@ -22,28 +21,15 @@ GRAINS = 32
 """Units in the last place of the root mean square of all gradients below which a gradient is noise."""
 
 
-@dataclass(frozen=True)
-class Traces:
-    """The recordings that a comparison needs."""
-
-    a: Trace
-    b: Trace
-    shadow: Trace | None
-    """Second recording of A, one unit in the last place away; None: only the type's epsilon is used."""
-
-
-def limit(traces: Traces, pair: EventPair, scale: float, apart: Mapping[str, float]) -> Limit:
+def limit(traces: Traces, pair: EventPair, apart: Mapping[str, float]) -> Limit:
     """Return the limit for the error of a tensor that rounding explains.
 
     Args:
-        scale: the least size that the tensor counts as.
         apart: distances of the parameters that a later step starts from, see `parameters_apart`.
     """
     least, first = grain(pair), pair.a.step == traces.a.steps[0]
     if pair.a.stage == "batch" or (pair.a.stage == "parameters" and first):
         return Limit(least, "1 eps")  # nothing has been computed yet
-    if traces.shadow is not None:
-        return envelope(_moved(traces.shadow, traces.a, pair.a, scale), least)
     # later steps start from parameters that rounding has moved: Adam divides a gradient that is only
     # noise by its own size, so an element may move either way, and all that is computed from it follows
     own = pair.a.stage in ("parameters", "updated")
@@ -77,15 +63,6 @@ def usual_gradient(a: Trace, step: int) -> float:
     events = list(a.of("gradients", step))
     squares = sum(norm(a.read(each)) ** 2 for each in events if each.spacing is None)
     return math.sqrt(squares / max(sum(each.size for each in events if each.spacing is None), 1))
-
-
-def _moved(shadow: Trace, a: Trace, event: Event, scale: float) -> float:
-    """Return how far one unit in the last place of parameters and inputs moves a tensor of A."""
-    if event.site not in shadow:
-        return 0.0
-    values, moved = read_pair(a, shadow, EventPair(event, shadow[event.site], None))
-    error = relative_error(moved, values, at_least=scale, holes=True)
-    return error if math.isfinite(error) else 0.0
 
 
 def grain(pair: EventPair) -> float:

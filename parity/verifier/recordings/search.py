@@ -11,11 +11,11 @@ import numpy as np
 from parity.measure.error import relative_error, wide
 from parity.measure.site import AVERAGE, Stage
 from parity.measure.tolerance import ASSUMED
-from parity.verifier.recordings.calls import read_pair
+from parity.verifier.recordings.again import Run, run_again
 from parity.verifier.recordings.difference import Difference
 from parity.verifier.recordings.dropped import dropout
 from parity.verifier.recordings.judge import Divergence, StageComparison
-from parity.verifier.recordings.pairs import pairs_of
+from parity.verifier.recordings.pairs import pairs_of, read_pair
 from parity.verifier.recordings.resumed import Resumed, other_data, random_state
 from parity.verifier.recordings.steps.average import explain_average
 from parity.verifier.recordings.steps.explain import explain_step
@@ -28,12 +28,11 @@ from parity.verifier.recordings.steps.updated import used_rate
 from parity.verifier.recordings.verdict import PlaceVerdict, StepCause
 
 STEP_STAGES = ("loss", "gradients", "clipped", "learning rate", "moments", "updated")
-UNRULED = ("forward", "loss", "backward", "gradients")
+UNRULED = ("forward", "loss", "gradients")
 """Stages of the model: no rule recomputes them, and what the step starts from decides how far they part.
 (The loss has rules, if its logits and labels were recorded.)"""
-MULTIPLES = {"gradient-scale", "gradient-sign"}
-"""Causes that make all gradients of one program multiples of the other's."""
-NO_OPERATIONS = "a recording holds no operations; give both as programs to see the line and the cause"
+OTHER_START = "the two begin with other parameters; give both the same"
+OTHER_DATA = "the two are given other data; give both the same"
 NO_RULE = "there is no rule for this tensor, or only a sample of it was kept"
 MOST_PLACES = 8
 """Most kinds of places that are listed; with more, it is better to repair these and compare again."""
@@ -57,8 +56,9 @@ class RecordingSearch:
     much as its parameters do, which is what a unit in the last place of them is granted.
     """
 
-    def __init__(self, difference: Difference) -> None:
+    def __init__(self, difference: Difference, run: Run | None = None) -> None:
         self.difference = difference
+        self._run = run
         self.places: list[PlaceKind] = []
         self.follows: set[tuple[int, Stage]] = set()
         """Steps, by A's number, and stages that differ only by what was explained before them."""
@@ -78,13 +78,13 @@ class RecordingSearch:
             self.places += [
                 PlaceKind(group, PlaceVerdict()) for group in self.difference.places[:MOST_PLACES]
             ]
-            self.places[0] = PlaceKind(self.places[0].divergences, PlaceVerdict(unknown=NO_OPERATIONS))
+            self.places[0] = PlaceKind(self.places[0].divergences, PlaceVerdict(unknown=OTHER_START))
             return False
         if not first and self._is_carried(comparison):
             self.follows.add((comparison.step, comparison.stage))
             return True
         verdict = self._explain(comparison.divergence)
-        if verdict.causes and comparison.stage == "loss":
+        if verdict.causes and comparison.stage in ("forward", "loss"):
             self._other_loss.add(comparison.step)
         new = tuple(c for c in verdict.causes if c.name not in self._named and not self._is_view(c))
         if verdict.unknown and comparison.stage in UNRULED and self._gradients_part:
@@ -159,8 +159,6 @@ class RecordingSearch:
     def _explain(self, divergence: Divergence) -> PlaceVerdict:
         step = divergence.judged.site.step
         carried = ASSUMED * self._apart(step) if self.places else 0.0
-        if divergence.stage == "backward":
-            return self._passed_on(step, carried) or PlaceVerdict(unknown=NO_OPERATIONS)
         traces, partner = self.difference.traces, divergence.judged.partner.step
         if divergence.stage == "batch" and (data := other_data(traces.a, traces.b, step, partner)):
             return data
@@ -170,8 +168,10 @@ class RecordingSearch:
                 return random_state(step)
             if dropped is not None:
                 return dropped
+        if divergence.stage == "forward":
+            return self._again(divergence, "")
         if divergence.stage not in STEP_STAGES:
-            return PlaceVerdict(unknown=NO_OPERATIONS)
+            return PlaceVerdict(unknown=OTHER_DATA)
         site = divergence.judged.site
         if site.port == AVERAGE:
             averages = explain_average(self.difference.traces, site, divergence.judged.partner)
@@ -183,11 +183,29 @@ class RecordingSearch:
         verdict = explain_step(a, b, carried)
         if divergence.stage == "updated":
             return self._schedule(divergence, verdict) or verdict
+        told = None
         if verdict.unknown and divergence.stage == "gradients":
-            return narrowed(a, b) or verdict
+            told = narrowed(a, b)
         if verdict.unknown and divergence.stage == "loss":
-            return self._told_by_gradients(divergence, carried) or verdict
-        return verdict
+            told = self._told_by_gradients(divergence, carried)
+        if verdict.unknown and told is None and not verdict.same and divergence.stage in UNRULED:
+            return self._again(divergence, verdict.unknown)
+        return told or verdict
+
+    def _again(self, divergence: Divergence, unknown: str) -> PlaceVerdict:
+        """Return what the programs tell, run again on what the step was given; or, where they cannot be
+        run, why, and the first gradient that differs."""
+        if self._gradients_part:  # a later step of what was looked at
+            return PlaceVerdict(unknown=unknown)
+        traces, site = self.difference.traces, divergence.judged.site
+        steps = site.step, divergence.judged.partner.step
+        verdict = run_again(*traces, *steps, divergence.stage, self._run)
+        if verdict.compared is not None:
+            return verdict
+        gradients = self._at(site.step, "gradients")
+        first = gradients.divergence if gradients and divergence.stage != "gradients" else None
+        told = [unknown, f"the first gradient that differs is that of {first.where}" if first else ""]
+        return PlaceVerdict(unknown="; ".join(filter(None, (*told, verdict.unknown))))
 
     def _schedule(self, divergence: Divergence, verdict: PlaceVerdict) -> PlaceVerdict | None:
         """Return the cause of another rate in an update, from the rates that all updates tell, if
@@ -235,9 +253,7 @@ class RecordingSearch:
 
     @property
     def _gradients_part(self) -> bool:
-        return any(
-            place.divergences[0].stage in ("loss", "backward", "gradients") for place in self.places
-        )
+        return any(place.divergences[0].stage in UNRULED for place in self.places)
 
     @property
     def _frozen(self) -> set[str]:
@@ -245,20 +261,11 @@ class RecordingSearch:
         causes = (cause for place in self.places for cause in place.verdict.causes)
         return {name for cause in causes if cause.name == "missing-gradient" for name in cause.where}
 
-    def _passed_on(self, step: int, carried: float) -> PlaceVerdict | None:
-        """Return the verdict on the parameters' gradients for a difference in the backward pass, if its
-        cause makes all gradients multiples: then those between the layers are multiples, too."""
-        comparison = self._at(step, "gradients")
-        if comparison is None or comparison.divergence is None:
-            return None
-        verdict = explain_step(*step_segments(self.difference, comparison.divergence), carried)
-        return verdict if {cause.name for cause in verdict.causes} & MULTIPLES else None
-
     def _is_carried(self, comparison: StageComparison) -> bool:
         """Return whether a stage of the model parts no further than what was explained lets it."""
         if comparison.stage not in UNRULED:
             return False
-        if comparison.step in self._other_loss and comparison.stage in ("backward", "gradients"):
+        if comparison.step in self._other_loss and comparison.stage == "gradients":
             self.checked = False  # nothing tells what the gradients of the other loss should be
             return True
         more = ASSUMED * self._apart(comparison.step)
@@ -282,7 +289,7 @@ class RecordingSearch:
     def _distances(self, index: int) -> Iterator[float]:
         traces = self.difference.traces
         steps = traces.a.steps[index], traces.b.steps[index]
-        for pair in pairs_of(traces, self.difference.alignment, "parameters", *steps):
+        for pair in pairs_of(traces, self.difference.counterparts, "parameters", *steps):
             yield relative_error(*reversed(read_pair(traces.a, traces.b, pair)), holes=True)
 
 

@@ -19,10 +19,10 @@ def with_small_updates(difference: Difference) -> Difference:
     """Return an equal difference in which the first update differs that two rules tell apart.
 
     In float32, the decay of one step moves a parameter by less than the 256 units in the last place that
-    rounding is granted without a shadow; but an update is no long computation, and a rule reproduces it
+    rounding is granted; but an update is no long computation, and a rule reproduces it
     to a unit. If two different rules reproduce the two sides, the difference is theirs.
     """
-    if not difference.equal or difference.traces.shadow is not None:
+    if not difference.equal:
         return difference
     for place, comparison in enumerate(difference.comparisons):
         telling = _telling(difference, comparison)
@@ -47,7 +47,5 @@ def _telling(difference: Difference, comparison: StageComparison) -> StageCompar
             least = TELLING * max(map(epsilon, types))
             judged[place] = replace(each, limit=least, origin=f"{TELLING:g} eps")
     beyond = [place for place, each in enumerate(judged) if not each.passed]
-    divergences = tuple(
-        divergence_of("updated", judged, place, difference.alignment, set()) for place in beyond
-    )
+    divergences = tuple(divergence_of(judged[place]) for place in beyond)
     return replace(comparison, judged=tuple(judged), divergences=divergences) if beyond else None

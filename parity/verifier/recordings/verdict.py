@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from parity.verifier.report.compared import Compared
+
 
 @dataclass(frozen=True)
 class StepCause:
@@ -40,9 +42,12 @@ class PlaceVerdict:
     """Best first; empty if nothing differs or no known cause explains the difference."""
     unknown: str | None = None
     """Sentence to print if no known cause explains the difference."""
+    compared: Compared | None = None
+    """The two programs, compared on the parameters and the batch of the step; None if they were not."""
     same: bool = False
     """Whether both sides follow one rule, so that the difference is in what went into it."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the verdict as plain data."""
-        return {"causes": [cause.to_dict() for cause in self.causes], "unknown": self.unknown}
+        said = {"causes": [cause.to_dict() for cause in self.causes], "unknown": self.unknown}
+        return said | ({"programs": self.compared.to_dict()} if self.compared else {})

@@ -12,13 +12,13 @@ from parity.verifier.report.since import Since
 def report_of(compared: Compared, since: Since | None = None) -> Report:
     """Make the report on two programs; `since` compares it with an earlier one."""
     findings = [
-        *(_finding(place, "error") for place in compared.places),
+        *(finding_at(place, "error") for place in compared.places),
         *(
             Finding("not-compared", "warning", f"not compared: {each}", _NOTHING, _NOTHING)
             for part in compared.parts
             for each in part.counts.outputs_left_out
         ),
-        *(_finding(place, "note") for part in compared.parts for place in part.notes),
+        *(finding_at(place, "note") for part in compared.parts for place in part.notes),
     ]
     if compared.no_backward:
         message = f"gradients were not compared: {compared.no_backward}"
@@ -39,7 +39,8 @@ def report_of(compared: Compared, since: Since | None = None) -> Report:
 _NOTHING = PlaceSide("", ())
 
 
-def _finding(place: Place, level: Level) -> Finding:
+def finding_at(place: Place, level: Level) -> Finding:
+    """Make the finding on one place of two programs."""
     message = place.message or KINDS[place.kind]
     return Finding(
         rule=place.rule,

@@ -12,7 +12,6 @@ from parity.measure.policies import (
     ROUNDING,
     Limit,
     assumed_limit,
-    envelope,
     own_float64,
     shadow_limits,
 )
@@ -66,9 +65,7 @@ def test_distances_below_the_grain_are_not_told_apart():
     assert floored.value == 3 * RATIO * GRAIN
 
 
-def test_an_envelope_is_as_wide_as_what_a_nudge_does():
-    assert envelope(1e-6, GRAIN) == (32e-6, "32 x nudge")
-    assert envelope(0.0, GRAIN).value == 32 * GRAIN
+def test_recordings_may_part_by_units_in_the_last_place():
     assert assumed_limit(GRAIN, 3, 1e-3) == (3 * 256 * GRAIN + 1e-3, "256 eps")
 
 

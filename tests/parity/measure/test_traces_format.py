@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 
 import parity
 from parity.measure.site import STAGES
-from parity.measure.traces import Site, pool, stream
+from parity.measure.traces import Site, writer
 from parity.measure.traces.reader import is_trace
 from vit_config import ConfigError, InputError, MissingFileError, WeightsError
 
@@ -44,13 +44,14 @@ def test_a_trace_of_another_program(tmp_path):
     event = {"step": 0, "file": "tensors.safetensors", "shape": [5, 3], "dtype": "float32"}
     index = {
         "format": "vit-parity trace",
-        "version": 2,
+        "version": 3,
         "modules": [{"path": "head", "kind": "their.Linear", "facts": {"bias": False}}],
         "events": [
             event | {"stage": "parameters", "path": "head.weight", "tensor": "w"},
             event
             | {"stage": "forward", "path": "head", "port": "out", "call": 1, "tensor": "sample"}
             | {"spacing": [3, 2]},
+            event | {"stage": "backward", "path": "head", "port": "out", "tensor": "w"},
         ],
     }
     (folder / "index.json").write_text(json.dumps(index))
@@ -58,6 +59,7 @@ def test_a_trace_of_another_program(tmp_path):
     np.testing.assert_array_equal(trace.read(Site(0, "parameters", "head.weight")), weight)
     np.testing.assert_array_equal(trace.read(trace.events[1]), [[0, 2], [9, 11]])
     assert trace.events[1].shape == (5, 3)
+    assert len(trace.events) == 2  # gradients between modules were in version 3 alone
     assert trace.modules["head"].facts == {"bias": False}
 
 
@@ -171,9 +173,9 @@ def test_refusals(tmp_path):
 
 
 def test_many_files_and_equal_tensors_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(stream, "SMALL", 0)
-    monkeypatch.setattr(stream, "FILE_BYTES", 1000)
-    monkeypatch.setattr(stream, "WAITING_FILES", 1)
+    monkeypatch.setattr(writer, "SMALL", 0)
+    monkeypatch.setattr(writer, "FILE_BYTES", 1000)
+    monkeypatch.setattr(writer, "WAITING_FILES", 1)
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal((5, 13)) for _ in range(23)]
     with parity.record(tmp_path / "a.trace") as trace, trace.step():
@@ -181,16 +183,16 @@ def test_many_files_and_equal_tensors_once(tmp_path, monkeypatch):
             given = array.copy()
             trace.log("forward", given, path=f"m{i}")
             given[:] = 0  # the program goes on with its own memory
+    assert trace.total_bytes == 23 * arrays[0].nbytes
     trace = parity.Trace(tmp_path / "a.trace")
     assert 12 <= len(list((tmp_path / "a.trace").glob("*.safetensors"))) <= 23
     for i, array in enumerate([*arrays, *arrays]):
         np.testing.assert_array_equal(trace.read(Site(0, "forward", f"m{i}", "")), array)
 
 
-def test_tensors_of_all_sizes_and_types_share_memory(tmp_path, monkeypatch):
-    """Alone or in the room of others, which ends in the middle of a step."""
-    monkeypatch.setattr(stream, "SMALL", 50)
-    monkeypatch.setattr(pool, "ROOM_BYTES", 2**9)
+def test_tensors_of_all_sizes_and_types(tmp_path, monkeypatch):
+    """Alone, or in a row with others."""
+    monkeypatch.setattr(writer, "SMALL", 50)
     rng = np.random.default_rng(0)
     shapes = [(), (0, 3), (1,), (3, 5), (2, 3, 2), (7, 3), (100,), (2, 3)] * 3
     types = ["float32", "float64", "int64", "bool", "float16", "uint8", "float32"]
@@ -213,8 +215,8 @@ def test_a_full_disk_is_noticed(tmp_path, monkeypatch):
     def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(stream, "write_stream", fail)
-    monkeypatch.setattr(stream, "FILE_BYTES", 10)
+    monkeypatch.setattr(writer, "write_stream", fail)
+    monkeypatch.setattr(writer, "FILE_BYTES", 10)
     with pytest.raises(OSError, match="No space left"):
         _record(tmp_path / "a.trace")
     assert not list(tmp_path.iterdir())
@@ -279,7 +281,7 @@ def test_the_pages_snippets_run(tmp_path):
     }
     stages = _run("linen", tmp_path, model=model, **names)
     assert stages == set(STAGES) - {"clipped", "learning rate"}
-    assert _run("arrays", tmp_path, **names) == stages - {"forward", "backward"}
+    assert _run("arrays", tmp_path, **names) == stages - {"forward"}
 
 
 def test_the_page_names_every_field_and_stage():

@@ -18,49 +18,8 @@ pytestmark = pytest.mark.quick
 X = torch.from_numpy(np.random.default_rng(0).standard_normal((6, 5)).astype(np.float32))
 
 
-class Between(nn.Module):
-    """Changes in place what one layer returns before the next is given it."""
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.first, self.second = nn.Linear(5, 5), nn.Linear(5, 2)
-
-    def forward(self, x):
-        y = self.first(x)
-        y.mul_(2)
-        return self.second(y)
-
-
 def read(path, stage, name, port="", call=0):
     return parity.Trace(path).read(Site(0, stage, name, port, call))
-
-
-@pytest.mark.parametrize("keep", [None, 7])
-@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
-def test_a_change_in_place_between_two_modules_is_seen(tmp_path, mode, keep):
-    net, path = Between(), tmp_path / "a.trace"
-    with mode(), parity.record(path, net, keep=keep) as trace, trace.step():
-        net(X)
-    returned, given = read(path, "forward", "first", "out"), read(path, "forward", "second", "in")
-    np.testing.assert_array_equal(given, 2 * returned)
-    assert np.abs(returned).min() > 0
-
-
-def test_gradients_of_the_same_tensor_are_told_apart(tmp_path):
-    """The output of `first` is used twice, and each input of what uses it has its own gradient."""
-    first, left, right = nn.Linear(5, 5), nn.Linear(5, 2), nn.Linear(5, 2)
-    net, path = nn.ModuleDict({"first": first, "left": left, "right": right}), tmp_path / "a.trace"
-    with parity.record(path, net) as trace, trace.step():
-        y = first(X)
-        (left(y) + right(y)).sum().backward()
-    a, b, both = (
-        read(path, "backward", name, port)
-        for name, port in (("left", "in"), ("right", "in"), ("first", "out"))
-    )
-    np.testing.assert_array_equal(a, left.weight.sum(0).expand(6, 5).detach())
-    np.testing.assert_allclose(a + b, both, rtol=1e-6)
-    np.testing.assert_array_equal(read(path, "forward", "right", "in"), y.detach())
 
 
 def test_two_updates_in_one_step(tmp_path):
@@ -99,6 +58,24 @@ def test_an_optimizer_that_calls_the_model_itself(tmp_path):
         gradient = net.weight.grad.clone()
     np.testing.assert_array_equal(read(path, "gradients", "weight"), gradient)
     np.testing.assert_array_equal(read(path, "updated", "weight"), net.weight.detach())
+
+
+def test_what_a_closure_clips_is_recorded(tmp_path):
+    """Lightning computes gradients, and clips them, within the step of any optimiser."""
+    net, path = nn.Linear(5, 2), tmp_path / "a.trace"
+    optimizer, whole = torch.optim.SGD(net.parameters(), lr=0.1), []
+
+    def closure():
+        optimizer.zero_grad()
+        net(X).square().sum().backward()
+        whole.append(net.weight.grad.clone())
+        nn.utils.clip_grad_norm_(net.parameters(), 1e-2)
+
+    with parity.record(path, net, optimizer=optimizer) as trace, trace.step():
+        optimizer.step(closure)
+    np.testing.assert_array_equal(read(path, "gradients", "weight"), whole[0])
+    np.testing.assert_array_equal(read(path, "clipped", "weight"), net.weight.grad)
+    assert Site(0, "gradients", "weight", call=1) not in parity.Trace(path)
 
 
 def test_one_optimizer(tmp_path):

@@ -161,8 +161,8 @@ def test_a_recording_is_compared_with_recordings_alone(file, tmp_path, capsys):
     assert "is a recording and" in capsys.readouterr().err
     assert run("diff", [str(tmp_path / "a.trace"), str(tmp_path / "nowhere")]) == 2
     assert "nowhere: no such file or folder; give a recording" in capsys.readouterr().err
-    assert run("diff", [f"{file}:original", f"{file}:tanh", "--align", "order"]) == 2
-    assert "--align goes with two recordings" in capsys.readouterr().err
+    assert run("diff", [f"{file}:original", f"{file}:tanh", "--accept", "beta2"]) == 2
+    assert "--accept goes with two recordings" in capsys.readouterr().err
     assert run("diff", [str(tmp_path / "a.trace")] * 2 + ["--modules"]) == 2
     assert "--modules goes with two programs, and " in capsys.readouterr().err
     assert run("diff", [f"{file}:original", f"{file}:tanh", "--gradients", "--dtype", "float32"]) == 2

@@ -11,7 +11,7 @@ from parity.measure.error import norm, wide
 from parity.measure.site import Site
 from parity.measure.tolerance import epsilon
 from parity.measure.traces import Trace
-from parity.verifier.recordings.rounding import Traces
+from parity.verifier.recordings.pairs import Traces
 from parity.verifier.recordings.steps.fitting import snap, text
 from parity.verifier.recordings.steps.names import CAUSES
 from parity.verifier.recordings.verdict import PlaceVerdict, StepCause

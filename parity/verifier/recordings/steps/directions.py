@@ -17,7 +17,8 @@ EPSILONS = (1e-8, 1e-6, 1e-7, 1e-5, 1e-10, 1e-12, 1e-16, 1e-15, 1e-4, 1e-3)
 """Epsilons that may be added in the denominator, the most usual first."""
 BETAS = (0.9, 0.999)
 """Adam's defaults, used where the moments do not tell the betas."""
-LARGEST = "max_exp_avg_sq"
+LARGEST, CORRECTED = "max_exp_avg_sq", "max_exp_avg_sq_hat"
+"""Ports of the largest second moment so far: torch's, and optax's, which is that of corrected ones."""
 
 
 class Direction(NamedTuple):
@@ -95,12 +96,15 @@ def _squares(
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the corrected second moment: as it is, or the largest so far. If that was not recorded, the
     larger of the last two is used, which is exact at the first step at which an element shrinks."""
-    yield "as it is", v / now
     recorded = flat.join(side.segment.moments, LARGEST)
+    corrected = flat.join(side.segment.moments, CORRECTED)
     before = flat.join(side.segment.moments_before, SECOND)
     if recorded is not None:
         yield "largest so far", recorded / now
-    elif before is not None:
+    if corrected is not None and now != 1:
+        yield "largest so far, of corrected ones", corrected
+    yield "as it is", v / now
+    if recorded is None and corrected is None and before is not None:
         yield "largest so far", np.maximum(before, v) / now
         if then > 0 and now != 1:
             yield "largest so far, of corrected ones", np.maximum(before / then, v / now)

@@ -160,7 +160,8 @@ CAUSES: dict[tuple[Stage, str], tuple[str, str]] = {
     ),
     ("updated", "second moment"): (
         "amsgrad",
-        "AdamW(..., amsgrad=False); optax.adamw, not optax.amsgrad",
+        "AdamW(..., amsgrad=False); optax.adamw, not optax.amsgrad, which keeps the largest of corrected"
+        " moments where torch keeps the largest before they are corrected",
     ),
     ("updated", "learning rate"): (
         "update-rate",

@@ -12,10 +12,9 @@ from parity.measure.traces.format import Event
 from parity.measure.traces.reader import Trace
 from parity.measure.traces.recorder import OPTIMIZER
 from parity.verifier.recordings.accumulated import Joined
-from parity.verifier.recordings.align import Alignment
-from parity.verifier.recordings.calls import Counterpart, gathered
 from parity.verifier.recordings.difference import Difference
 from parity.verifier.recordings.judge import Divergence
+from parity.verifier.recordings.pairs import Counterpart, Counterparts, gathered
 from parity.verifier.recordings.steps.segment import StepSegment
 
 
@@ -29,17 +28,6 @@ class HeldLeaf(NamedTuple):
 
 Elsewhere = dict[str, tuple[Counterpart, tuple[int, ...]]]
 """For each parameter that a side holds elsewhere: where, and its shape on the other side."""
-
-
-class Names(NamedTuple):
-    """A's names of what the other side calls otherwise."""
-
-    names: Mapping[str, str]
-    """For each parameter of the other side: A's name."""
-    counterparts: Elsewhere
-
-
-NO_NAMES = Names({}, {})
 
 
 class SingleMeans(Mapping[str, np.ndarray]):
@@ -87,33 +75,28 @@ class TraceArrays(Mapping[str, np.ndarray]):
 
 def step_segments(difference: Difference, divergence: Divergence) -> tuple[StepSegment, StepSegment]:
     """Read the differing stage of a training step from both recordings, with A's names of parameters."""
-    traces, alignment = difference.traces, difference.alignment
+    traces, partners = difference.traces, difference.counterparts
     mine, theirs = divergence.judged.site, divergence.judged.partner
-    names, shapes = {}, {}
-    for event in (*traces.a.of("parameters", traces.a.steps[0]), *traces.a.of("parameters", mine.step)):
-        module, _, leaf = event.path.rpartition(".")
-        other = alignment.path_in_b(module)
-        shapes[event.path] = event.shape
-        if other is not None:
-            names[f"{other}.{leaf}" if other else leaf] = event.path
+    steps = traces.a.steps[0], mine.step
+    shapes = {each.path: each.shape for step in steps for each in traces.a.of("parameters", step)}
     of_b = {each.path: each for each in traces.b.of("parameters", traces.b.steps[0])}
     in_a, in_b = {}, {}
-    for group, mine_of in _groups(alignment).items():
-        held = {name: (alignment.counterparts[name], shapes[name]) for name in mine_of}
+    for group, mine_of in _groups(partners).items():
+        held = {name: (partners[name], shapes[name]) for name in mine_of}
         if len(group) > len(mine_of):  # packed in A: a rule may hold for a part of it
             in_a |= _split(held, [of_b[name] for name in group])
         else:
             in_b |= held
     return (
-        step_segment(traces.a, mine.step, mine.stage, Names({}, in_a)),
-        step_segment(traces.b, theirs.step, theirs.stage, Names(names, in_b)),
+        step_segment(traces.a, mine.step, mine.stage, in_a),
+        step_segment(traces.b, theirs.step, theirs.stage, in_b),
     )
 
 
-def _groups(alignment: Alignment) -> dict[tuple[str, ...], list[str]]:
+def _groups(counterparts: Counterparts) -> dict[tuple[str, ...], list[str]]:
     """Return the parameters of A that each set of B's parameters holds."""
     groups: dict[tuple[str, ...], list[str]] = {}
-    for name, each in alignment.counterparts.items():
+    for name, each in counterparts.items():
         groups.setdefault(each.names, []).append(name)
     return groups
 
@@ -130,10 +113,7 @@ def _split(held: Elsewhere, parameters: list[Event]) -> Elsewhere:
 
 
 def step_segment(
-    trace: Trace,
-    step: int,
-    stage: Stage,
-    names: Names = NO_NAMES,
+    trace: Trace, step: int, stage: Stage, elsewhere: Elsewhere | None = None
 ) -> StepSegment:
     """Read one stage of one step.
 
@@ -143,11 +123,11 @@ def step_segment(
         trace: the recording.
         step: number of the step in the recording.
         stage: the stage that differs.
-        names: A's name of each parameter whose name differs.
+        elsewhere: where the other side's parameters are that this one calls or lays out otherwise.
     """
 
     def loose(stage: Stage, step: int) -> TraceArrays:
-        return TraceArrays(trace, _leaves(trace, stage, step, names))
+        return TraceArrays(trace, _leaves(trace, stage, step, elsewhere or {}))
 
     known = step - 1 in trace.steps
     rates = {name: _series(trace, "learning rate", name) for name in _paths(trace, "learning rate")}
@@ -175,31 +155,30 @@ def step_segment(
         group_rates=rates,
         gradients_before=loose("gradients", step - 1) if known else {},
         clipped_before=loose("clipped", step - 1) if known else {},
-        gradients_single=SingleMeans(trace, _leaves(trace, "gradients", step, names))
+        gradients_single=SingleMeans(trace, _leaves(trace, "gradients", step, elsewhere or {}))
         if stage == "moments" and isinstance(trace, Joined)
         else {},
-        following=step_segment(trace, step + 1, stage, names)
+        following=step_segment(trace, step + 1, stage, elsewhere)
         if stage == "moments" and not known and step + 1 in trace.steps
         else None,
     )
 
 
-def _leaves(trace: Trace, stage: Stage, step: int, names: Names) -> dict[str, HeldLeaf]:
+def _leaves(trace: Trace, stage: Stage, step: int, elsewhere: Elsewhere) -> dict[str, HeldLeaf]:
     """Return where whole arrays are held; for moments, those of parameters, as ``NAME kind``."""
     leaves: dict[str, HeldLeaf] = {}
-    elsewhere = {name for each, _ in names.counterparts.values() for name in each.names}
+    moved = {name for each, _ in elsewhere.values() for name in each.names}
     by_port: dict[str, dict[str, Event]] = {}
     for event in trace.of(stage, step):
         counts = stage == "moments" and (event.port == "step" or not event.path)
         if event.spacing is not None or counts or (stage == "updated" and event.port == AVERAGE):
             continue
-        if event.path in elsewhere:
+        if event.path in moved:
             by_port.setdefault(event.port, {}).setdefault(event.path, event)
             continue
-        name = names.names.get(event.path, event.path)
-        leaves.setdefault(_key(stage, name, event.port), HeldLeaf((event,)))
+        leaves.setdefault(_key(stage, event.path, event.port), HeldLeaf((event,)))
     for port, events in by_port.items():
-        for name, (each, shape) in names.counterparts.items():
+        for name, (each, shape) in elsewhere.items():
             if all(other in events for other in each.names):
                 there = tuple(events[other] for other in each.names)
                 leaves[_key(stage, name, port)] = HeldLeaf(there, each.index, shape)

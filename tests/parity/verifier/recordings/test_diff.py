@@ -45,3 +45,37 @@ def test_samples_of_other_elements_are_refused(tmp_path):
             trace.log("loss", np.ones((61, 7)))
     with pytest.raises(InputError, match=r"keep other elements of .*; record both with the same `keep`"):
         compare_sides(Recorded(tmp_path / "a"), Recorded(tmp_path / "b"))
+
+
+@pytest.mark.parametrize(
+    ("stage", "shapes", "message"),
+    [
+        ("batch", ((4, 5), (4, 6)), r"not the same model: input \(4, 5\) in .*a, \(4, 6\) in .*b"),
+        ("forward", ((4, 3), (4, 2)), r"not the same model: output \(4, 3\) in .*a, \(4, 2\) in .*b"),
+        ("forward", ((2, 3, 5, 7), (2, 5, 7, 3)), None),  # channels first and last
+    ],
+)
+def test_other_shapes_are_refused(tmp_path, stage, shapes, message):
+    for name, shape in zip("ab", shapes, strict=True):
+        with record(tmp_path / name) as trace, trace.step():
+            trace.log(stage, np.ones(shape), port="out" if stage == "forward" else "")
+    sides = [Recorded(tmp_path / name) for name in "ab"]
+    if message is None:
+        assert compare_sides(*sides).equal
+        return
+    with pytest.raises(InputError, match=message):
+        compare_sides(*sides)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_outputs_that_are_not_finite_on_both_sides_are_refused(tmp_path, same):
+    """But for as many infinities, which masks have."""
+    for name, value in (("a", np.inf), ("b", np.inf if same else np.nan)):
+        with record(tmp_path / name) as trace, trace.step():
+            trace.log("forward", np.array([value, 1.0]), port="out")
+    sides = [Recorded(tmp_path / name) for name in "ab"]
+    if same:
+        assert compare_sides(*sides).equal
+        return
+    with pytest.raises(InputError, match=r"not finite, .*a first at \(model\) out, .*b first at"):
+        compare_sides(*sides)

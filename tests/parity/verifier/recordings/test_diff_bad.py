@@ -1,4 +1,4 @@
-"""Recordings and maps that cannot be used: one clear line."""
+"""Recordings that cannot be used: one clear line."""
 
 import shutil
 
@@ -21,24 +21,6 @@ def _diff(capsys, *arguments):
     status = main(["diff", *map(str, arguments)])
     said = capsys.readouterr()
     return status, " ".join(said.out.split()), said.err
-
-
-MAPS = [
-    ('{"fc1": "fc9"}', "'fc9': B called no module of that name"),
-    ('{"fc9": "fc"}', "'fc9': A called no module of that name"),
-    ('{"fc1": ', "expected a JSON object of A's module names to B's"),
-    ("[1]", "expected a JSON object of A's module names to B's"),
-    (None, "no such file; give a JSON object of A's module names to B's"),
-]
-
-
-@pytest.mark.parametrize(("content", "line"), MAPS)
-def test_maps(content, line, diff, trace, tmp_path):
-    chosen = tmp_path / "map.json"
-    if content is not None:
-        chosen.write_text(content.replace("fc1", "fc"))
-    status, _, error = diff(trace, trace, "--map", chosen)
-    assert (status, error) == (2, f"parity diff: {chosen}: {line}\n")
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import parity
 import vit_jax
 import vit_torch
 from parity.cli import main
-from parity.measure.nudge import nudge_numbers
 from parity.measure.redraw import redraw
 from parity.verifier.recordings import Recorded, compare_sides
 from parity.verifier.recordings.diagnosis import diagnose
@@ -35,12 +34,8 @@ def batches(dtype):
         yield images.astype(dtype), stream.integers(0, CFG.num_classes, 4)
 
 
-def train_torch(path, dtype="float64", *, moved=False):
-    """`moved`: from weights one unit in the last place away."""
-    arrays = weights(dtype)
-    if moved:
-        arrays = {name: nudge_numbers(value, 1, name) for name, value in arrays.items()}
-    model = vit_torch.from_arrays(CFG, arrays).train()
+def train_torch(path, dtype="float64"):
+    model = vit_torch.from_arrays(CFG, weights(dtype)).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY)
     with parity.record(path, model, optimizer=optimizer) as trace:
         for images, labels in batches(dtype):
@@ -91,14 +86,12 @@ def test_equal_loops_are_equal(reference, tmp_path, capsys):
     assert "EQUAL" in capsys.readouterr().out
     difference = compare_sides(Recorded(reference), Recorded(other))
     stages = {each.stage for each in difference.comparisons if each.step == 2 and each.judged}
-    assert stages == {"batch", "forward", "loss", "backward", "gradients", "moments", "updated"}
+    assert stages == {"batch", "forward", "loss", "gradients", "moments", "updated"}
 
 
-@pytest.mark.parametrize("shadowed", [False, True])
-def test_equal_loops_are_equal_in_float32(shadowed, loops_float32):
-    reference, shadow, other = loops_float32
-    options = ["--shadow", str(shadow)] if shadowed else []
-    assert main(["diff", str(reference), str(other), *options]) == 0
+def test_equal_loops_are_equal_in_float32(tmp_path):
+    a, b = train_torch(tmp_path / "torch.trace", "float32"), train_jax(tmp_path / "jax.trace", "float32")
+    assert main(["diff", str(a), str(b)]) == 0
 
 
 @pytest.mark.parametrize(
@@ -115,13 +108,3 @@ def test_a_wrong_optimiser_is_placed_and_named(change, stage, cause, reference, 
     first = difference.first
     assert (first.stage, first.judged.site.step) == (stage, 0)
     assert diagnose(difference).causes[0].name == cause
-
-
-@pytest.fixture(scope="module")
-def loops_float32(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("float32")
-    return (
-        train_torch(folder / "torch.trace", "float32"),
-        train_torch(folder / "shadow.trace", "float32", moved=True),
-        train_jax(folder / "jax.trace", "float32"),
-    )

@@ -36,14 +36,12 @@ def train(path, *, times=1.0, divided=1.0, spoiled=False):
 def test_a_loss_that_is_multiplied_and_divided_again(tmp_path, capsys, times):
     a, b = train(tmp_path / "a"), train(tmp_path / "b", times=times, divided=times)
     assert main(["diff", a, b]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"backward, B's gradients are {times:.10g} times A's" in said
-    assert "EQUAL" in said
+    assert "EQUAL" in capsys.readouterr().out
 
 
 def test_one_that_is_not_divided_again_differs(tmp_path, capsys):
     a, b = train(tmp_path / "a"), train(tmp_path / "b", times=2.0)
-    assert main(["diff", a, b]) == 1  # the gradients between the modules are the first to differ
+    assert main(["diff", a, b]) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert "cause: gradient-scale" in said
     assert "2: summed over 2 micro-batches or devices, not averaged" in said

@@ -9,7 +9,7 @@ from torch import nn
 from parity.measure.traces import Trace, record
 from parity.verifier.recordings import Recorded, compare_sides
 from parity.verifier.recordings.diagnosis import diagnose
-from parity.verifier.recordings.diagnosis_report import print_diagnosis
+from parity.verifier.recordings.report import print_diagnosis
 from tests.parity.verifier.recordings.test_step_causes import adamw, run_torch
 from tests.parity.verifier.recordings.test_step_causes_early import norm_clip, torch_clip
 from vit_config.screen import screen
@@ -128,6 +128,19 @@ def test_a_gradient_of_zero_may_be_missing(tmp_path):
 
     diagnosis = of(tmp_path, with_zeros)
     assert (diagnosis.verdict, diagnosis.causes) == ("EQUAL", ())
+
+
+def test_a_parameter_of_other_numbers_is_found_beside_those_of_its_module(tmp_path):
+    for name in "ab":
+        run_torch(tmp_path / f"{name}.trace")
+
+    def moved(leaves):
+        return {
+            name.replace("fc.", "dense."): value + (name == "fc.bias") for name, value in leaves.items()
+        }
+
+    first = of(tmp_path, moved).difference.first
+    assert (first.stage, first.where, first.where_b) == ("parameters", "fc.bias", "dense.bias")
 
 
 def test_what_is_not_found_by_its_numbers_is_said(tmp_path, capsys):

@@ -158,6 +158,7 @@ def run_jax(
                 for kind, name in {
                     "mu": "exp_avg",
                     "nu": "exp_avg_sq",
+                    "nu_max": "max_exp_avg_sq_hat",
                     "trace": "momentum_buffer",
                 }.items():
                     if (moment := optax.tree.get(state, kind)) is not None:

@@ -9,7 +9,10 @@ import pytest
 import torch
 from torch import nn
 
+from parity.verifier.recordings import Recorded, compare_sides
+from parity.verifier.recordings.diagnosis import diagnose
 from tests.parity.verifier.recordings.test_step_causes import (
+    MASK,
     RATE,
     STEPS,
     adamw,
@@ -90,3 +93,16 @@ def test_a_schedule_in_float32_stands_behind_what_is_wrong(tmp_path, decay, ahea
     tx = of_optax(rate=rate, decay=decay)
     b = run_jax(tmp_path / "b.trace", "float64", tx, rates=None)
     assert [cause.name for cause in verdict(a, b).causes] == [*wrong, "rate-rounded"]
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_largest_moment_of_optax_is_that_of_corrected_ones(tmp_path):
+    """And that of torch is not: one cause, in every step."""
+    run_torch(tmp_path / "a.trace", "float64", lambda model: adamw(model, amsgrad=True))
+    decay, rate = optax.add_decayed_weights(0.05, mask=MASK), optax.scale_by_learning_rate(RATE)
+    run_jax(tmp_path / "b.trace", "float64", optax.chain(optax.scale_by_amsgrad(), decay, rate))
+    diagnosis = diagnose(compare_sides(*(Recorded(tmp_path / f"{name}.trace") for name in "ab")))
+    assert [(cause.name, cause.b) for cause in diagnosis.causes] == [
+        ("amsgrad", "second moment: largest so far, of corrected ones")
+    ]
+    assert len(diagnosis.places) == 1

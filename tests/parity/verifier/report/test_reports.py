@@ -12,7 +12,7 @@ from parity import diff, record
 from parity.cli import run
 from parity.measure.shown import json_text
 from parity.verifier.compare import compare
-from parity.verifier.recordings.of_difference import report_of_diagnosis
+from parity.verifier.recordings.report import report_of_diagnosis
 from parity.verifier.report import Finding, Report, Table
 from parity.verifier.report.of_comparison import report_of
 from parity.verifier.report.page import to_html
