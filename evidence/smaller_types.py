@@ -125,8 +125,8 @@ def main() -> int:
     parser.add_argument("--row", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.row:
-        *which, bound = given.row
-        print(json.dumps(row(*which, float(bound))))
+        model, channels, dtype, bound = given.row
+        print(json.dumps(row(model, channels, dtype, float(bound))))
         return 0
     missed = 0
     for model in [given.only] if given.only else MODELS:
