@@ -43,8 +43,9 @@ def alike(names: Sequence[str]) -> list[str]:
 
 def _as_one(form: str, rows: list[list[int]]) -> list[str]:
     columns = [sorted(set(column)) for column in zip(*rows, strict=True)]
-    varying = {tuple(column) for column in zip(*rows, strict=True) if len(set(column)) > 1}
-    every = math.prod(map(len, columns)) == len(rows)  # or all numbers go together, as A's and B's block
+    steps = ([each - column[0] for each in column] for column in zip(*rows, strict=True))
+    varying = {tuple(each) for each in steps if any(each)}  # A's block and B's go together
+    every = math.prod(map(len, columns)) == len(rows)
     if every or len(varying) < 2:
         return [_filled(form, [*map(_runs, columns)])]
     return [_filled(form, [*map(str, row)]) for row in rows]

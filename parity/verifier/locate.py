@@ -14,6 +14,7 @@ from parity.measure.shown import first_three
 from parity.measure.verdict import Verdict
 from parity.verifier.causes.collectives import collective_faults
 from parity.verifier.causes.layers import rows_or_layers_in_another_order
+from parity.verifier.causes.loaded import parameters_of_others
 from parity.verifier.causes.norms import moved_norms
 from parity.verifier.causes.resampled import other_resampling
 from parity.verifier.causes.residual_order import branches_in_another_order
@@ -125,6 +126,8 @@ def compare_programs(
             faults.append(place_of_cause("operations", gap, (cause, message), letters))
         for gap, explanation in rows_or_layers_in_another_order(search):
             faults.append(place_of_cause("order", gap, explanation, letters))
+        for gap, explanation in parameters_of_others(search):
+            faults.append(place_of_cause("parameter", gap, explanation, letters))
         for gap, explanation in (*unused_parameters(search), *branches_in_another_order(search)):
             faults.append(place_of_cause("operations", gap, explanation, letters))
         for gap, explanation in (*tables_with_other_numbers(search), *other_resampling(search)):
