@@ -32,6 +32,43 @@ def first_few(numbers: Sequence[Any], most: int) -> str:
     return ", ".join(map(str, numbers[:most])) + (", ..." if len(numbers) > most else "")
 
 
+def alike(names: Sequence[str]) -> list[str]:
+    """Write names that differ in numbers alone as one: "blocks.{0-11}.bias" for those of 12 blocks."""
+    groups: dict[str, list[list[int]]] = {}
+    for name in dict.fromkeys(names):
+        numbers = [int(each) for each in re.findall(r"\d+", name)]
+        groups.setdefault(re.sub(r"\d+", "\0", name), []).append(numbers)
+    return [text for form, rows in groups.items() for text in _as_one(form, rows)]
+
+
+def _as_one(form: str, rows: list[list[int]]) -> list[str]:
+    columns = [sorted(set(column)) for column in zip(*rows, strict=True)]
+    steps = ([each - column[0] for each in column] for column in zip(*rows, strict=True))
+    varying = {tuple(each) for each in steps if any(each)}  # A's block and B's go together
+    every = math.prod(map(len, columns)) == len(rows)
+    if every or len(varying) < 2:
+        return [_filled(form, [*map(_runs, columns)])]
+    return [_filled(form, [*map(str, row)]) for row in rows]
+
+
+def _filled(form: str, texts: Sequence[str]) -> str:
+    parts = form.split("\0")
+    return "".join(f"{part}{text}" for part, text in zip(parts, [*texts, ""], strict=True))
+
+
+def _runs(numbers: Sequence[int]) -> str:
+    """Write numbers as runs in braces, and one alone as it is: {0-3,7}."""
+    runs: list[list[int]] = []
+    for each in numbers:
+        if runs and each == runs[-1][-1] + 1:
+            runs[-1] = [runs[-1][0], each]
+        else:
+            runs.append([each])
+    if len(numbers) == 1:
+        return str(numbers[0])
+    return f"{{{','.join('-'.join(map(str, run)) for run in runs)}}}"
+
+
 def write_json(path: Path, content: Any) -> None:
     """Write plain data as JSON for others, see `json_text` and `portable`, whole or not at all."""
     write_atomically(path, (json_text(portable(content)) + "\n").encode())

@@ -14,9 +14,11 @@ from parity.measure.shown import first_three
 from parity.measure.verdict import Verdict
 from parity.verifier.causes.collectives import collective_faults
 from parity.verifier.causes.layers import rows_or_layers_in_another_order
+from parity.verifier.causes.loaded import parameters_of_others
 from parity.verifier.causes.norms import moved_norms
 from parity.verifier.causes.resampled import other_resampling
 from parity.verifier.causes.residual_order import branches_in_another_order
+from parity.verifier.causes.rounded_parameters import rounded_parameters
 from parity.verifier.causes.tables import tables_with_other_numbers
 from parity.verifier.causes.unused import unused_parameters
 from parity.verifier.passing import Found, Recordings, copy_program, place_of, with_gradients_that_pass
@@ -33,7 +35,7 @@ from parity.verifier.search.digits import loses_digits, lost_digits
 from parity.verifier.search.inputs import check_inputs
 from parity.verifier.search.meeting import Index, is_chaos, is_noise, is_weak, meet
 from parity.verifier.search.nearness import measure
-from parity.verifier.search.pairing import Paired, pair_outputs
+from parity.verifier.search.pairing import Paired, Pairs, pair_outputs
 from parity.verifier.search.places import Search
 from parity.verifier.search.region import Gap
 from parity.verifier.search.rounding import align, limit_of_tables
@@ -85,6 +87,8 @@ def compare_programs(
         (copy_program(a), copy_program(b)) if recordings is not None and any(recordings.stops) else None
     )
     a, b, aligned = align(a, b)
+    exact = a, b
+    a, b, coarse = rounded_parameters(a, b)
     measure(a)
     measure(b)
     paired = (pair or pair_outputs)(a, b)
@@ -111,18 +115,19 @@ def compare_programs(
     met = meet(b.operations, search.index)
     counts = _counts(a, b, paired._replace(pairs=pairs, left_out=left_out), met)
     letters = Letters(search.index)
-    error = max(
-        (search.outputs.error((x, y), a.values([x])[x], b.values([y])[y]) for x, y in pairs),
-        default=np.inf,
-    )
+    runs = ((a, b), exact) if coarse else ((a, b),)
+    error = max(_farthest(search, *run, pairs) for run in runs)
     faults = [place_of(each, letters) for each in stopped]
     error = max([error, *(each.error for each in faults)])
+    faults += [place_of_cause("parameter", gap, said, letters) for gap, said in coarse]
     notes: list[Place] = []
     with one_thread(a, b):
         for gap, cause, message in collective_faults(search):
             faults.append(place_of_cause("operations", gap, (cause, message), letters))
         for gap, explanation in rows_or_layers_in_another_order(search):
             faults.append(place_of_cause("order", gap, explanation, letters))
+        for gap, explanation in parameters_of_others(search):
+            faults.append(place_of_cause("parameter", gap, explanation, letters))
         for gap, explanation in (*unused_parameters(search), *branches_in_another_order(search)):
             faults.append(place_of_cause("operations", gap, explanation, letters))
         for gap, explanation in (*tables_with_other_numbers(search), *other_resampling(search)):
@@ -160,6 +165,19 @@ def compare_programs(
         modules_of(a, b, met, search.b, then, parted),
         time.perf_counter() - started,
     )  # fmt: skip
+
+
+def _farthest(search: Search, a: Program, b: Program, pairs: Pairs) -> float:
+    """Return the largest distance of two outputs, of those that the programs have: gradients that were
+    brought into one layout are more."""
+    return max(
+        (
+            search.outputs.error((x, y), a.values([x])[x], b.values([y])[y])
+            for x, y in pairs
+            if x < len(a) and y < len(b)
+        ),
+        default=np.inf if not pairs else 0.0,
+    )
 
 
 def _first_to(on_place: OnPlace, a: Program) -> Callable[[Gap], None]:

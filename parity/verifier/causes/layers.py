@@ -41,25 +41,32 @@ def layers_in_another_order(search: Search) -> Iterator[tuple[Gap, Explanation]]
     if now is None:
         return
     of_a, of_b = search.a.consumers(), search.b.consumers()
-    for name, columns in _lists(search.b, of_b):
+    every: dict[tuple[int, ...], dict[str, list[list[int]]]] = {}
+    for name, columns in lists_of_layers(search.b, of_b):
         orders = {suffix: _order(search, column, of_a) for suffix, column in columns.items()}
         for order in dict.fromkeys(each for each in orders.values() if each):
             alone = {order, None} == {*orders.values(), None}  # then what tells nothing has it, too
-            some = [
-                columns[key] for key, own in orders.items() if own == order or (alone and own is None)
+            every.setdefault(order, {})[name] = [
+                columns[key]
+                for key in sorted(orders, key=lambda key: orders[key] is None)
+                if orders[key] == order or (alone and orders[key] is None)
             ]
+    for order, lists in every.items():
+        # the weights of one list may be applied between those of another
+        for names in dict.fromkeys([tuple(lists), *((name,) for name in lists)]):
+            some = [column for name in names for column in lists[name]]
             values = search.b.values([i for column in some for i in column])
             given = {
                 i: values[column[j]]
                 for column in some
                 for i, j in zip(column, order, strict=True)
-                if i != column[j]
+                if i != column[j] and i not in search.b.repaired
             }
             fed = search.b.fed(given, {})
-            left = search.round(fed)
+            left = search.round(fed) if given else now
             if left is not None and (len(order) == 2 or len(left.unmet_b) >= len(now.unmet_b)):
                 continue
-            column = next(columns[key] for key, own in orders.items() if own == order)
+            column = some[0]
             first = next(n for n, i in enumerate(order) if i != n)
             wanted = search.index.meets(search.b.operations[column[order[first]]])[0].index
             y = column[first]
@@ -69,7 +76,7 @@ def layers_in_another_order(search: Search) -> Iterator[tuple[Gap, Explanation]]
                 given[y], values[y], repaired=fed,
             )  # fmt: skip
             search.b, now = fed, left
-            yield gap, _explain(name, order)
+            yield gap, _explain(" and ".join(names), order)
             if now is None:
                 return
 
@@ -135,7 +142,9 @@ def _explain(name: str, order: tuple[int, ...]) -> Explanation:
     return "permuted", message
 
 
-def _lists(program: Program, readers: Sequence[Sequence[int]]) -> Iterator[tuple[str, _Columns]]:
+def lists_of_layers(
+    program: Program, readers: Sequence[Sequence[int]]
+) -> Iterator[tuple[str, _Columns]]:
     """Yield the lists of layers that parameters' names have: the name before the number, and what all
     layers have. Those with most parameters come first."""
     lists: dict[str, dict[str, dict[int, int]]] = {}

@@ -266,10 +266,9 @@ def _place(number: int, place: Place) -> list[str]:
         if place.kind == "open"
         else "no error between these shapes"
     )
-    lines.append(
-        f"   {size}{where}"
-        + (f"; {place.times} times: also {_some(place.modules)}" if place.times > 1 else "")
-    )
+    named = place.kind not in ("parameter", "input")  # the message has the names of all of these
+    also = f": also {_some(place.modules)}" if named else ""
+    lines.append(f"   {size}{where}" + (f"; {place.times} times{also}" if place.times > 1 else ""))
     return lines
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
+from parity.measure.shown import alike
 from parity.verifier.causes import collectives
 from parity.verifier.report.comparison import Place
 
@@ -38,7 +40,27 @@ def together(places: list[Place]) -> list[Place]:
                 modules=(*shown.modules, other.b.module, *other.modules),
                 error=max(first.error, place.error), limit=max(first.limit, place.limit),
             )  # fmt: skip
-    return list(merged.values())
+    return _alike(list(merged.values()))
+
+
+def _alike(places: list[Place]) -> list[Place]:
+    """Merge the places at which parameters are wrong that differ in the numbers of their names alone."""
+    merged: dict[tuple[str, ...], list[Place]] = {}
+    for k, place in enumerate(places):
+        own = [] if place.kind in ("parameter", "input") else [str(k)]
+        key = place.kind, place.cause, re.sub(r"\d+", "#", place.message), *own
+        merged.setdefault(key, []).append(place)
+    found: list[Place] = []
+    for some in merged.values():
+        said = alike([place.message for place in some])
+        if len(some) == 1 or len(said) > 1:
+            found += some
+            continue
+        times, modules = sum(each.times for each in some), (m for each in some for m in each.modules)
+        error, limit = max(each.error for each in some), max(each.limit for each in some)
+        found.append(replace(some[0], message=said[0], times=times, modules=(*modules,),
+                             error=error, limit=limit))  # fmt: skip
+    return found
 
 
 def _computed(place: Place) -> frozenset[str]:

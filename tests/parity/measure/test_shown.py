@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.measure.shown import json_text, portable, write_json
+from parity.measure.shown import alike, json_text, portable, write_json
 
 pytestmark = pytest.mark.quick
 
@@ -33,3 +33,11 @@ def test_what_is_given_to_others_names_no_folder_of_this_machine(tmp_path, monke
     assert portable(f"/mnt{here}/a.py") == f"/mnt{here}/a.py"
     write_json(Path("x.json"), given)
     assert json.loads(Path("x.json").read_text()) == told
+
+
+def test_names_that_differ_in_numbers_alone_are_one():
+    assert alike(["b.0.w", "b.1.w", "b.2.w", "b.5.w", "head"]) == ["b.{0-2,5}.w", "head"]
+    assert alike(["b.0.w", "b.0.w"]) == ["b.0.w"]
+    assert alike(["b.3.w holds b.3.v", "b.4.w holds b.4.v"]) == ["b.{3-4}.w holds b.{3-4}.v"]
+    assert alike(["s.0.b.0", "s.0.b.1", "s.1.b.0", "s.1.b.1"]) == ["s.{0-1}.b.{0-1}"]
+    assert alike(["s.0.b.0", "s.1.b.1", "s.1.b.2"]) == ["s.0.b.0", "s.1.b.1", "s.1.b.2"]

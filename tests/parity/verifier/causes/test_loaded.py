@@ -1,0 +1,160 @@
+"""Parameters as a loader gets them wrong: rounded, those of another layer, exchanged, other rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+from parity.verifier.locate import compare
+from parity.verifier.report.comparison import Comparison
+
+DEPTH, WIDTH, HIDDEN = 3, 6, 9
+NAMES = ("norm.weight", "norm.bias", "fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias")
+Layers = list[dict[str, np.ndarray]]
+
+
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(WIDTH)
+        self.fc1, self.fc2 = torch.nn.Linear(WIDTH, HIDDEN), torch.nn.Linear(HIDDEN, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.fc2(torch.tanh(self.fc1(self.norm(x))))
+
+
+def original(depth: int = DEPTH) -> tuple[torch.nn.Module, torch.Tensor]:
+    torch.manual_seed(3)
+    model = torch.nn.ModuleDict({"blocks": torch.nn.Sequential(*(Block() for _ in range(depth)))})
+    for each in model.parameters():
+        torch.nn.init.normal_(each, std=0.3)
+    return model["blocks"].eval(), torch.randn(4, WIDTH)
+
+
+def port(p: Any, x: Any) -> Any:
+    for b in p["blocks"]:
+        y = jax.nn.standardize(x, epsilon=1e-5) * b["norm.weight"] + b["norm.bias"]
+        x = x + jnp.tanh(y @ b["fc1.weight"].T + b["fc1.bias"]) @ b["fc2.weight"].T + b["fc2.bias"]
+    return x
+
+
+def of_others(p: Any, x: Any) -> Any:
+    blocks = [dict(zip(NAMES, each, strict=True)) for each in p]
+    return port({"blocks": blocks}, x)
+
+
+def compared(
+    mistake: Callable[[Layers], object], depth: int = DEPTH, *, other_names: bool = False
+) -> Comparison:
+    """Compare a model with its port, into whose layers a mistake was loaded."""
+    model, x = original(depth)
+    held = {key: each.numpy() for key, each in model.state_dict().items()}
+    layers = [{name: held[f"{i}.{name}"] for name in NAMES} for i in range(depth)]
+    mistake(layers)
+    if other_names:
+        return compare((model, x), (of_others, ([tuple(each.values()) for each in layers], x.numpy())))
+    return compare((model, x), (port, ({"blocks": layers}, x.numpy())))
+
+
+def said(comparison: Comparison) -> list[tuple[str, str]]:
+    return [(place.kind, place.message) for place in comparison.places]
+
+
+def rounded(layers: Layers, dtype: Any, names: tuple[str, ...] = NAMES) -> None:
+    for layer in layers:
+        layer |= {name: layer[name].astype(dtype).astype(np.float32) for name in names}
+
+
+@pytest.mark.parametrize(("dtype", "name"), [(ml_dtypes.bfloat16, "bfloat16"), (np.float16, "float16")])
+def test_weights_that_went_through_a_smaller_type_are_one_place(dtype: Any, name: str) -> None:
+    comparison = compared(lambda layers: rounded(layers, dtype))
+    assert comparison.verdict == "DIFFERENT"
+    assert said(comparison) == [("parameter", f"all of B's parameters are A's rounded to {name}")]
+    assert comparison.error > 1e-5
+
+
+def test_a_few_rounded_weights_are_named_and_what_else_is_wrong_is_found() -> None:
+    def mistake(layers: Layers) -> None:
+        rounded(layers, ml_dtypes.bfloat16, ("fc1.weight",))
+        layers[1]["norm.weight"] = 2 * layers[1]["norm.weight"]
+
+    assert said(compared(mistake)) == [
+        ("parameter", "B's p.blocks.{0-2}.fc1.weight are A's rounded to bfloat16"),
+        ("parameter", "p.blocks.1.norm.weight is not A's 1.norm.weight: it is 2 times that"),
+    ]
+
+
+def test_a_packed_weight_that_was_rounded_before_it_was_split() -> None:
+    rng = np.random.default_rng(2)
+    weight, x = (rng.normal(size=shape).astype(np.float32) for shape in ((3 * WIDTH, WIDTH), (5, WIDTH)))
+    model = torch.nn.Linear(WIDTH, 3 * WIDTH, bias=False)
+    model.weight.data = torch.from_numpy(weight)
+
+    def function(p: Any, x: Any) -> Any:
+        return jnp.concatenate([x @ p[name].T for name in "qkv"], -1)
+
+    p = dict(zip("qkv", np.split(weight.astype(np.float16).astype(np.float32), 3), strict=True))
+    comparison = compare((model, torch.from_numpy(x)), (function, (p, x)))
+    assert said(comparison) == [("parameter", "all of B's parameters are A's rounded to float16")]
+    same = dict(zip("qkv", np.split(weight, 3), strict=True))
+    assert compare((model, torch.from_numpy(x)), (function, (same, x))).verdict == "EQUAL"
+
+
+@pytest.mark.parametrize("style", ["numbers", "other names"])
+def test_a_layer_with_the_weights_of_another_is_one_place(style: str) -> None:
+    def mistake(layers: Layers) -> None:
+        layers[2] |= layers[1]
+
+    own, (place,) = "p.blocks.2.*", compared(mistake, other_names=style != "numbers").places
+    own = "p.2.*" if style != "numbers" else own
+    assert (place.kind, place.message) == ("parameter", f"{own} holds A's 1.* instead of 2.*")
+
+
+def test_one_mistake_in_every_layer_is_one_place() -> None:
+    def mistake(layers: Layers) -> None:
+        for each in layers:
+            each["norm.bias"], each["fc2.bias"] = each["fc2.bias"], each["norm.bias"]
+
+    (place,) = compared(mistake, depth=5).places
+    said = "p.blocks.{0-4}.%s holds A's {0-4}.%s instead of {0-4}.%s"
+    assert {*place.message.split("; ")} == {
+        said % ("norm.bias", "fc2.bias", "norm.bias"), said % ("fc2.bias", "norm.bias", "fc2.bias")
+    }  # fmt: skip
+
+
+def test_layers_that_hold_what_belongs_there_are_no_mistake() -> None:
+    for other_names in (False, True):
+        assert compared(lambda _: None, other_names=other_names).verdict == "EQUAL"
+
+
+def test_weights_that_nobody_has_are_one_place_for_all_layers() -> None:
+    def mistake(layers: Layers) -> None:
+        for k, each in enumerate(layers):
+            each["fc1.weight"] = np.random.default_rng(k).normal(size=(HIDDEN, WIDTH))
+
+    said_of_all = "p.blocks.{0-2}.fc1.weight is not A's {0-2}.fc1.weight: none of A's parameters has its"
+    comparison = compared(mistake)
+    assert said(comparison) == [("parameter", f"{said_of_all} numbers")]
+    assert comparison.places[0].times == DEPTH
+
+
+def test_layers_of_two_lists_that_are_exchanged_are_one_place() -> None:
+    rng = np.random.default_rng(4)
+    w, v = (list(rng.normal(size=(3, WIDTH, WIDTH)) / 2) for _ in range(2))
+    x = rng.normal(size=(4, WIDTH))
+
+    def function(p: Any, x: Any) -> Any:
+        for a, b in zip(p["a"], p["b"], strict=True):
+            x = x + jnp.tanh(x @ a) @ b
+        return x
+
+    other = {"a": [w[1], w[0], w[2]], "b": [v[1], v[0], v[2]]}
+    (place,) = compare((function, ({"a": w, "b": v}, x)), (function, (other, x))).places
+    assert place.message == "layers 0 and 1 of the 3 p.a and p.b have each other's parameters"
