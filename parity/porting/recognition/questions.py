@@ -145,6 +145,8 @@ def _explained(dialect: Dialect, name: str, fields: Mapping[str, Any], shapes: S
     if name == "pos_embed":
         kinds = [kind for kind in _words(name) if kind != "learned"]
         return f"the file has no position table, so pos_embed is {', '.join(kinds)}"
+    if name == "pool_num_heads":
+        return "pool_num_heads: 8 in every published Perception Encoder, num_heads in SigLIP's"
     words = _values(dialect, name)
     words = tuple(dict.fromkeys(words)) if isinstance(words, tuple) else _words(name)
     if name == "pool" and "cls_token" in shapes:
