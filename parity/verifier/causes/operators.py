@@ -111,7 +111,7 @@ def axes(gap: Gap, _: Index) -> Explanation | None:
 
 
 def _whole(region: Region, reductions: list[Operation]) -> str:
-    """Name what some reductions are parts of: a softmax, its logarithm, a norm; else the first of them."""
+    """Name what some reductions are parts of: a softmax, its logarithm, a norm; else the first."""
     names = {op.name for op in computing(region)}
     of_exp = any(
         op.name == "sum" and region.program.maker(op.inputs[0]).name == "exp" for op in reductions

@@ -14,16 +14,13 @@ _Run = tuple[int, int, int]
 
 
 def row_order(wanted: np.ndarray, held: np.ndarray) -> str:
-    """Say which rows of a parameter, or columns, are which of A's; nothing if they are no runs of them."""
+    """Say which rows of a parameter, or columns, are which of A's; nothing if they are no runs."""
+    both, names = (wanted, held), ("rows", "columns") if wanted.ndim == 2 else ("numbers",)
     for axis in range(wanted.ndim):
-        order = _order(
-            *(np.moveaxis(each, axis, 0).reshape(each.shape[axis], -1) for each in (wanted, held))
-        )
+        order = _order(*(np.moveaxis(e, axis, 0).reshape(e.shape[axis], -1) for e in both))
         if order is not None and (said := _said(order)):
-            what = (
-                "numbers" if wanted.ndim == 1 else ("rows", "columns")[axis] if wanted.ndim == 2 else ""
-            )
-            return f"with {what or f'indices of axis {axis}'} {said}"
+            what = names[axis] if wanted.ndim <= 2 else f"indices of axis {axis}"
+            return f"with {what} {said}"
     return ""
 
 

@@ -118,11 +118,16 @@ def test_a_layer_with_the_weights_of_another_is_one_place(style: str) -> None:
     assert (place.kind, place.message) == ("parameter", f"{own} holds A's 1.* instead of 2.*")
 
 
-def test_one_mistake_in_every_layer_is_one_place() -> None:
+def test_one_mistake_in_every_layer_is_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
     def mistake(layers: Layers) -> None:
         for each in layers:
             each["norm.bias"], each["fc2.bias"] = each["fc2.bias"], each["norm.bias"]
 
+    monkeypatch.setattr("parity.verifier.search.places.MOST", 2)  # each is repaired once for all
+    assert {place.message for place in compared(mistake, depth=5, other_names=True).places} == {
+        "p.{0-4}.1 holds A's {0-4}.fc2.bias instead of {0-4}.norm.bias",
+        "p.{0-4}.5 holds A's {0-4}.norm.bias instead of {0-4}.fc2.bias",
+    }
     (place,) = compared(mistake, depth=5).places
     said = "p.blocks.{0-4}.%s holds A's {0-4}.%s instead of {0-4}.%s"
     assert {*place.message.split("; ")} == {
@@ -144,6 +149,18 @@ def test_weights_that_nobody_has_are_one_place_for_all_layers() -> None:
     comparison = compared(mistake)
     assert said(comparison) == [("parameter", f"{said_of_all} numbers")]
     assert comparison.places[0].times == DEPTH
+
+
+def test_a_search_that_ends_at_its_limit_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def mistake(layers: Layers) -> None:
+        for name in ("fc1.weight", "fc2.weight"):
+            layers[1][name] = np.random.default_rng(1).normal(size=layers[1][name].shape)
+
+    assert "INCOMPLETE" not in compared(mistake).to_text()
+    monkeypatch.setattr("parity.verifier.search.places.MOST", 1)
+    comparison = compared(mistake)
+    assert "the places are INCOMPLETE: 1 repairs reached, more remain" in comparison.to_text()
+    assert comparison.verdict == "DIFFERENT"
 
 
 def test_layers_of_two_lists_that_are_exchanged_are_one_place() -> None:
