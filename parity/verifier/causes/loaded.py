@@ -146,8 +146,9 @@ def _key(each: _Wrong) -> _Key:
     their name in each layer."""
     split = _split(each)
     if split is not None:
-        return "layer", split[0], *split[2:]
-    return "name", *(re.sub(r"\d+", "#", text) for text in (each.own, each.held, each.wanted))
+        return "layer", split[0], split[2], split[3]
+    own, held, wanted = (re.sub(r"\d+", "#", text) for text in (each.own, each.held, each.wanted))
+    return "name", own, held, wanted
 
 
 def _split(each: _Wrong) -> tuple[str, str, str, str] | None:
