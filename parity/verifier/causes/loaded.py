@@ -14,7 +14,7 @@ from parity.verifier.causes.cause import Explanation
 from parity.verifier.causes.layers import lists_of_layers
 from parity.verifier.causes.loops import first_use
 from parity.verifier.programs.operation import Operation
-from parity.verifier.search.layouts import layout_changes
+from parity.verifier.search.elsewhere import in_its_layout
 from parity.verifier.search.meeting import Index, is_weak
 from parity.verifier.search.places import Search
 from parity.verifier.search.region import Gap, Region
@@ -98,9 +98,9 @@ def _groups(search: Search) -> _Groups:
             continue
         held = [each for each in leaves.find(op.mark) if each.size == op.size]
         wanted = _of_the_name(op.label, named) or by_use.get(op.index)
-        if not held or wanted is None or wanted in held or wanted.shape != held[0].shape:
+        if not held or wanted is None or wanted in held:
             continue
-        value = _in_its_layout(search, held[0], wanted, op)
+        value = in_its_layout(search.a, search.b, held[0], wanted, op)
         if value is not None:
             each = _Wrong(op.index, wanted.index, value, op.label, held[0].label, wanted.label)
             groups.setdefault(_key(each), []).append(each)
@@ -141,24 +141,14 @@ def _by_use(search: Search, leaves: Index) -> dict[int, Operation]:
     return found
 
 
-def _in_its_layout(
-    search: Search, held: Operation, wanted: Operation, op: Operation
-) -> np.ndarray | None:
-    """Return what belongs into a parameter, laid out as what it holds is."""
-    of_held, own = search.a.cache[held.index], search.b.cache[op.index]
-    for change in layout_changes(held.shape, op.shape):
-        if np.array_equal(change.of(of_held), own):
-            return np.ascontiguousarray(change.of(search.a.cache[wanted.index]))
-    return None
-
-
 def _key(each: _Wrong) -> _Key:
     """Return what the parameters of a group have in common: their layer, and that which they hold, or
     their name in each layer."""
     split = _split(each)
     if split is not None:
-        return "layer", split[0], *split[2:]
-    return "name", *(re.sub(r"\d+", "#", text) for text in (each.own, each.held, each.wanted))
+        return "layer", split[0], split[2], split[3]
+    own, held, wanted = (re.sub(r"\d+", "#", text) for text in (each.own, each.held, each.wanted))
+    return "name", own, held, wanted
 
 
 def _split(each: _Wrong) -> tuple[str, str, str, str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -104,9 +105,31 @@ def axes(gap: Gap, _: Index) -> Explanation | None:
             if value is None or np.size(value) != gap.value_a.size:
                 continue
             if is_a(gap, np.reshape(value, gap.value_a.shape)):
-                first = reductions[0]
-                return "axis", f"{first.name} along {first.label}, where A's runs along axis {axis}"
+                name, own = _whole(region, reductions), _axis(region, reductions[0])
+                return "axis", f"{name} {own}, where A's runs over axis {axis}"
     return None
+
+
+def _whole(region: Region, reductions: list[Operation]) -> str:
+    """Name what some reductions are parts of: a softmax, its logarithm, a norm; else the first."""
+    names = {op.name for op in computing(region)}
+    of_exp = any(
+        op.name == "sum" and region.program.maker(op.inputs[0]).name == "exp" for op in reductions
+    )
+    operations = region.program.operations
+    if of_exp and operations[region.end].size == operations[reductions[0].inputs[0]].size:
+        return "log_softmax" if "log" in names else "softmax"
+    if names & {"rsqrt", "sqrt"} and {op.name for op in reductions} <= {"mean", "sum"}:
+        return "norm"
+    return reductions[0].name
+
+
+def _axis(region: Region, op: Operation) -> str:
+    """Return the axis of a reduction, counted from the front; as it is written if it is not one."""
+    one = re.match(r"(?:axis|dim)=[(\[]?(-?\d+),?[)\]]?(?:,|$)", op.label.replace(" ", ""))
+    if one is None:
+        return f"along {op.label}"
+    return f"over axis {int(one[1]) % max(len(region.program.operations[op.inputs[0]].shape), 1)}"
 
 
 def _along(name: str, axis: int) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 
 from parity.measure.nearness import CERTAIN
 from parity.measure.nearness import MOST as FARTHEST
+from parity.verifier.causes.row_order import row_order
 from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.operation import Operation
 from parity.verifier.search.layouts import arrangements
@@ -160,7 +161,7 @@ def _order(wanted: np.ndarray, held: np.ndarray) -> str:
         matrix, other = wanted.reshape(rows, -1), held.reshape(rows, -1)
         if matrix.shape[0] == matrix.shape[1] and np.array_equal(matrix.T, other):
             return "transposed"
-    return "in another order"
+    return row_order(wanted, held) or "in another order"
 
 
 def _looks(held: np.ndarray, wanted: np.ndarray) -> str:

@@ -24,6 +24,9 @@ KINDS = ("parameter", "input")
 FEWEST = 4
 """Fewest different numbers that a leaf must hold: fewer are those of another by chance."""
 
+SAMPLE = 256
+"""Numbers of a leaf that are looked at first."""
+
 
 class Rounded(NamedTuple):
     """Leaves of one side that are those of the other, rounded to a smaller type."""
@@ -43,9 +46,7 @@ def rounded_from(coarse: Program, fine: Program) -> list[Rounded]:
     Each number must be the rounded one, and the whole of a leaf be such: of a packed or stacked one,
     all its parts.
     """
-    exact, own = Index(fine), Index(coarse)
-    wide = [op for op in _leaves(fine) if not own.find(op.mark)]  # type: ignore[arg-type]
-    narrow = [op for op in _leaves(coarse) if not exact.find(op.mark)]  # type: ignore[arg-type]
+    wide, narrow = _leaves(fine, Index(coarse)), _leaves(coarse, Index(fine))
     found = []
     for epsilon in sorted(TYPES):
         held = [op for op in narrow if _is_held(coarse.cache[op.index], epsilon)]
@@ -90,12 +91,15 @@ def _fed(program: Program, some: Sequence[Rounded]) -> Program:
     return replace(program.fed(given, {}), repaired=frozenset()) if given else program
 
 
-def _leaves(program: Program) -> list[Operation]:
+def _leaves(program: Program, other: Index) -> list[Operation]:
+    """Return the leaves that the other side does not hold, of numbers that tell."""
     leaves = []
     for op in program.operations:
-        value = program.cache.get(op.index)
-        if op.kind in KINDS and op.mark is not None and isinstance(value, np.ndarray):
-            leaves += [op] if value.dtype.kind == "f" and len(np.unique(value)) >= FEWEST else []
+        value = program.cache.get(op.index) if op.kind in KINDS else None
+        if op.mark is None or not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+            continue
+        if len(np.unique(value.ravel()[:SAMPLE])) >= FEWEST and not other.find(op.mark):
+            leaves.append(op)
     return leaves
 
 
@@ -106,7 +110,8 @@ def _to(value: np.ndarray, epsilon: float) -> np.ndarray:
 
 def _is_held(value: np.ndarray, epsilon: float) -> bool:
     """Return whether a type holds every number of an array."""
-    return np.array_equal(_to(value, epsilon), value)
+    sample = value.ravel()[:SAMPLE]  # most arrays that a type does not hold show it at once
+    return all(np.array_equal(_to(each, epsilon), each) for each in (sample, value))
 
 
 def _parts(coarse: Program, held: Sequence[Operation], value: np.ndarray) -> list[Operation]:
@@ -133,12 +138,14 @@ def _gap(a: Program, b: Program, exact: Program, side: str, some: Rounded) -> Ga
     """Return the place at which the first of the leaves is read."""
     (fine, value), coarse = next(iter(some.fine.items())), next(iter(some.coarse))
     x, y = (fine, coarse) if side == "B" else (coarse, fine)
-    values = exact.cache[fine], value
+    own = exact.cache[fine]
+    of_a, of_b = (own, value) if side == "B" else (value, own)
     return Gap(
         Region(a, x, [], [first_use(a, x, a.consumers())]),
         Region(b, y, [], [first_use(b, y, b.consumers())]),
-        *(values if side == "B" else values[::-1]),
-    )  # fmt: skip
+        of_a,
+        of_b,
+    )
 
 
 def _said(side: str, some: Rounded) -> Explanation:

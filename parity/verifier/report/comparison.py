@@ -115,6 +115,8 @@ class Comparison:
     modules: tuple[Module, ...] = ()
     """Modules of B, where it has any, in the order in which they begin."""
     seconds: float = 0.0
+    stopped: str = ""
+    """Why the search for places ended before all were found; empty where it did not."""
     backward: bool = False
     """Whether the outputs are gradients; the forward passes are then the same."""
 
@@ -215,6 +217,8 @@ class Comparison:
         lines = []
         for number, place in enumerate(self.places, 1):
             lines += ["", *_place(number, place)]
+        if self.stopped:
+            lines += ["", f"the places are INCOMPLETE: {self.stopped}"]
         used = {letter: text for letter, text in self.legend.items() if self._uses(letter)}
         if used:
             lines += ["", "where"]

@@ -20,6 +20,13 @@ def report_of(compared: Compared, since: Since | None = None) -> Report:
         ),
         *(finding_at(place, "note") for part in compared.parts for place in part.notes),
     ]
+    findings += (
+        Finding(
+            "not-compared", "warning", f"the places are incomplete: {part.stopped}", _NOTHING, _NOTHING
+        )
+        for part in compared.parts
+        if part.stopped
+    )
     if compared.no_backward:
         message = f"gradients were not compared: {compared.no_backward}"
         findings.append(Finding("not-compared", "note", message, _NOTHING, _NOTHING))

@@ -45,22 +45,25 @@ def together(places: list[Place]) -> list[Place]:
 
 def _alike(places: list[Place]) -> list[Place]:
     """Merge the places at which parameters are wrong that differ in the numbers of their names alone."""
-    merged: dict[tuple[str, ...], list[Place]] = {}
+    merged: dict[tuple[str, ...], list[int]] = {}
     for k, place in enumerate(places):
         own = [] if place.kind in ("parameter", "input") else [str(k)]
         key = place.kind, place.cause, re.sub(r"\d+", "#", place.message), *own
-        merged.setdefault(key, []).append(place)
-    found: list[Place] = []
-    for some in merged.values():
+        merged.setdefault(key, []).append(k)
+    found: dict[int, Place] = {}
+    for numbers in merged.values():
+        some = [places[k] for k in numbers]
         said = alike([place.message for place in some])
         if len(some) == 1 or len(said) > 1:
-            found += some
+            found.update(zip(numbers, some, strict=True))
             continue
-        times, modules = sum(each.times for each in some), (m for each in some for m in each.modules)
-        error, limit = max(each.error for each in some), max(each.limit for each in some)
-        found.append(replace(some[0], message=said[0], times=times, modules=(*modules,),
-                             error=error, limit=limit))  # fmt: skip
-    return found
+        shown = next((k for k in numbers if places[k].b.lines), numbers[0])
+        found[shown] = replace(
+            places[shown], message=said[0], times=sum(each.times for each in some),
+            modules=tuple(module for each in some for module in each.modules),
+            error=max(each.error for each in some), limit=max(each.limit for each in some),
+        )  # fmt: skip
+    return [found[k] for k in sorted(found)]
 
 
 def _computed(place: Place) -> frozenset[str]:

@@ -18,6 +18,7 @@ from parity.measure.nearness import LEAST
 from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
+from parity.verifier.search.elsewhere import same_elsewhere
 from parity.verifier.search.ends import pairs_of
 from parity.verifier.search.indices import of_an_index
 from parity.verifier.search.layouts import arrangements
@@ -68,6 +69,8 @@ class Search:
         self.index = Index(a)
         self.repairs = 0
         """How many were made one after the other."""
+        self.stopped = False
+        """Whether outputs still differ after `MOST` of them."""
 
     def unequal(self, b: Program | None = None) -> Pairs:
         """Return the pairs of outputs that differ."""
@@ -103,19 +106,23 @@ class Search:
             steps: the places so far.
             outputs: the outputs upstream of which to look.
         """
-        best: Repair | None = None
-        while self.repairs < MOST and (now := self.round(outputs=outputs)):
+        known: list[Repair] = []
+        while now := self.round(outputs=outputs):
+            if self.repairs >= MOST:
+                self.stopped = True
+                break
             if self._on_gap is not None and steps:
                 self._on_gap(steps[-1].gap)
             self.repairs += 1
-            best = best and _repeated(now, best)
-            best = best or _of_an_update(now) or of_an_index(now) or _best(now)
+            again = filter(None, (_repeated(now, each) for each in reversed(known)))
+            best = next(again, None) or _of_an_update(now) or of_an_index(now) or _best(now)
             if best is None:
                 return [now.open_end()]
+            known = [*(each for each in known if not _is_same(now, each, best)), best]
             gap = now.gap(best)
             steps[:] = [*self._behind(gap, steps), _Step(self.b, best, gap, outputs)]
             self.b = best.fed
-            for each in _others(now, best):
+            for each in _others(now, best) or same_elsewhere(now, best):
                 steps.append(_Step(now.b, each, now.gap(each), outputs))
                 self.b = each.fed
         return []
@@ -258,6 +265,12 @@ def _repeated(now: Round, last: Repair) -> Repair | None:
         if size == last.size and (repair := _better(now, trial, size, None)) is not None:
             return repair
     return None
+
+
+def _is_same(now: Round, one: Repair, other: Repair) -> bool:
+    """Return whether two repairs are one for two layers."""
+    ends = [now.b.operations[each.trial.y] for each in (one, other)]
+    return one.size == other.size and (ends[0].name, ends[0].source) == (ends[1].name, ends[1].source)
 
 
 def _is_again(op: Operation, before: Operation) -> bool:

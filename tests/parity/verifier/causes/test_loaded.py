@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from parity.verifier.causes.row_order import row_order
 from parity.verifier.locate import compare
 from parity.verifier.report.comparison import Comparison
 
@@ -117,11 +118,16 @@ def test_a_layer_with_the_weights_of_another_is_one_place(style: str) -> None:
     assert (place.kind, place.message) == ("parameter", f"{own} holds A's 1.* instead of 2.*")
 
 
-def test_one_mistake_in_every_layer_is_one_place() -> None:
+def test_one_mistake_in_every_layer_is_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
     def mistake(layers: Layers) -> None:
         for each in layers:
             each["norm.bias"], each["fc2.bias"] = each["fc2.bias"], each["norm.bias"]
 
+    monkeypatch.setattr("parity.verifier.search.places.MOST", 2)  # each is repaired once for all
+    assert {place.message for place in compared(mistake, depth=5, other_names=True).places} == {
+        "p.{0-4}.1 holds A's {0-4}.fc2.bias instead of {0-4}.norm.bias",
+        "p.{0-4}.5 holds A's {0-4}.norm.bias instead of {0-4}.fc2.bias",
+    }
     (place,) = compared(mistake, depth=5).places
     said = "p.blocks.{0-4}.%s holds A's {0-4}.%s instead of {0-4}.%s"
     assert {*place.message.split("; ")} == {
@@ -145,6 +151,18 @@ def test_weights_that_nobody_has_are_one_place_for_all_layers() -> None:
     assert comparison.places[0].times == DEPTH
 
 
+def test_a_search_that_ends_at_its_limit_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def mistake(layers: Layers) -> None:
+        for name in ("fc1.weight", "fc2.weight"):
+            layers[1][name] = np.random.default_rng(1).normal(size=layers[1][name].shape)
+
+    assert "INCOMPLETE" not in compared(mistake).to_text()
+    monkeypatch.setattr("parity.verifier.search.places.MOST", 1)
+    comparison = compared(mistake)
+    assert "the places are INCOMPLETE: 1 repairs reached, more remain" in comparison.to_text()
+    assert comparison.verdict == "DIFFERENT"
+
+
 def test_layers_of_two_lists_that_are_exchanged_are_one_place() -> None:
     rng = np.random.default_rng(4)
     w, v = (list(rng.normal(size=(3, WIDTH, WIDTH)) / 2) for _ in range(2))
@@ -158,3 +176,36 @@ def test_layers_of_two_lists_that_are_exchanged_are_one_place() -> None:
     other = {"a": [w[1], w[0], w[2]], "b": [v[1], v[0], v[2]]}
     (place,) = compare((function, ({"a": w, "b": v}, x)), (function, (other, x))).places
     assert place.message == "layers 0 and 1 of the 3 p.a and p.b have each other's parameters"
+
+
+QKV = np.arange(3 * 4 * 12).reshape(3, 4, 12)  # which, head, number
+EXCHANGED = np.concatenate([QKV[:1], QKV[2:], QKV[1:2]])
+
+
+@pytest.mark.parametrize(
+    ("order", "said"),
+    [
+        (EXCHANGED, "rows 48:96 and 96:144 exchanged"),
+        (QKV.swapaxes(0, 1), "rows split as [3, 4, 12] and its first two axes exchanged"),
+        (np.roll(QKV, 48), "rows 0:48 from 96:144, 48:144 from 0:96"),
+        (np.random.default_rng(0).permutation(144), ""),
+    ],
+)
+def test_rows_in_another_order_are_told(order: np.ndarray, said: str) -> None:
+    weight = np.random.default_rng(1).normal(size=(144, 5))
+    held = weight[order.ravel()]
+    assert row_order(weight, held) == (f"with {said}" if said else "")
+    assert row_order(weight.T, held.T) == (f"with {said}".replace("rows", "columns") if said else "")
+
+
+def test_keys_and_values_that_are_exchanged_in_a_packed_weight() -> None:
+    rng = np.random.default_rng(5)
+    w, bias, x = rng.normal(size=(9, WIDTH)), rng.normal(size=9), rng.normal(size=(5, WIDTH))
+
+    def attention(p: Any, x: Any) -> Any:
+        q, k, v = jnp.split(x @ p["qkv"].T + p["bias"], 3, -1)
+        return jax.nn.softmax(q @ k.T) @ v
+
+    wrong = {"qkv": np.concatenate([w[:3], w[6:], w[3:6]]), "bias": bias}
+    (place,) = compare((attention, ({"qkv": w, "bias": bias}, x)), (attention, (wrong, x))).places
+    assert place.message == "p.qkv holds A's p.qkv with rows 3:6 and 6:9 exchanged"

@@ -131,7 +131,13 @@ MORE = [
         "axis",
         "jnp.tanh(nn.softmax(x @ w, 1) @ v) + nn.softmax(x @ w, 2)",
         "jnp.tanh(nn.softmax(x @ w, 2) @ v) + nn.softmax(x @ w, 2)",
-        "A's runs along axis 1",
+        "softmax over axis 2, where A's runs over axis 1",
+    ),
+    (
+        "axis",
+        "jnp.tanh(nn.log_softmax(x @ w, 1) @ v)",
+        "jnp.tanh(nn.log_softmax(x @ w, 2) @ v)",
+        "log_softmax over axis 2, where A's runs over axis 1",
     ),
     (
         "scale left out",
