@@ -192,7 +192,9 @@ class Search:
         without = self.error(found - {index})
         kind, why = self._reason(rounding, without, error)
         readers = [i for i, each in enumerate(graph.steps) if index in each.inputs and each.small]
-        weights = sum(graph.steps[i].weights for i in (index, *readers))
+        reads = {i for each in (index, *readers) for i in (each, *graph.steps[each].inputs)}
+        own = {index, *readers}  # and what transposes their weights
+        weights = sum(graph.steps[i].weights for i in reads if i in own or not graph.steps[i].inputs)
         spent = sum(graph.seconds[i] for i in (index, *readers)) / sum(graph.seconds)
         size = 2 * (rounding.numbers // graph.images + weights)
         return KeptOperation(step.name, step.line, step.text, kind, why, without, size, spent)
