@@ -104,7 +104,7 @@ def torch_export(subject: Subject, about: Mapping[str, Any], settings: Settings)
     import torch
 
     file = io.BytesIO()
-    with quiet("torch.onnx"):
+    with quiet("torch.onnx", "onnxscript"):
         torch.export.save(
             torch_traced(subject, settings.wide), file, extra_files={ABOUT: json.dumps(about)}
         )
@@ -128,7 +128,7 @@ def onnx(subject: Subject, about: Mapping[str, Any], settings: Settings) -> byte
             " float16, or"
             " --to torch-export or stablehlo"
         )
-    with quiet("torch.onnx"):
+    with quiet("torch.onnx", "onnxscript"):
         program = torch.onnx.export(
             torch_traced(subject, settings.wide, apart=bool(settings.wide)), dynamo=True,
             verbose=False, input_names=[subject.input_name], output_names=list(subject.outputs),
@@ -139,8 +139,8 @@ def onnx(subject: Subject, about: Mapping[str, Any], settings: Settings) -> byte
     written = next(each.version for each in model.opset_import if not each.domain)
     if opset not in (None, written):
         raise ConfigError(
-            f"opset = {opset} (--opset {opset}): PyTorch's exporter wrote {written}, the only one"
-            " that has all operators of this model; leave it out"
+            f"opset = {opset} (--opset {opset}): PyTorch's exporter could not translate this model to it,"
+            f" and wrote {written}; leave it out, or give {written}"
         )
     shape = model.graph.input[0].type.tensor_type.shape.dim
     named = {dim.dim_param: axis for dim, axis in zip(shape, AXES, strict=False) if dim.dim_param}
