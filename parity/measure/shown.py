@@ -32,23 +32,33 @@ def first_few(numbers: Sequence[Any], most: int) -> str:
     return ", ".join(map(str, numbers[:most])) + (", ..." if len(numbers) > most else "")
 
 
-def alike(names: Sequence[str]) -> list[str]:
-    """Write names that differ in numbers alone as one: "blocks.{0-11}.bias" for those of 12 blocks."""
-    groups: dict[str, list[list[int]]] = {}
+def alike(names: Sequence[str]) -> dict[str, list[str]]:
+    """Write names that differ in numbers alone as one, "blocks.{0-11}.bias" for those of 12 blocks.
+
+    Returns:
+        The names that each text stands for, by the text.
+    """
+    forms: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
-        numbers = [int(each) for each in re.findall(r"\d+", name)]
-        groups.setdefault(re.sub(r"\d+", "\0", name), []).append(numbers)
-    return [text for form, rows in groups.items() for text in _as_one(form, rows)]
+        forms.setdefault(re.sub(r"\d+", "\0", name), []).append(name)
+    return {text: some for form, own in forms.items() for text, some in _as_one(form, own).items()}
 
 
-def _as_one(form: str, rows: list[list[int]]) -> list[str]:
-    columns = [sorted(set(column)) for column in zip(*rows, strict=True)]
-    steps = ([each - column[0] for each in column] for column in zip(*rows, strict=True))
-    varying = {tuple(each) for each in steps if any(each)}  # A's block and B's go together
-    every = math.prod(map(len, columns)) == len(rows)
-    if every or len(varying) < 2:
-        return [_filled(form, [*map(_runs, columns)])]
-    return [_filled(form, [*map(str, row)]) for row in rows]
+def _as_one(form: str, names: list[str]) -> dict[str, list[str]]:
+    rows = {name: [int(each) for each in re.findall(r"\d+", name)] for name in names}
+    columns = list(zip(*rows.values(), strict=True))
+    steps = [tuple(each - column[0] for each in column) for column in columns]
+    varying = {step: k for k, step in enumerate(steps) if any(step)}  # A's block and B's go together
+    if len(varying) < 2 or math.prod(len({*column}) for column in columns) == len(rows):
+        return {_filled(form, [_runs(sorted({*column})) for column in columns]): names}
+    splits = []
+    for k in varying.values():  # both norms of each block: those that one number parts
+        parts: dict[int, list[str]] = {}
+        for name, row in rows.items():
+            parts.setdefault(row[k], []).append(name)
+        if 1 < len(parts) < len(rows):
+            splits.append({t: n for some in parts.values() for t, n in _as_one(form, some).items()})
+    return min(splits, key=len, default={name: [name] for name in names})
 
 
 def _filled(form: str, texts: Sequence[str]) -> str:

@@ -197,6 +197,6 @@ def _said(search: Search, place: Sequence[_Wrong]) -> str:
             texts.append(f"{own}.* holds A's {held}.* instead of {wanted}.*")
         else:
             texts += (f"{each.own} holds A's {each.held} instead of {each.wanted}" for each in some)
-    said = alike(texts)
+    said = list(alike(texts))
     more = f"; {len(said) - MOST_SAID} more such" if len(said) > MOST_SAID else ""
     return "; ".join(said[:MOST_SAID]) + more

@@ -166,7 +166,7 @@ def _order(wanted: np.ndarray, held: np.ndarray) -> str:
 
 def _looks(held: np.ndarray, wanted: np.ndarray) -> str:
     if np.all(held == held.flat[0]):
-        return f"all of it is {held.flat[0]:.6g}, as before loading"
+        return f"all of it is {held.flat[0] + 0.0:.6g}, as before loading"
     apart = wanted != held
     if apart.mean() < 0.5:
         return f"{np.count_nonzero(apart)} of {held.size} numbers differ"

@@ -153,6 +153,6 @@ def _said(side: str, some: Rounded) -> Explanation:
     other = "A" if side == "B" else "B"
     if some.all and len(some.coarse) > 1:
         return "", f"all of {side}'s parameters are {other}'s rounded to {some.type}"
-    names = alike([op.label for op in some.coarse.values()])
+    names = list(alike([op.label for op in some.coarse.values()]))
     verb = "is" if len(some.coarse) == 1 else "are"
     return "", f"{side}'s {first_three(names)} {verb} {other}'s rounded to {some.type}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -45,24 +44,21 @@ def together(places: list[Place]) -> list[Place]:
 
 def _alike(places: list[Place]) -> list[Place]:
     """Merge the places at which parameters are wrong that differ in the numbers of their names alone."""
-    merged: dict[tuple[str, ...], list[int]] = {}
+    wrong: dict[tuple[str, str], list[int]] = {}
     for k, place in enumerate(places):
-        own = [] if place.kind in ("parameter", "input") else [str(k)]
-        key = place.kind, place.cause, re.sub(r"\d+", "#", place.message), *own
-        merged.setdefault(key, []).append(k)
-    found: dict[int, Place] = {}
-    for numbers in merged.values():
-        some = [places[k] for k in numbers]
-        said = alike([place.message for place in some])
-        if len(some) == 1 or len(said) > 1:
-            found.update(zip(numbers, some, strict=True))
-            continue
-        shown = next((k for k in numbers if places[k].b.lines), numbers[0])
-        found[shown] = replace(
-            places[shown], message=said[0], times=sum(each.times for each in some),
-            modules=tuple(module for each in some for module in each.modules),
-            error=max(each.error for each in some), limit=max(each.limit for each in some),
-        )  # fmt: skip
+        if place.kind in ("parameter", "input"):
+            wrong.setdefault((place.kind, place.cause), []).append(k)
+    found = {k: place for k, place in enumerate(places) if place.kind not in ("parameter", "input")}
+    for numbers in wrong.values():
+        for message, names in alike([places[k].message for k in numbers]).items():
+            of_it = [k for k in numbers if places[k].message in names]
+            some = [places[k] for k in of_it]
+            shown = next((k for k in of_it if places[k].b.lines), of_it[0])
+            found[shown] = replace(
+                places[shown], message=message, times=sum(each.times for each in some),
+                modules=tuple(module for each in some for module in each.modules),
+                error=max(each.error for each in some), limit=max(each.limit for each in some),
+            )  # fmt: skip
     return [found[k] for k in sorted(found)]
 
 

@@ -36,8 +36,14 @@ def test_what_is_given_to_others_names_no_folder_of_this_machine(tmp_path, monke
 
 
 def test_names_that_differ_in_numbers_alone_are_one():
-    assert alike(["b.0.w", "b.1.w", "b.2.w", "b.5.w", "head"]) == ["b.{0-2,5}.w", "head"]
-    assert alike(["b.0.w", "b.0.w"]) == ["b.0.w"]
-    assert alike(["b.3.w holds b.3.v", "b.4.w holds b.4.v"]) == ["b.{3-4}.w holds b.{3-4}.v"]
-    assert alike(["s.0.b.0", "s.0.b.1", "s.1.b.0", "s.1.b.1"]) == ["s.{0-1}.b.{0-1}"]
-    assert alike(["s.0.b.0", "s.1.b.1", "s.1.b.2"]) == ["s.0.b.0", "s.1.b.1", "s.1.b.2"]
+    def one(*names):
+        return list(alike(names))
+
+    assert one("b.0.w", "b.1.w", "b.2.w", "b.5.w", "head") == ["b.{0-2,5}.w", "head"]
+    assert one("b.0.w", "b.0.w") == ["b.0.w"]
+    assert one("b.3.w holds b.3.v", "b.4.w holds b.4.v") == ["b.{3-4}.w holds b.{3-4}.v"]
+    assert one("s.0.b.0", "s.0.b.1", "s.1.b.0", "s.1.b.1") == ["s.{0-1}.b.{0-1}"]
+    assert one("s.0.b.0", "s.1.b.1", "s.1.b.2") == ["s.0.b.0", "s.1.b.{1-2}"]
+    norms = [f"{k}.n{i} has {k}.n{3 - i}" for k in range(3) for i in (1, 2)]
+    told = {"{0-2}.n1 has {0-2}.n2": norms[::2], "{0-2}.n2 has {0-2}.n1": norms[1::2]}
+    assert alike(norms) == told
