@@ -139,7 +139,7 @@ def onnx(subject: Subject, about: Mapping[str, Any], settings: Settings) -> byte
     written = next(each.version for each in model.opset_import if not each.domain)
     if opset not in (None, written):
         raise ConfigError(
-            f"opset = {opset} (--opset {opset}): PyTorch's exporter could not translate this model to it,"
+            f"opset = {opset} (--opset {opset}): PyTorch's exporter could not translate the model to it,"
             f" and wrote {written}; leave it out, or give {written}"
         )
     shape = model.graph.input[0].type.tensor_type.shape.dim
