@@ -119,6 +119,8 @@ def _candidates(cfg: ViTConfig, modules: tuple[str, ...]) -> Iterator[_Candidate
         if not changes:
             also = [key for key, field in UNLIKE.items() if getattr(cfg, field) != getattr(base, field)]
             arguments = {key: arguments[key] for key in (*SAID, *also) if key in arguments}
+        elif name.endswith("_sapiens2"):  # whose own list has an entry for each of its own blocks
+            arguments["num_kv_heads"] = list(cfg.kv_heads)
         differences = (changes, others, modules.index(module), abs(cfg.hidden_size - base.hidden_size))
         yield _Candidate(len(obstacles), differences, name, arguments, tuple(obstacles))
 
