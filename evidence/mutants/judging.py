@@ -34,7 +34,7 @@ _READS = {"other value read", "term left out of a part"}
 _ROWS = {"reduction"}
 _WINDOWS = {"padding", "stride", "dilation", "padding and stride", "padding and dilation"}
 KINDS = {
-    "operator": _SUMS | _FACTORS | {"mask", "causal mask"},
+    "operator": _SUMS | _FACTORS | {"mask", "causal mask", "table"},  # of indices into a table
     "number or axis": _ORDERS | _FACTORS | _SUMS | _STEPS | _READS | _ROWS | _WINDOWS,
     "flag": _STEPS | _ORDERS | _FACTORS | _SUMS | _WINDOWS,
     "sign": _SUMS | _ORDERS,  # of an amount by which rows are rolled

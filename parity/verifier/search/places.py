@@ -114,7 +114,9 @@ class Search:
             if self._on_gap is not None and steps:
                 self._on_gap(steps[-1].gap)
             self.repairs += 1
-            again = filter(None, (_repeated(now, each) for each in reversed(known)))
+            # what was repaired last comes again; of what was before, parameters alone
+            before = [e for e in known[:-1] if now.b.maker(e.trial.y).kind == "parameter"]
+            again = filter(None, (_repeated(now, each) for each in reversed([*before, *known[-1:]])))
             best = next(again, None) or _of_an_update(now) or of_an_index(now) or _best(now)
             if best is None:
                 return [now.open_end()]
