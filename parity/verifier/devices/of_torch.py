@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -109,43 +109,64 @@ class _Recorder(TorchDispatchMode):
         flat, structure = tree_flatten((args, kwargs or {}))
         places = [i for i, each in enumerate(flat) if isinstance(each, torch.Tensor)]
         name = TORCH_NAMES.get(name_of(func), name_of(func))
-        if name in MOVES or not places:
+        if name in MOVES or "empty" in name or not places:  # what is empty holds any numbers
             return func(*args, **kwargs or {})
         operands = [to_numpy(flat[i]) for i in places]
         result = func(*args, **kwargs or {})
         results = [_array(each) for each in tree_flatten(result)[0] if isinstance(each, torch.Tensor)]
         if any(map(is_floating, results)):
             others = [str(each) for each in flat if type(each) in (int, float, bool, str)]
-            devices = [flat[i].device for i in places]
-            self.steps.append(
-                Step(
-                    Signature(
-                        name, kinds_of(operands), kinds_of(results), ", ".join(others)[:ATTRIBUTES]
-                    ),
-                    self._context.where(),
-                    operands,
-                    results,
-                    partial(_again, func, flat, structure, places, devices),
-                    draws=torch.Tag.nondeterministic_seeded in func.tags,
-                )
-            )
+            numbers = ", ".join(others)[:ATTRIBUTES]
+            like = {i: _Layout.of(flat[i]) for i in places}
+            rest = [None if i in like else each for i, each in enumerate(flat)]
+            again = partial(_again, func, rest, structure, like)
+            seeded = torch.Tag.nondeterministic_seeded in func.tags  # attention, too, without dropout
+            draws = seeded and not _are_equal(again(operands), results)
+            signature = Signature(name, kinds_of(operands), kinds_of(results), numbers)
+            line = self._context.where()
+            self.steps.append(Step(signature, line, operands, results, again, draws))
         return result
 
 
+class _Layout(NamedTuple):
+    """How a tensor lies in memory, without its numbers."""
+
+    shape: torch.Size
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> _Layout:
+        """Describe a tensor; one whose elements share memory, as if they did not."""
+        reach = 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+        tensor = tensor.contiguous() if reach < tensor.numel() else tensor
+        return cls(tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+
+    def filled(self, values: np.ndarray) -> torch.Tensor:
+        """Return a tensor that lies so."""
+        made = torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
+        return made.copy_(from_numpy(values))
+
+
 def _again(
-    func: Any, flat: Sequence[Any], structure: Any, places: Sequence[int], devices: Sequence[Any],
+    func: Any, rest: Sequence[Any], structure: Any, like: Mapping[int, _Layout],
     operands: Sequence[np.ndarray],
 ) -> list[np.ndarray]:  # fmt: skip
     """Run an operation on other operands of the same types and shapes, each laid out as it was."""
-    filled = list(flat)
-    for i, device, each in zip(places, devices, operands, strict=True):
-        like = flat[i]
-        tensor = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=device)
-        filled[i] = tensor.copy_(from_numpy(each))
+    filled = list(rest)
+    for (i, layout), each in zip(like.items(), operands, strict=True):
+        filled[i] = layout.filled(each)
     args, kwargs = tree_unflatten(filled, structure)
     with torch.no_grad():
         made = tree_flatten(func(*args, **kwargs))[0]
     return [_array(each) for each in made if isinstance(each, torch.Tensor)]
+
+
+def _are_equal(some: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> bool:
+    """Return whether the floating point arrays of two runs are the same."""
+    pairs = zip(some, others, strict=True)
+    return all(np.array_equal(a, b, equal_nan=True) for a, b in pairs if is_floating(a))
 
 
 def _array(value: Any) -> np.ndarray:

@@ -39,9 +39,9 @@ class Devices:
 
     @property
     def fused(self) -> list[tuple[str, float, float]]:
-        """Outputs that are too far apart, where no single operation is."""
+        """Outputs that are too far apart, where no single operation is, and nothing was drawn."""
         far = [each for each in self.outputs if each[1] > WHOLE * max(each[2], 1e-16)]
-        return far if not self.apart else []
+        return [] if self.apart or self.drawn else far
 
     @property
     def verdict(self) -> Verdict:
