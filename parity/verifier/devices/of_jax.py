@@ -62,7 +62,10 @@ def run(given: GivenSide, device: str) -> Run:
 
     def nudged(seed: int) -> list[np.ndarray]:
         rng = np.random.default_rng(seed)
-        moved = [jax.device_put(nudge(each, rng), place) for each in leaves]
+        moved = [
+            jax.device_put(nudge(each, rng), place) if "float" in str(each.dtype) else each  # no key
+            for each in leaves
+        ]
         return [each for _, each in outputs(moved)]
 
     flags = os.environ.get("XLA_FLAGS", "")

@@ -16,7 +16,7 @@ SCHEMA = "parity.devices/1"
 WHOLE = 16.0
 """Multiple of what nudged leaves move an output by that a whole run may be away."""
 SHOWN = 8
-"""How many places are shown as text."""
+"""How many places, and how many outputs, are shown as text."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,12 @@ class Devices:
             count = _operations(self.judged)
             yield f"{self.verdict}  to rounding: {count} of B, each run on A's numbers"
         yield f"A: {', '.join(self.a)}; B: {side}"
-        for path, apart, rounding in self.outputs:
+        worst = sorted(self.outputs, key=lambda each: each[1] / (each[2] or 1e-16), reverse=True)
+        for path, apart, rounding in worst[:SHOWN]:
             which = path or "output"
             yield f"whole runs: {which} {apart:.1e} apart; rounding alone moves it by {rounding:.1e}"
+        if len(worst) > SHOWN:
+            yield f"whole runs: {len(worst) - SHOWN} more outputs are nearer, as rounding goes"
         if self.drawn:
             yield f"{_operations(self.drawn)} drew random numbers, and were not compared"
         if self.alone:

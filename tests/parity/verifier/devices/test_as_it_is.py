@@ -7,6 +7,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from flax import nnx
 from jax import numpy as jnp
 
 from parity.cli import main
@@ -87,6 +88,21 @@ def test_operation_by_operation_is_what_ran():
     final = [each for each in program.steps if each.signature.name == "tanh"][-1]
     np.testing.assert_allclose(final.results[0], program.outputs[0][1], rtol=1e-6)
     np.testing.assert_array_equal(final.run(final.operands)[0], final.results[0])
+
+
+def test_an_nnx_model_with_keys_among_its_state_and_many_outputs():
+    class Noisy(nnx.Module):
+        def __init__(self):
+            self.drop, self.lin = nnx.Dropout(0.5, rngs=nnx.Rngs(0)), nnx.Linear(8, 8, rngs=nnx.Rngs(1))
+
+        def __call__(self, x):
+            x = self.lin(self.drop(x))
+            return {f"{i:02d}": x * i for i in range(12)}
+
+    result = compare_devices(run(Noisy(), X), run(Noisy(), X), settings={})
+    assert result.verdict == "EQUAL"
+    assert result.to_text().count("whole runs: ") == 9
+    assert "4 more outputs are nearer" in result.to_text()
 
 
 def test_programs_of_two_frameworks_are_refused(capsys):
