@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from shlex import quote
 from typing import Any, Literal
 
 from parity.verifier.match.families import INDEX, show
@@ -18,6 +19,8 @@ BLOCK = re.compile(r"(?:(?<=[._/])|^)\d+(?=[._/]|$)")
 """The number of a block in a name; that of `norm1` is part of a word."""
 OFF = " off"
 CAST = re.compile("(cast|widened) to ")
+SHAPE = "of another shape"
+"""State of a parameter whose tensor of the file has another shape, such as a new head."""
 OTHERS = "other tensors of FILE"
 """State of a parameter that holds the numbers of a tensor that is not its own."""
 
@@ -104,6 +107,11 @@ class Report:
                 lines.append(f"  {each.state}: {each.name}; {each.words}")
         if self.wrong and len(self.wrong) < len(self.findings):
             lines.append(f"  the others hold its numbers: {self._how()}")
+            new = [name for state, names in self._states(self.wrong) if state == SHAPE for name in names]
+            if new:
+                lines.append(
+                    f"  if they are new on purpose: --apart-from {' '.join(map(quote, new[:SHOWN]))}"
+                )
         if self.outside:
             names = _some(collapse(self.outside, self.tensors), 6)
             lines.append(

@@ -87,11 +87,6 @@ class Counts:
         """Whether a number was compared that is not zero on both sides."""
         return bool(self.elements) and self.unmoved < self.outputs
 
-    @property
-    def all_of_a(self) -> bool:
-        """Whether all that A has was compared."""
-        return all(compared == every for compared, every in self.tally.values())
-
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
