@@ -214,11 +214,9 @@ def _open_clip(checkpoint: Checkpoint) -> Any:
     assert settings is not None
     files = checkpoint.opened.sidecars.contents or settings.files(checkpoint.config, checkpoint.metadata)
     model = files["open_clip_config.json"]["model_cfg"]
-    if model["vision_cfg"].get("timm_model_name") == OWN_TOWER:
-        raise NoModelError("model.py in the folder builds it")
-    tower = _build_vision_tower(
-        model["embed_dim"], CLIPVisionCfg(**model["vision_cfg"]), model.get("quick_gelu", False)
-    )
+    vision = CLIPVisionCfg(**model["vision_cfg"])
+    with _of("of_timm", "registered")(OWN_TOWER, checkpoint.config):  # as model.py in the folder does
+        tower = _build_vision_tower(model["embed_dim"], vision, model.get("quick_gelu", False))
     if checkpoint.dialect.name == "open-clip-tower":
         return tower
     whole = torch.nn.Sequential()

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 from parity.porting.dialects.records.timm.config import TimmSettings
+from parity.porting.dialects.records.timm.nearest import Constructor, constructor
 from parity.porting.reading.checkpoint import Checkpoint
 from parity.porting.reading.libraries.installed import NoModelError
 from parity.porting.reading.libraries.peers import import_timm
@@ -35,11 +39,30 @@ def build(checkpoint: Checkpoint) -> Any:
         call = settings.constructor(checkpoint.config)
     except ConfigError as error:
         raise NoModelError(str(error)) from None
+    return _create(call)
+
+
+@contextmanager
+def registered(name: str, cfg: ViTConfig) -> Iterator[None]:
+    """Let timm have the model of a schema by a name of ours."""
+    import_timm()
+    from timm.models._registry import _model_entrypoints
+
+    def create(pretrained: bool = False, **options: Any) -> Any:
+        return _create(constructor(cfg, ("vision_transformer",)), **options)
+
+    with patch.dict(_model_entrypoints, {name: create}):  # register_model has no reverse
+        yield
+
+
+def _create(call: Constructor, **options: Any) -> Any:
+    """Build the model of a call; options take the place of its arguments."""
+    timm = import_timm()
     arguments = dict(call.arguments)
     if call.norm is not None:
         norm = functools.partial(getattr(timm.layers, call.norm), eps=call.norm_eps)
         arguments |= dict.fromkeys(call.norm_arguments, norm)
-    return timm.create_model(call.name, **arguments)
+    return timm.create_model(call.name, **{**arguments, **options})
 
 
 def call(model: Any, images: Any, cfg: ViTConfig) -> Any:
