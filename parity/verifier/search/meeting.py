@@ -26,6 +26,8 @@ class Index:
         self.operations = marked
         self.squares = [float(op.mark[SQUARE]) for op in marked]  # type: ignore[index]
         self.plain = {op.index for op in marked if is_weak(op)}
+        self._met: dict[tuple[bytes, Nearness, tuple[int, str] | None], list[Operation]] = {}
+        """What was found: a backward pass may be all zeros, and a repaired program is mostly as it was."""
 
     def find(
         self, mark: np.ndarray, near: Nearness | None = None, *, close: float | None = None
@@ -73,12 +75,17 @@ class Index:
         mark = op.mark if mark is None else mark
         if mark is None or not op.size:
             return []
-        matches = self.find(mark, op.near)
-        if is_weak(op, mark):
-            return [
-                a for a in matches if a.size == op.size and (a.name == op.name or a.kind != "operation")
-            ]
-        return [a for a in matches if a.index not in self.plain]
+        made = (op.size, op.name) if is_weak(op, mark) else None
+        key = mark.tobytes(), op.near, made
+        if key not in self._met:
+            self._met[key] = [each for each in self.find(mark, op.near) if self._may_meet(each, made)]
+        return self._met[key]
+
+    def _may_meet(self, each: Operation, made: tuple[int, str] | None) -> bool:
+        """Return whether an operation of the same numbers is made alike, where that matters."""
+        if made is None:
+            return each.index not in self.plain
+        return each.size == made[0] and (each.name == made[1] or each.kind != "operation")
 
 
 def _slack(square: float, close: float) -> float:

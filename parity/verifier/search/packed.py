@@ -116,7 +116,8 @@ def _module(program: Program, leaf: int) -> str:
 def holds_the_same(a: Program, b: Program, mine: Sequence[int], theirs: Sequence[int]) -> bool:
     """Return whether leaves of A hold together the numbers that leaves of B hold together."""
     of_a, of_b = [a.operations[x] for x in mine], [b.operations[y] for y in theirs]
-    if sum(op.size for op in of_a) != sum(op.size for op in of_b):
+    size = sum(op.size for op in of_a)
+    if not size or size != sum(op.size for op in of_b):
         return False
     return same(mark_of_all(of_a), mark_of_all(of_b))
 

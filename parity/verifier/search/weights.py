@@ -69,6 +69,12 @@ def pair_gradients(a: Program, b: Program) -> Paired:
     return Paired(pairs, left_out, tally, tuple(zero), tuple(unread))
 
 
+def _read(program: Program, named: Named, leaves: Sequence[int]) -> list[int]:
+    """Return the leaves that reach an output."""
+    readers = program.consumers()
+    return [leaf for leaf in leaves if not _is_unread(program, readers[leaf], named[leaf][1])]
+
+
 def _is_unread(program: Program, readers: Sequence[int], gradient: int) -> bool:
     """Return whether a leaf reaches no output, as a mask token in evaluation: its gradient is zeros of
     its shape."""
@@ -108,8 +114,10 @@ def groups_of(a: Program, b: Program, of_a: Named, of_b: Named) -> list[Group]:
     rest_b = [y for y in of_b if not any(y in theirs for _, theirs in groups)]
     links = Links(a, b, {x: of_a[x][1] for x in rest_a}, {y: of_b[y][1] for y in rest_b}, uses)
     for linked in (links.by_numbers, links.by_use, links.by_module, links.by_number):
-        for group in _together(rest_a, rest_b, linked):
-            if holds_the_same(a, b, *group):
+        for whole in _together(rest_a, rest_b, linked):
+            read = _read(a, of_a, whole[0]), _read(b, of_b, whole[1])
+            group = next((each for each in (whole, read) if holds_the_same(a, b, *each)), None)
+            if group:
                 groups += _told_apart(a, b, of_a, of_b, uses, group)
                 rest_a = [x for x in rest_a if x not in group[0]]
                 rest_b = [y for y in rest_b if y not in group[1]]

@@ -245,3 +245,35 @@ def test_a_square_weight_is_turned_once(shape):
     params = [each.weight.detach().numpy().T for each in (first, second)]
     found = compare((model, x), (lambda p, x: jnp.tanh(jnp.tanh(x @ p[0]) @ p[1]), (params, x)))
     assert (found.verdict, found.places) == ("EQUAL", ())
+
+
+class Masked(nn.Module):
+    """A head of zeros over a softmax, and a mask token of zeros that evaluation does not read."""
+
+    def __init__(self):
+        super().__init__()
+        self.mask_token = nn.Parameter(torch.zeros(1, 1, WIDTH))
+        self.first, self.head = nn.Linear(WIDTH, 7), nn.Linear(7, 4)
+        for each in (self.first.bias, self.head.weight, self.head.bias):
+            nn.init.zeros_(each)
+
+    def forward(self, x):
+        return self.head(self.first(x).softmax(-1))
+
+
+@pytest.mark.parametrize(("axis", "verdict"), [(-1, "EQUAL"), (1, "DIFFERENT")])
+def test_zeros_that_reach_no_output_leave_no_gradient_out(axis, verdict):
+    """All zeros together are as many as B's without them."""
+    torch.manual_seed(2)
+    model = Masked().eval()
+    layers = {name: dense(getattr(model, name)) for name in ("first", "head")}
+
+    def function(layers, x):
+        y = x @ layers["first"]["kernel"] + layers["first"]["bias"]
+        y = jax.nn.softmax(y, axis)
+        return y @ layers["head"]["kernel"] + layers["head"]["bias"]
+
+    found = compare((model, X), (function, (layers, X)))
+    assert found.verdict == verdict
+    assert "gradients of 4 of 4 parameters and 1 of 1 input (" in found.summary()
+    assert found.backward.counts.unread == ("mask_token",)
