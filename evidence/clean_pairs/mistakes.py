@@ -90,7 +90,7 @@ FAULTS = {
         "the norms of queries and keys exchanged", *EXCHANGED, feature="qk norm"
     ),
     "last block not called": _fault(
-        "the last block is not called", "left out", sizes=MANY_BLOCKS, whole=True
+        "the last block is not called", "left out", "layer left out", sizes=MANY_BLOCKS, whole=True
     ),
     "layers reversed": _fault(
         "blocks in reversed order", "reversed", "permuted", sizes=MANY_BLOCKS, whole=True
@@ -99,8 +99,10 @@ FAULTS = {
     "no last norm": _fault("the last norm left out", "norm left out", whole=True),
     "no first norm": _fault("the norm in front of the blocks left out", "norm left out", whole=True),
     "n - 1": _fault("variance over n - 1", "n - 1 for n"),
-    "rms": _fault("the mean is not subtracted", "term left out"),
-    "positions shifted": _fault("positions shifted by a token", "shifted", "permuted", whole=True),
+    "rms": _fault("the mean is not subtracted", "term left out", "RMS norm for layer norm"),
+    "positions shifted": _fault(
+        "positions shifted by a token", "shifted", "permuted", "one step too many", whole=True
+    ),
     "channels reversed": _fault("BGR for RGB", "reversed", "permuted", whole=True),
     "pixels transposed": _fault("rows and columns of a patch exchanged", "transposed", whole=True),
     "constants of pixels": _fault(

@@ -71,7 +71,9 @@ def place_at(gap: Gap, letters: Letters, index: Index) -> Place:
     limit, error = limit_of(gap, index), gap.error
     kind, message = _kind(gap, index)
     cause, sentence = "", ""
-    if kind in ("operations", "order") and not message:
+    if kind == "operations" and message:
+        cause = "other value read"  # of a parameter that is loaded rightly
+    elif kind in ("operations", "order") and not message:
         gap = origin(gap, index)
         kind = "order" if gap.traced else kind
         cause, sentence = cause_of(gap, index)

@@ -14,7 +14,7 @@ from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.operation import Operation
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index, meet
-from parity.verifier.search.region import Gap, Kind, Region
+from parity.verifier.search.region import ROWS, Gap, Kind, Region
 
 NEARBY = 4
 """Operations before the end of a place within which the wrong parameter is looked for."""
@@ -69,7 +69,7 @@ def _other_of_a_stack(gap: Gap, index: Index) -> tuple[Kind, str] | None:
     """Return the message of a row of a stacked parameter that is another parameter of A's than the one
     that A reads."""
     end, wanted = gap.b.program.operations[gap.b.end], gap.a.program.maker(gap.a.end)
-    while end.inputs and (end.is_layout or end.name in _ROWS) and len(end.inputs) <= 2:
+    while end.inputs and (end.is_layout or end.name in ROWS) and len(end.inputs) <= 2:
         end = gap.b.program.operations[end.inputs[0]]
     if wanted.kind != "parameter" or end.kind != "parameter" or end.size <= wanted.size:
         return None
@@ -78,10 +78,6 @@ def _other_of_a_stack(gap: Gap, index: Index) -> tuple[Kind, str] | None:
     if not others or wanted in others:
         return None
     return "parameter", f"{end.label} holds A's {_names(others)} where A reads {wanted.label}"
-
-
-_ROWS = frozenset(["slice", "dynamic_slice", "squeeze", "select", "gather", "index_select", "unbind"])
-"""Operations that take a row of a stack."""
 
 
 def leaves_of(region: Region, depth: int, kinds: Collection[str] = ("parameter",)) -> list[Operation]:
@@ -143,11 +139,16 @@ def _wrong(
                 "operations",
                 f"B reads {leaf_b.label} where A reads {leaf_a.label} (B's {other.label})",
             )
-    if any(each.label == leaf_b.label for each in holders):  # it is loaded rightly
+    if any(_is_one_name(each.label, leaf_b.label) for each in holders):  # it is loaded rightly
         return "operations", f"B reads {leaf_b.label} where A reads {leaf_a.label}"
     if holders:
         return "parameter", f"{leaf_b.label} holds A's {_names(holders)} instead of {leaf_a.label}"
     return "parameter", f"{leaf_b.label} is not A's {leaf_a.label}: {_looks(held, value)}"
+
+
+def _is_one_name(a: str, b: str) -> bool:
+    """Return whether two labels are the same but for what the two models are called."""
+    return a == b or "" != a.partition(".")[2] == b.partition(".")[2]
 
 
 def _names(leaves: list[Operation]) -> str:

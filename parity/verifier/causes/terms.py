@@ -23,6 +23,8 @@ MOST_TRIALS = 12
 LEAST_NUMBERS = 3
 """Fewest elements that one unknown factor must explain."""
 MOST_TERMS = 6
+SMALL = 1e-3
+"""Factor up to which a term may be left out, if what is left is B's value."""
 
 
 def judge(gap: Gap, _: Index) -> Explanation | None:
@@ -54,14 +56,17 @@ def weights(gap: Gap, _: Index) -> Explanation | None:
     if not np.isfinite(matrix).all() or not np.isfinite(gap.value_b).all():
         return None
     times = np.linalg.lstsq(matrix, (gap.value_b - rest).ravel(), rcond=None)[0]
-    times = np.where(np.abs(times) < FARTHEST.norm, 0, times)
+    without = np.where(np.abs(times) < SMALL, 0, times)
+    if is_b(gap, (matrix @ without).reshape(gap.value_b.shape) + rest):
+        times = without  # of a term that is small beside the others nothing is left but rounding
     changed = [i for i, n in enumerate(times) if abs(n - 1) > FARTHEST.norm]
     value = (matrix @ times).reshape(gap.value_b.shape) + rest
     if not 0 < len(changed) < len(terms) or not is_b(gap, value):
         return None
     names = [where(gap.a.program.operations[terms[i]]) for i in changed]
-    if not any(times[i] for i in changed):
-        return "term left out", f"only A adds that of {' and that of '.join(dict.fromkeys(names))}"
+    absent = dict.fromkeys(name for name, i in zip(names, changed, strict=True) if not times[i])
+    if absent:
+        return "term left out", f"only A adds that of {' and that of '.join(absent)}"
     scaled = " and ".join(
         f"that of {n} is {times[i]:.10g} times A's" for n, i in zip(names, changed, strict=True)
     )

@@ -17,7 +17,7 @@ from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.places import Search
-from parity.verifier.search.region import Gap, Region, computing_with
+from parity.verifier.search.region import ROWS, Gap, Region, computing_with
 
 _NAMES = {
     "add": ("bias left out", "{} is never added"),
@@ -32,12 +32,11 @@ def unused_parameters(search: Search) -> Iterator[tuple[Gap, Explanation]]:
     """Yield each parameter whose gradient is zero in B because nothing reads it; B is then patched with
     A's gradient, and with that of a parameter that B reads in its place."""
     leaves_a, leaves_b = _leaves(search.a), _leaves(search.b)
-    readers_b = search.b.consumers()
     unequal = [(x, y) for x, y in search.unequal() if x in leaves_a and y in leaves_b]
     for x, y in unequal:
         a, b = leaves_a[x], leaves_b[y]
         given = _given(search, x, y)
-        if given is None or readers_b[b.index] or np.any(search.b.values([y])[y]):
+        if given is None or np.any(search.b.values([y])[y]) or _is_read(search.b, b, y):
             continue
         uses = _uses(search.a, a)
         if not uses:
@@ -75,10 +74,15 @@ def _label(op: Operation) -> str:
     return op.label.removeprefix("params.")
 
 
+def _is_read(program: Program, leaf: Operation, gradient: int) -> bool:
+    """Return whether anything but its own gradient depends on a parameter."""
+    return leaf.index in program.upstream([i for _, i in program.outputs if i != gradient])
+
+
 def _uses(program: Program, leaf: Operation) -> list[Operation]:
-    """Return the operations of the forward pass that add a parameter, or multiply by it."""
+    """Return the operations that add a parameter, or multiply by it, those of the forward pass first."""
     readers = program.consumers()
-    uses = (program.operations[i] for i in computing_with(program, leaf.index, readers))
+    uses = (program.operations[i] for i in sorted(computing_with(program, leaf.index, readers, ROWS)))
     return [op for op in uses if op.name in _NAMES]
 
 

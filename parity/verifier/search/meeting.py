@@ -27,7 +27,7 @@ class Index:
         self.squares = [float(op.mark[SQUARE]) for op in marked]  # type: ignore[index]
         self.plain = {op.index for op in marked if is_weak(op)}
         self._met: dict[tuple[bytes, Nearness, tuple[int, str] | None], list[Operation]] = {}
-        """What was found: a backward pass may be all zeros, and a repaired program is mostly as it was."""
+        """What was found: a backward pass may be all zeros, a repaired program is mostly as it was."""
 
     def find(
         self, mark: np.ndarray, near: Nearness | None = None, *, close: float | None = None

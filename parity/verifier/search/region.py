@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -91,12 +91,20 @@ def before_of(program: Program, end: int, among: set[int]) -> list[int]:
     return sorted(before)
 
 
-def computing_with(program: Program, index: int, readers: Sequence[Sequence[int]]) -> list[int]:
-    """Return the operations that compute with a value, moved or not."""
+ROWS = frozenset(["slice", "dynamic_slice", "squeeze", "select", "gather", "index_select", "unbind"])
+"""Operations that take a row of a stack."""
+
+
+def computing_with(
+    program: Program, index: int, readers: Sequence[Sequence[int]], through: Collection[str] = ()
+) -> list[int]:
+    """Return the operations that compute with a value, moved or not, or with what names in `through`
+    make of it."""
     computing, stack = [], [index]
     while stack:
         for reader in readers[stack.pop()]:
-            (stack if program.operations[reader].is_layout else computing).append(reader)
+            op = program.operations[reader]
+            (stack if op.is_layout or op.name in through else computing).append(reader)
     return computing
 
 

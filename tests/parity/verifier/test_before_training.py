@@ -277,3 +277,20 @@ def test_zeros_that_reach_no_output_leave_no_gradient_out(axis, verdict):
     assert found.verdict == verdict
     assert "gradients of 4 of 4 parameters and 1 of 1 input (" in found.summary()
     assert found.backward.counts.unread == ("mask_token",)
+
+
+def test_a_gain_that_no_layer_of_a_stack_reads_is_left_out():
+    """What slices the stack leads to no output."""
+    gains = np.ones((2, WIDTH), np.float32)
+
+    def function(skipped):
+        def layer(x, gain):
+            y = x - x.mean(-1, keepdims=True)
+            y = y / jnp.sqrt((y**2).mean(-1, keepdims=True) + 1e-6)
+            return x + jnp.tanh(y if skipped else y * gain), None
+
+        return lambda gains, x: jax.lax.scan(layer, x, gains)[0], (gains, X)
+
+    found = compare(function(False), function(True))
+    assert found.verdict == "DIFFERENT"
+    assert {place.cause for place in found.backward.places} == {"gain left out"}

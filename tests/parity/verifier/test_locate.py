@@ -64,6 +64,7 @@ CAUSES = {
     "transposed attention": "transposed: axes 2 and 3 of [2, 5, 7, 7] exchanged",
     "untransposed weight": "transposed: axes 0 and 1 of [30, 30] exchanged",
     "no residual": "residual left out: only A adds the value of operations_models.py:",
+    "other norm": "other value read: B reads ",
     "tanh": "activation: gelu, tanh where A has gelu",
     "divided": "one scale too many: only B has div 255 at operations_models.py:",
     "flipped": "reversed: axis 1 of [1, 7, 30] runs backwards",

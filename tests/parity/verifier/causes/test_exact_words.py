@@ -64,7 +64,7 @@ def rms(g, x, *, inside):
             (W, X),
             {},
             {"gate": "up", "up": "gate"},
-            "",
+            "other value read",
             "B reads argument 0.up where A reads argument 0.gate",
         ),
         (spectrum, (X,), {"norm": "ortho"}, {"norm": None}, "scale left out", "only A has mul"),

@@ -33,6 +33,24 @@ def test_a_table_that_every_layer_adds_is_a_term_and_no_residual():
     assert [place.cause for place in comparison.places] == ["term left out"]
 
 
+@pytest.mark.parametrize("small", [1.0, 1e-5])
+def test_a_branch_that_is_not_called_is_left_out_however_small_it_is(small):
+    """Beside the tokens a branch under LayerScale of 1e-5 is known to few digits: not as 1e-9 of A's."""
+    w, x = RNG.normal(size=(4, 6, 6)) / 3, RNG.normal(size=(5, 6))
+
+    def function(depth):
+        def run(w, x):
+            for one, other in ((w[0], w[1]), (w[2], w[3]))[:depth]:
+                x = x + jnp.tanh(x @ one) @ other * small
+            return x / jnp.sqrt(jnp.mean(x**2, -1, keepdims=True))
+
+        return run, (w, x)
+
+    comparison = compare(function(2), function(1))
+    assert comparison.verdict == "DIFFERENT"
+    assert [place.cause.endswith("left out") for place in comparison.places] == [True]
+
+
 @pytest.mark.parametrize(
     ("name", "operands", "may"),
     [
