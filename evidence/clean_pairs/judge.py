@@ -141,7 +141,10 @@ def _judge(pair: Pair, result: Result) -> None:
     small = pair.weights if whole else rounded(pair.weights)
     right = _outcome(a, pair, small)
     result.apart, result.where = distance(right, _outcome(b, pair, small, pair.wrong))
-    if pair.wrong.name and result.apart < VISIBLE:
+    seen = result.apart
+    if pair.wrong.name and (a.narrow or b.narrow):  # it is seen beside B without it, as narrow as B is
+        seen = distance(_outcome(b, pair, small), _outcome(b, pair, small, pair.wrong))[0]
+    if pair.wrong.name and seen < VISIBLE:
         result.verdict = "NOT VISIBLE"
         return
     if not pair.wrong.name and not result.apart <= (NARROW if a.narrow or b.narrow else CLOSE):
