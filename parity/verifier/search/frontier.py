@@ -19,7 +19,8 @@ def false_meetings(
     A fingerprint's means do not show a difference that is small beside the value and large beside what
     a norm leaves of it, as in a residual stream far from zero. So the frontier is compared number by
     number: the computed values that are read by operations from which a path leads to a root through
-    no meeting value. Where one is not A's, the frontier moves on to what it was computed from.
+    no meeting value. Where one is not A's, the frontier moves on to what it was computed from, and what
+    else was taken for the same value of A's is compared, too.
 
     Args:
         a: the reference.
@@ -33,17 +34,28 @@ def false_meetings(
     while True:
         between = b.upstream(roots, (met.keys() | passed) - lookalikes - roots)
         frontier = {i for each in between for i in b.operations[each].inputs} - between - checked
-        new = sorted(i for i in frontier if i in met and b.operations[i].run is not None)
-        checked |= frontier
-        own, of_a = b.values(new), a.values(sorted({x for y in new for x in met[y]}))
-        others = {
-            y
-            for y in new
-            if not any(_has(b.operations[y], own[y], a.operations[x], of_a[x]) for x in met[y])
-        }
-        if not others:
+        before = len(lookalikes)
+        while frontier:
+            checked |= frontier
+            others = _others(a, b, met, sorted(frontier))
+            lookalikes |= others
+            taken_for = {x for y in others for x in met[y]}
+            frontier = {y for y in met if not taken_for.isdisjoint(met[y])} - checked
+        if len(lookalikes) == before:
             return lookalikes
-        lookalikes |= others
+
+
+def _others(
+    a: Program, b: Program, met: Mapping[int, Sequence[int]], values: Sequence[int]
+) -> set[int]:
+    """Return those of some computed values of B whose numbers are not those of the values they meet."""
+    new = [y for y in values if y in met and b.operations[y].run is not None]
+    own, of_a = b.values(new), a.values(sorted({x for y in new for x in met[y]}))
+    return {
+        y
+        for y in new
+        if not any(_has(b.operations[y], own[y], a.operations[x], of_a[x]) for x in met[y])
+    }
 
 
 def _has(op: Operation, value: np.ndarray, other: Operation, numbers: np.ndarray) -> bool:

@@ -308,8 +308,9 @@ def _trials(
             continue
         if value.size == 1 and is_weak(now.a.operations[x]) and not is_weak(now.b.operations[y]):
             continue  # a one in the place of a norm undoes the division by it, and mends nothing
-        if 1 < value.size < own.size and (value == value.flat[0]).all():
-            continue  # a number does not stand for many
+        few = 1 < value.size < own.size
+        if few and ((value == value.flat[0]).all() or now.b.maker(y).kind == "parameter"):
+            continue  # a number does not stand for many, nor a vector for a matrix of weights
         for arrangement in arrangements(value, np.shape(own)):
             if np.array_equal(arrangement, own, equal_nan=arrangement.dtype.kind in "fc"):
                 continue

@@ -50,7 +50,8 @@ class Round:
     def __init__(self, a: Program, b: Program, index: Index, outputs: Outputs, unequal: Pairs) -> None:
         self.a, self.b, self.index, self.outputs = a, b, index, outputs
         met, noisy = meet(b.operations, index), noise(b)
-        for each in false_meetings(a, b, met, {y for _, y in unequal}, noisy):
+        self.lookalikes = false_meetings(a, b, met, {y for _, y in unequal}, noisy)
+        for each in self.lookalikes:
             del met[each]
         met_b = set(met) | noisy
         met_a = {each for partners in met.values() for each in partners} | noise(a)
@@ -280,8 +281,12 @@ class Round:
         x, y, fed = trial.x, trial.y, trial.feed(self.b)
         self.work += len(fed)
         roots = {each for _, each in self.outputs.unequal(self.a, fed)}
-        partners = meet(fed.operations, self.index)
-        after = fed.upstream(roots, (set(partners) | noise(fed)) - roots)
+        partners, noisy = meet(fed.operations, self.index), noise(fed)
+        as_before = self.lookalikes - self.b.behind(set(trial.places))
+        partners = {i: several for i, several in partners.items() if i not in as_before}
+        for each in false_meetings(self.a, fed, partners, roots, noisy):
+            del partners[each]
+        after = fed.upstream(roots, (set(partners) | noisy) - roots)
         if len(after) >= len(self.unmet_b):
             return None  # it mends nothing: a norm yields the same of a value and of that value centred
         explains = any(each in self.unmet_a for some in partners.values() for each in some)
