@@ -108,7 +108,7 @@ def cause_of(gap: Gap, index: Index) -> Explanation:
     if (
         explanation is not None
         and explanation[0] in _UNLESS_ANOTHER
-        and may_be_another(gap, explanation[0])
+        and may_be_another(gap, explanation[0], index)
     ):
         return "", ""
     if explanation is None and (wider := widened(gap, index)) is not None:

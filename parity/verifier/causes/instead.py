@@ -10,6 +10,7 @@ import numpy as np
 from parity.verifier.programs.fingerprint import fingerprint, same
 from parity.verifier.programs.operation import Operation, Ref
 from parity.verifier.programs.program import Program
+from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Gap
 
 MOST_BACK = 4
@@ -21,20 +22,29 @@ _FILLED = {"zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 
 """Operations whose values are one number, whatever they read."""
 
 
-def may_be_another(gap: Gap, name: str) -> bool:
+def may_be_another(gap: Gap, name: str, index: Index) -> bool:
     """Return whether B has operations that lead back to the value before them, as a limit that is not
     reached does, right after A's value, or, unless one scale explains all, right before its own: they
-    may stand for A's, and change nothing only here."""
+    may stand for A's, and change nothing only here. What A has as well, such as a bias of zeros, stands
+    for nothing else."""
     program, end = gap.b.program, gap.b.end
     after = gap.repaired or program
     readers = after.consumers()
     behind = _near(gap.b.readers or readers[end], lambda i: readers[i])
-    if _has(gap.value_a, behind, after):
+    own = (i for i in behind if not _has_counterpart(after.operations[i], index))
+    if _has(gap.value_a, own, after):
         return True
-    while (op := program.operations[end]).inputs and not computes(op, program):
+    while (op := program.operations[end]).inputs and (
+        not computes(op, program) or _has_counterpart(op, index)
+    ):
         end = op.inputs[0]
     before = _near(op.inputs, lambda i: program.operations[i].inputs)
     return not name.startswith("scale") and _has(gap.value_b, before, program, moved=True)
+
+
+def _has_counterpart(op: Operation, index: Index) -> bool:
+    """Return whether A makes the value of an operation by an operation of that name, too."""
+    return any(each.name == op.name for each in index.meets(op))
 
 
 def _has(value: np.ndarray, indices: Iterable[int], program: Program, *, moved: bool = False) -> bool:

@@ -6,6 +6,7 @@ from parity.verifier.programs.fingerprint import ABOVE, INFINITE
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 from parity.verifier.search.constants import constants_of
+from parity.verifier.search.meeting import is_noise
 
 LARGEST_REGION = 60
 """Most operations before the end of a fault, layout not counted. A value that depends on neither an
@@ -40,7 +41,8 @@ def ends_of(program: Program, unmet: set[int], roots: set[int], depth: int = 0) 
             before[index] = size
     if not unmet:
         boundary |= roots
-    edge = boundary
+    # what is round-off, as the mean of what a norm has centred, is near anything
+    edge = {i for i in boundary if not is_noise(program.operations[i])}
     for _ in range(depth):
         edge = {i for each in edge for i in program.operations[each].inputs} - boundary
         boundary = boundary | edge

@@ -45,9 +45,7 @@ def false_meetings(
             return lookalikes
 
 
-def _others(
-    a: Program, b: Program, met: Mapping[int, Sequence[int]], values: Sequence[int]
-) -> set[int]:
+def _others(a: Program, b: Program, met: Mapping[int, Sequence[int]], values: Sequence[int]) -> set[int]:
     """Return those of some computed values of B whose numbers are not those of the values they meet."""
     new = [y for y in values if y in met and b.operations[y].run is not None]
     own, of_a = b.values(new), a.values(sorted({x for y in new for x in met[y]}))

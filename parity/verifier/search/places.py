@@ -314,9 +314,21 @@ def _trials(
         for arrangement in arrangements(value, np.shape(own)):
             if np.array_equal(arrangement, own, equal_nan=arrangement.dtype.kind in "fc"):
                 continue
+            if few and not _is_repeated_too(arrangement, own):
+                continue  # one token does not stand for all
             numbers = hash(arrangement.tobytes()), x if is_weak(now.a.operations[x]) else -1
             for trial in now.trials(x, y, arrangement):
                 key = (y, hash(trial.readers), len(trial.siblings), *numbers)
                 if key not in tried:
                     tried.add(key)
                     yield size_a + size_b, trial
+
+
+def _is_repeated_too(value: np.ndarray, own: np.ndarray) -> bool:
+    """Return whether B's own value is the same along each axis along which a value of A's is."""
+    axes = [axis for axis, n in enumerate(value.shape) if n > 1 and _is_same_along(value, axis)]
+    return all(_is_same_along(own, axis) for axis in axes)
+
+
+def _is_same_along(value: np.ndarray, axis: int) -> bool:
+    return bool((value == value.take([0], axis)).all())

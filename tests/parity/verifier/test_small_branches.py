@@ -1,0 +1,124 @@
+"""Weights before training make most of a model invisible: branches under LayerScale of 1e-5, biases of
+zeros, norms of norms. A mistake there is placed and named all the same, and nothing else is blamed."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from parity.verifier.locate import compare
+
+WIDTH, TOKENS, DEPTH = 12, 5, 3
+RNG = np.random.default_rng(8)
+NAMES = ("qkv", "proj", "fc1", "fc2")
+SHAPES = ((WIDTH, 3 * WIDTH), (WIDTH, WIDTH), (WIDTH, 19), (19, WIDTH))
+X = RNG.normal(size=(2, TOKENS, WIDTH))
+
+
+def fresh():
+    """Blocks as an initialiser leaves them."""
+    return [
+        {name: RNG.normal(size=shape) * 0.1 for name, shape in zip(NAMES, SHAPES, strict=True)}
+        | {name + "_bias": np.zeros(shape[1]) for name, shape in zip(NAMES, SHAPES, strict=True)}
+        | {"norm1": np.ones(WIDTH), "norm2": np.ones(WIDTH)}
+        | {"norm1_bias": np.zeros(WIDTH), "norm2_bias": np.zeros(WIDTH)}
+        | {"gamma1": np.full(WIDTH, 1e-5), "gamma2": np.full(WIDTH, 1e-5)}
+        for _ in range(DEPTH)
+    ]
+
+
+BLOCKS = fresh()
+
+
+def norm(x, gain, bias, epsilon=1e-6):
+    y = x - x.mean(-1, keepdims=True)
+    return y / jnp.sqrt((y**2).mean(-1, keepdims=True) + epsilon) * gain + bias
+
+
+def attention(p, x, swapped=False):
+    q, k, v = jnp.split(x @ p["qkv"] + p["qkv_bias"], 3, -1)
+    scores = q @ k.mT / np.sqrt(WIDTH)
+    shares = jnp.tanh(jax.nn.softmax(scores)) if swapped else jax.nn.softmax(jnp.tanh(scores))
+    return shares @ v @ p["proj"] + p["proj_bias"]
+
+
+def encoder(epsilon=1e-6, swapped=False):
+    def run(blocks, x):
+        for p in blocks:
+            y = attention(p, norm(x, p["norm1"], p["norm1_bias"], epsilon), swapped)
+            x = x + p["gamma1"] * y
+            y = norm(x, p["norm2"], p["norm2_bias"]) @ p["fc1"] + p["fc1_bias"]
+            x = x + p["gamma2"] * (jax.nn.gelu(y, approximate=False) @ p["fc2"] + p["fc2_bias"])
+        return norm(x, np.ones(WIDTH), np.zeros(WIDTH))
+
+    return run, (BLOCKS, X)
+
+
+def test_an_epsilon_behind_a_small_scale_is_all_that_is_named():
+    """Repairs were counted by fingerprints, to which two residual streams are one: a bias of zeros was
+    said to hold a gain."""
+    found = compare(encoder(), encoder(epsilon=1e-5))
+    assert [(place.cause, place.times) for place in found.places] == [("epsilon", DEPTH)]
+
+
+def test_steps_exchanged_behind_a_small_scale_are_found_in_each_block():
+    found = compare(encoder(), encoder(swapped=True))
+    assert [(place.cause, place.times) for place in found.places] == [("steps exchanged", DEPTH)]
+
+
+def test_one_token_does_not_stand_for_all():
+    """The class token alone is not normalised; a norm of A's on it alone is another."""
+    p = BLOCKS[0]
+    token = RNG.normal(size=(2, 1, WIDTH)) * 0.02
+
+    def function(whole):
+        def run(p, x, token):
+            if whole:
+                u = norm(jnp.concatenate([token, x], 1), p["norm1"], p["norm1_bias"])
+            else:
+                u = jnp.concatenate([token, norm(x, p["norm1"], p["norm1_bias"])], 1)
+            token = token + p["gamma1"] * attention(p, u)[:, :1]
+            y = norm(token, p["norm2"], p["norm2_bias"])
+            return token + p["gamma2"] * (jnp.tanh(y @ p["fc1"]) @ p["fc2"])
+
+        return run, (p, X, token)
+
+    found = compare(function(True), function(False))
+    assert [place.cause for place in found.places] == ["norm left out of a part"]
+
+
+KERNEL = RNG.normal(size=(3, 3, 3, WIDTH)) * 0.2
+IMAGES = RNG.normal(size=(2, 8, 10, 3))
+
+
+def stem(padding):
+    """A convolution with a bias of zeros before two norms, the first of which centres for the second."""
+
+    def run(kernel, bias, p, x):
+        dimensions = ("NHWC", "HWIO", "NHWC")
+        y = jax.lax.conv_general_dilated(x, kernel, (2, 2), padding, dimension_numbers=dimensions)
+        y = (y + bias).reshape(2, -1, WIDTH)
+        y = norm(y, p["norm1"], p["norm1_bias"])
+        return y + attention(p, norm(y, p["norm2"], p["norm2_bias"]))
+
+    return run, (KERNEL, np.zeros(WIDTH), BLOCKS[0], IMAGES)
+
+
+def test_a_padding_before_two_norms_is_named():
+    (place,) = compare(stem(((1, 1), (1, 1))), stem(((0, 1), (0, 1)))).places
+    assert place.cause == "padding"
+
+
+def test_a_norm_behind_a_bias_of_zeros_is_left_out():
+    """The bias changes nothing, but is no operation in the place of the norm: A has it, too."""
+
+    def function(normed):
+        def run(p, x):
+            y = x @ p["proj"] + p["proj_bias"]
+            if normed:
+                y = norm(y, p["norm1"], p["norm1_bias"])
+            return jax.nn.softmax(y @ p["fc1"] + p["fc1_bias"]) @ p["fc2"]
+
+        return run, (BLOCKS[0], X)
+
+    (place,) = compare(function(True), function(False)).places
+    assert place.cause == "norm left out"
