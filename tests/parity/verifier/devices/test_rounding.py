@@ -109,7 +109,9 @@ def test_an_operation_is_judged_on_the_numbers_of_a():
     assert [(each.name, each.reason) for each in result.apart] == [
         ("matmul", "its result is rounded to bfloat16")
     ]
-    assert "test_rounding.py" in result.to_text()
+    text = result.to_text()
+    assert "\n\n1. matmul float32" in text
+    assert "test_rounding.py" in text
 
 
 def test_what_has_no_counterpart_is_told():
