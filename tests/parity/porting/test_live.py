@@ -12,6 +12,7 @@ import torch
 
 import parity
 from parity.porting.reading.libraries.peers import import_timm
+from parity.porting.reading.live import act_of
 from tests.support.dialect_proof import redraw
 from vit_config import InputError, WeightsError
 from vit_config.errors import UnstatedError
@@ -89,6 +90,11 @@ def test_a_model_is_read_as_it_is(name):
     weights = loaded.model.state_dict()["blocks.0.norm1.weight"]
     if loaded.config.block == "pre_norm":
         np.testing.assert_array_equal(jax_model.blocks[0].norm1.scale[...], weights)
+
+
+def test_an_activation_is_told_by_what_it_computes():
+    given = torch.nn.SiLU(), torch.nn.GELU(approximate="tanh"), torch.nn.Tanh(), None
+    assert [act_of(each) for each in given] == ["silu", "gelu_tanh", None, None]
 
 
 def test_a_model_is_converted_without_being_saved(tmp_path):
