@@ -101,6 +101,7 @@ def test_a_model_is_converted_without_being_saved(tmp_path):
     done = parity.convert(of_timm(), to="hf", out=tmp_path / "hf")
     (hop,) = done.hops
     assert (hop.source, hop.container, len(hop.digest)) == ("VisionTransformer", "torch (in memory)", 64)
+    assert hop.versions["numpy"] == np.__version__
     assert hop.digest != parity.convert(of_timm(), to="hf", out=tmp_path / "b").hops[0].digest
 
 
