@@ -138,7 +138,7 @@ def test_operands_that_share_memory_and_attention_are_compared():
 
     def attend(x):
         x = (x + row.expand_as(x)).mul_(2)
-        queries = x.as_strided((2, 4, 8), (8, 8, 1)) + torch.empty_like(x)[:2, :4] * 0
+        queries = x.as_strided((2, 4, 8), (8, 8, 1)) + torch.empty_like(x)[:2, :4].zero_()
         return torch.nn.functional.scaled_dot_product_attention(queries, queries, queries)
 
     result = compare_devices(
