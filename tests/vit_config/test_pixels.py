@@ -12,7 +12,7 @@ from PIL import Image, ImageOps
 
 from evidence import compare_preprocessing as peers
 from vit_config import ConfigError, InputError, MissingFileError, Preprocess
-from vit_config.images.orientation import is_turned, is_turned_file
+from vit_config.images.orientation import HEAD, is_turned, is_turned_file
 from vit_config.images.pixels import decode, fit, prepare, prepare_batch
 from vit_config.images.preprocess import crop_fraction
 
@@ -205,6 +205,14 @@ def test_a_cameras_orientation_is_applied_where_it_is_asked_for(noted, kind, tmp
         np.testing.assert_array_equal(decoded, np.asarray(wanted.convert("RGB")))
     noticed = noted in range(2, 9) and kind != "tif"
     assert (is_turned(file.read_bytes()), is_turned_file(file)) == (noticed, noticed)
+
+
+def test_a_note_behind_the_pixels_of_a_large_file_is_noticed(tmp_path):
+    file, exif = tmp_path / "it.webp", Image.Exif()
+    exif[0x0112] = 6
+    rgb(320, 320).save(file, exif=exif, lossless=True, method=0)
+    assert file.stat().st_size > HEAD
+    assert is_turned_file(file)
 
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF")

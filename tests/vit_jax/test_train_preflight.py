@@ -191,7 +191,13 @@ def fake(limit):
 
 @pytest.mark.parametrize(
     ("first", "limit", "expected"),
-    [(8, 1000, (88, 92)), (512, 1000, (88, 92)), (8, 100, (None, 4)), (4, 140, (4, 8))],
+    [
+        (8, 1000, (88, 92)),
+        (512, 1000, (88, 92)),
+        (8, 100, (None, 4)),
+        (4, 140, (4, 8)),
+        (128, 1300, (120, 128)),  # a sixteenth apart
+    ],
 )
 def test_the_largest_batch_is_found_by_bisection(first, limit, expected):
     attempt, attempts = fake(limit)

@@ -140,6 +140,9 @@ def test_missing_and_damaged_files(prepared, tmp_path):
     refusal(DataError, lambda: open_dataset(SPEC, tmp_path), str(tmp_path), "prepare the set again")
 
 
+FEATURES = "tensorflow_datasets.core.features"
+
+
 @pytest.mark.parametrize(
     ("file", "old", "new", "said"),
     [
@@ -148,6 +151,7 @@ def test_missing_and_damaged_files(prepared, tmp_path):
         ("dataset_info.json", '"47"', '"999999999999"', "cannot hold"),
         ("dataset_info.json", '"47"', '"-3"', "fewer than no records"),
         ("dataset_info.json", "{DATASET}", "{NOTHING}", "NOTHING"),
+        ("features.json", f"{FEATURES}.image_feature.Image", "os.Image", "asks for os.Image, which is"),
     ],
 )
 def test_a_set_that_says_what_it_has_not(prepared, tmp_path, file, old, new, said):

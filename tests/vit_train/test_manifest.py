@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.moved_runs import JOB
 from vit_config import CheckpointError
-from vit_train.folder.manifest import Manifest, claim, make_manifest
+from vit_train.folder.manifest import Manifest, claim, differences, make_manifest
 
 
 def test_a_folder_of_unknown_checkpoints_is_refused(tmp_path):
@@ -54,6 +54,11 @@ def test_a_run_from_before_the_crop_could_be_left_open_goes_on(tmp_path):
     other = Manifest(manifest, recipe={**manifest["recipe"], "eval_crop": 0.5})
     with pytest.raises(CheckpointError, match=r"recipe.eval_crop = 1.0 there, 0.5 here"):
         claim(tmp_path, other)
+
+
+def test_of_long_texts_the_end_at_which_they_differ_is_shown_whole():
+    there, here = ({"name": "a" * 20 + end * 7} for end in "bc")
+    assert differences(there, here) == ['name = "...aaaaaaaabbbbbbb" there, "...aaaaaaaaccccccc" here']
 
 
 def test_a_run_that_ended_before_its_first_checkpoint_gives_way(tmp_path):

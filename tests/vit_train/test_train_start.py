@@ -258,6 +258,7 @@ def test_the_command_fine_tunes_from_any_dialect_and_resumes(
     assert "drawn anew: head.weight (3, 30), head.bias (3,)" in printed
     assert "model.num_classes = 3, the classes of the set" in printed
     assert "frozen: 2 tensors; " in printed
+    assert "frozen as drawn" not in printed
     for name in ("run", "whole"):
         assert run("train", [*command, "--run-dir", str(tmp_path / name)]) == 0
     resumed, whole = (

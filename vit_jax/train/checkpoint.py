@@ -43,7 +43,7 @@ class Checkpoints(CheckpointStore[Any]):
     def __init__(self, folder: Path, *, run_id: str, keep: int = KEEP):
         super().__init__(folder.absolute(), run_id)  # Orbax takes no other
         self._keep = keep
-        options = ocp.CheckpointManagerOptions(preservation_policy=_Kept(self), create=True)
+        options = ocp.CheckpointManagerOptions(preservation_policy=_Kept(self))
         self._verbosity = absl_logging.get_verbosity()
         absl_logging.set_verbosity(absl_logging.FATAL)  # this class reports what matters
         self._unraisable = sys.unraisablehook

@@ -59,6 +59,8 @@ class TypeResult:
     """The result of training in one type."""
 
     dtype: str
+    unseen: int
+    """Count of numbers that the loss cannot see."""
     levels: dict[str, LevelResult] = field(default_factory=dict)
     """All tensors of all steps, by level."""
     failed: list[Judged] = field(default_factory=list)
@@ -69,8 +71,6 @@ class TypeResult:
     """Distance of the twins' parameters after each single step from the same state."""
     curves: dict[str, Curve] = field(default_factory=dict)
     """Curves by part of the state."""
-    unseen: int = 0
-    """Count of numbers that the loss cannot see."""
     unseen_difference: float = 0.0
     """Largest difference of such a number between the twins after the free runs."""
     initial: TrainingState | None = None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from parity.cli.support.base_recipe import given_flags, giving_way
+from parity.cli.support.base_recipe import about_images, given_flags, giving_way
 from parity.cli.support.job_file import base_job
 from vit_config import Augment, Recipe
 from vit_config.fine_tuning import TrainingSet, fine_tuning
@@ -61,3 +61,9 @@ def test_a_shorter_run_has_a_warm_up_that_fits_and_says_so(tmp_path):
     file.write_text('preset = "digits"\n[recipe]\nepochs = 3\n')
     assert base_job(None, file, say=said.append).recipe.warmup == pytest.approx(0.15)
     assert len(said) == 2
+
+
+def test_of_the_digits_the_number_is_known_before_they_are_prepared():
+    from vit_train.data.digits import NUM_TRAIN  # imports tensorflow-datasets
+
+    assert about_images([])[0] == NUM_TRAIN

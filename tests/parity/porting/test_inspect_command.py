@@ -13,6 +13,7 @@ import vit_torch.leaves
 import vit_torch.weights
 from parity import save
 from parity.cli import main
+from parity.cli.support.checkpoint_facts import lines
 from parity.twins.anatomy import anatomy
 from tests.support.tiny import TINY, variant
 from vit_config import PRESETS, Preprocess, ViTConfig, WeightsError, preset, read_weights, write_weights
@@ -201,6 +202,12 @@ def test_depth_and_all(capsys):
     everything = layers("--depth", "9", "--all")
     own = 2  # class token and positions
     assert len(everything) == len(anatomy(preset("digits"))) + own
+
+
+@pytest.mark.parametrize(("depth", "shown"), [(1, "0"), (2, "0 - 1 (each of 2)")])
+def test_blocks_that_are_alike_are_one_row(depth, shown):
+    parts = anatomy(TINY.replace(depth=depth))
+    assert [row.name for row in lines(parts, depth=2, everything=False) if row.name[0] == "0"] == [shown]
 
 
 def test_another_size_on_the_command_line(capsys):

@@ -12,6 +12,7 @@ import torch
 
 import parity
 from parity.porting.reading.libraries.peers import import_timm
+from parity.porting.reading.live import act_of
 from tests.support.dialect_proof import redraw
 from vit_config import InputError, WeightsError
 from vit_config.errors import UnstatedError
@@ -91,10 +92,16 @@ def test_a_model_is_read_as_it_is(name):
         np.testing.assert_array_equal(jax_model.blocks[0].norm1.scale[...], weights)
 
 
+def test_an_activation_is_told_by_what_it_computes():
+    given = torch.nn.SiLU(), torch.nn.GELU(approximate="tanh"), torch.nn.Tanh(), None
+    assert [act_of(each) for each in given] == ["silu", "gelu_tanh", None, None]
+
+
 def test_a_model_is_converted_without_being_saved(tmp_path):
     done = parity.convert(of_timm(), to="hf", out=tmp_path / "hf")
     (hop,) = done.hops
     assert (hop.source, hop.container, len(hop.digest)) == ("VisionTransformer", "torch (in memory)", 64)
+    assert hop.versions["numpy"] == np.__version__
     assert hop.digest != parity.convert(of_timm(), to="hf", out=tmp_path / "b").hops[0].digest
 
 

@@ -186,6 +186,9 @@ def test_a_name_of_the_hub_has_a_revision_and_a_file_has_none(tmp_path, monkeypa
     assert "hf-hub:someone/vit@vit" in model.about.provenance
     with pytest.raises(ConfigError, match=r"revision = 'v2' is of a repository; this is none"):
         parity.from_pretrained(folder, framework="torch", revision="v2")
+    monkeypatch.chdir(tmp_path.parent)
+    parity.from_pretrained(f"{tmp_path.name}/vit", framework="torch")  # a folder that looks like one
+    assert len(asked) == 1
 
 
 def test_weights_of_a_tag_come_through_the_hub(tmp_path, monkeypatch):

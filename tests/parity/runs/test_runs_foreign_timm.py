@@ -110,6 +110,15 @@ def test_what_else_timm_says_is_taken_or_named(tmp_path):
     assert "(amp_scaler) is not carried" in " ".join(run.notes)
 
 
+def test_files_of_old_count_the_epoch_that_is_next(tmp_path):
+    _, path = timm_file(tmp_path)
+
+    def change(content):
+        content.update(version=1, epoch=content["epoch"] + 1)
+
+    assert read_foreign(edited(path, change)).steps_per_epoch == STEPS
+
+
 def test_names_in_the_groups_are_believed(tmp_path):
     model = redraw(timm.create_model(ARGS["model"], num_classes=7, **ARGS["model_kwargs"])).train()
     named = list(model.named_parameters())

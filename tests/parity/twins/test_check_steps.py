@@ -160,7 +160,7 @@ def test_a_curve_judges_by_the_farthest_shadow_so_far():
 def test_a_chaotic_run_is_called_so():
     def walk(shadows):
         curve = Curve([0.0] * len(shadows), [[each] for each in shadows])
-        return TypeResult("float64", one_step=[1e-16] * len(shadows), curves={"parameters": curve})
+        return TypeResult("float64", 0, one_step=[1e-16] * len(shadows), curves={"parameters": curve})
 
     calm = stability(walk([1e-16, 2e-16, 3e-16]))
     assert calm.quiet

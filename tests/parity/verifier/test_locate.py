@@ -284,6 +284,18 @@ def test_a_program_runs_again_from_its_leaves(side):
     assert program.cache_bytes < KEEP_BYTES
 
 
+def slope(x):
+    x = x.detach().requires_grad_()
+    return torch.autograd.grad(torch.tanh(x).sum(), x)
+
+
+def test_a_program_differentiates_on_request_alone():
+    side = slope, torch.linspace(-1, 1, 5)
+    with pytest.raises(InputError, match="compared with --gradients"):
+        compare(side, side)
+    assert compare(side, side, gradients=True).verdict == "EQUAL"
+
+
 def test_json_has_a_schema_and_the_lines(side):
     content = json.loads(against(side, "divided").to_json())
     assert next(iter(content)) == "schema"

@@ -1,5 +1,6 @@
 """transformers' DINOv2 and DINOv3 against the library itself."""
 
+import json
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -64,6 +65,14 @@ def test_dinov2_on_other_images(name: str, tmp_path: Path) -> None:
     expected = logits(model)(images)
     for actual in twin_logits(tmp_path / "own.safetensors", images).values():
         assert error(actual, expected) <= 1e-6
+
+
+def test_the_scale_of_branches_that_no_entry_says_is_the_librarys(tmp_path: Path) -> None:
+    saved = save(build("Dinov2Model", "Dinov2Config", **SQUARE), tmp_path / "saved")
+    content = json.loads((saved / "config.json").read_text())
+    del content["layerscale_value"]
+    (saved / "config.json").write_text(json.dumps(content))
+    assert read_checkpoint(saved).config.layer_scale == 1.0
 
 
 @pytest.fixture

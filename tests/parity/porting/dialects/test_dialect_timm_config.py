@@ -240,3 +240,13 @@ def test_every_repository_on_the_hub_is_understood(name):
         expected = preset_preprocess(f"{name}.{tag}")
         assert pixels.replace(image_size=None) == expected
         assert pixels.image_size in (None, tuple(pretrained["input_size"][1:]))
+
+
+def test_images_are_prepared_at_the_size_that_the_weights_were_for(tmp_path):
+    """Where it is not the model's, which then takes any."""
+    folder = saved(tmp_path / "timm", small("vit_tiny_patch16_224"))
+    config = json.loads((folder / "config.json").read_text())
+    config["pretrained_cfg"] |= {"input_size": [3, 80, 64]}
+    del config["pretrained_cfg"]["fixed_input_size"]
+    write_json(folder, config)
+    assert read_checkpoint(folder).metadata.pixels.image_size == (80, 64)

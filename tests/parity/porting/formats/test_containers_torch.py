@@ -68,6 +68,18 @@ def assert_reads(container, tensors: dict[str, torch.Tensor]) -> None:
 # Reading
 
 
+class OnAnotherDevice:
+    """What torch pickles of a tensor of a TPU."""
+
+    def __reduce__(self):
+        array = np.arange(6.0).reshape(2, 3)
+        return torch._utils._rebuild_device_tensor_from_numpy, (array, torch.float32, "xla:0", False)
+
+
+def test_a_tensor_of_another_device_is_read_as_the_array_it_is_kept_as(saved):
+    assert_reads(saved({"w": OnAnotherDevice()}), {"w": torch.arange(6.0).reshape(2, 3)})
+
+
 WRITTEN = [
     (format_, dtype)
     for format_ in FORMATS

@@ -191,6 +191,18 @@ def test_a_tower_that_the_other_librarys_code_would_pool_elsewhere_is_refused(tm
         parity.convert(folder, to="open-clip", out=tmp_path / "out", text=True, num_classes=3)
 
 
+def test_a_text_tower_with_nan_is_written_on_request_alone(tmp_path):
+    model = text_models.build("clip")
+    model.text_model.embeddings.token_embedding.weight.data[0, 0] = torch.nan
+    model.save_pretrained(tmp_path / "hf")
+    given = {"to": "open-clip", "out": tmp_path / "oc", "text": True, "preprocess": PIXELS}
+    with pytest.raises(WeightsError, match=r"1 of .* values are not finite"):
+        parity.convert(tmp_path / "hf", **given)
+    parity.convert(tmp_path / "hf", **given, allow_nonfinite=True)
+    tensors = load_file(tmp_path / "oc" / "open_clip_model.safetensors")
+    assert sum(int(each.isnan().sum()) for each in tensors.values()) == 1
+
+
 def test_a_file_that_was_changed_afterwards_is_refused(tmp_path):
     text_models.build("clip").save_pretrained(tmp_path / "hf")
     parity.convert(tmp_path / "hf", to="hf", out=tmp_path / "out", text=True)

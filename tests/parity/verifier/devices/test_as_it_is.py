@@ -52,6 +52,7 @@ def _alike(text):
         ),
         ([f"{PROGRAMS}:plain", "--as-is", "--env-b", "THREADS"], "--env-b THREADS: expected NAME=VALUE"),
         ([f"{PROGRAMS}:plain", "--as-is", "--dtype", "float16"], "--dtype does not go with --as-is"),
+        ([f"{PROGRAMS}:plain", "--as-is", "--python-b", "/no/python"], "/no/python: No such file"),
     ],
 )
 def test_what_cannot_be_is_one_line(argv, said, capsys):

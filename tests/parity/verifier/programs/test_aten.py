@@ -112,3 +112,9 @@ def test_rows_that_are_masked_entirely_are_compared():
     sides = (attention, (torch.from_numpy(x), torch.from_numpy(mask.copy()))), (port, (x, mask))
     found = parity.diff(*sides)
     assert (found.verdict, found.backward.verdict) == ("EQUAL", "EQUAL")
+
+
+def test_the_end_of_a_slice_that_has_none_is_no_attribute():
+    program = record((lambda x: x[1:] * 2, torch.arange(5.0)), "A")
+    (cut,) = (op for op in program.operations if op.name == "slice")
+    assert cut.label == "dim=0, start=1"

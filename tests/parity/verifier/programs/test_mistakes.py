@@ -12,6 +12,7 @@ import torch
 
 from parity.cli import run
 from parity.verifier.locate import compare
+from parity.verifier.programs.mistakes import mistake
 
 pytestmark = pytest.mark.quick
 
@@ -72,6 +73,19 @@ def test_one_clear_line_and_status_2(given, line, flags, locate):
     assert (status, out, error.count("\n")) == (2, "", 1)
     assert line.format(name=f"{HERE}:{given}", file=HERE, **PLACES) in error
     assert error.startswith("parity diff: ")
+
+
+@pytest.mark.parametrize(
+    ("program", "kind", "said"),
+    [
+        (jax.jit(bool), jax.errors.ConcretizationTypeError, "; a JAX program must run under jax.jit"),
+        (lambda _: {}["mine"], KeyError, ": 'mine'"),
+    ],
+)
+def test_what_jax_alone_cannot_trace_is_to_run_under_jit(program, kind, said):
+    with pytest.raises(kind) as caught:
+        program(1.0)
+    assert (mistake(caught.value) or "").endswith(said)
 
 
 SHAPES = {

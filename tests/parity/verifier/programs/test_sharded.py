@@ -226,6 +226,19 @@ def test_what_cannot_be_recorded_is_said():
         record((grouped, x), "B")
 
 
+def test_an_axis_of_one_device_may_be_left_out():
+    mapped = jax.shard_map(
+        jnp.sin,
+        mesh=steps.abstract_mesh((4, 1), ("a", "b")),
+        axis_names={"a"},
+        in_specs=P("a"),
+        out_specs=P("a"),
+        check_vma=False,
+    )
+    x = np.linspace(0.0, 1.0, 8)
+    assert compare((jnp.sin, x), (mapped, x)).verdict == "EQUAL"
+
+
 def test_an_output_that_is_said_to_be_replicated_and_is_not_is_noted():
     mapped = jax.shard_map(
         lambda x: x.sum(),

@@ -61,9 +61,11 @@ def train(
     begins=None,
     old=False,
     narrow=False,
+    early=False,
     **loss_options,
 ):
-    """AdamW; `average`: the decay of the average in a step; `old`: of parameters before the update."""
+    """AdamW; `average`: the decay of the average in a step; `old`: of parameters before the update;
+    `early`: epsilon is added before the second moment is corrected, as in TensorFlow."""
     p = START
     m, v = ({n: np.zeros_like(a) for n, a in p.items()} for _ in range(2))
     mean = p if begins is None else {n: begins * a for n, a in p.items()}
@@ -88,7 +90,8 @@ def train(
                     m = {n: 0.9 * m[n] + (1 - 0.9) * given[n] for n in p}
                     v = {n: 0.999 * v[n] + (1 - 0.999) * given[n] ** 2 for n in p}
                     c1, c2 = 1 - 0.9**count, 1 - 0.999**count
-                    update = {n: m[n] / c1 / (np.sqrt(v[n] / c2) + 1e-8) + 0.05 * p[n] for n in p}
+                    eps = 1e-8 / np.sqrt(c2) if early else 1e-8
+                    update = {n: m[n] / c1 / (np.sqrt(v[n] / c2) + eps) + 0.05 * p[n] for n in p}
                     p = {n: p[n] - rate(t) * update[n] for n in p}
                 trace.log("moments", m, port="exp_avg")
                 trace.log("moments", v, port="exp_avg_sq")
@@ -136,6 +139,13 @@ def test_what_the_other_loop_does_is_named(tmp_path, name, swapped):
     diagnosis = compared(tmp_path, a, b)
     assert diagnosis.verdict == "DIFFERENT"
     assert [cause.name for cause in diagnosis.causes] == [name]
+
+
+def test_epsilon_before_the_correction_is_said_to_be_there(tmp_path):
+    diagnosis = compared(tmp_path, b={"early": True})
+    assert [(each.name, each.b) for each in diagnosis.causes] == [
+        ("epsilon-place", "place of epsilon: outside the root, before bias correction")
+    ]
 
 
 def test_a_schedule_that_nobody_recorded_is_told_by_the_updates(tmp_path):

@@ -73,7 +73,7 @@ def test_the_page_is_well_formed_loads_nothing_and_escapes(report):
     said = " ".join(page.text)
     assert "a <b> and b.py:port" in said
     assert "tanh(0.797884560803 * (x + 0.044715 * x ** 3))" in said
-    assert "activation: gelu, tanh where A has gelu" in said
+    assert "1. activation: gelu, tanh where A has gelu" in said
     assert len(text) < 10_000
 
 
