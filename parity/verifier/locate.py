@@ -164,7 +164,7 @@ def compare_programs(
         _types(a, b), remarks(a, b, pairs if pair is None else ()), letters.described(),
         modules_of(a, b, met, search.b, then, parted),
         time.perf_counter() - started,
-        f"{search.repairs} repairs reached, more remain" if search.stopped else "",
+        f"{search.repairs} repairs, more remain; mend these and compare again" if search.stopped else "",
     )  # fmt: skip
 
 

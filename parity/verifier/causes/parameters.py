@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from itertools import islice, product
+from itertools import islice, permutations, product
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from parity.verifier.search.region import ROWS, Gap, Kind, Region
 NEARBY = 4
 """Operations before the end of a place within which the wrong parameter is looked for."""
 MOST_TRIALS = 200
+MOST_AXES = 6
 
 
 def wrong_parameters(gap: Gap, index: Index) -> tuple[Kind, str] | None:
@@ -162,7 +163,13 @@ def _order(wanted: np.ndarray, held: np.ndarray) -> str:
         matrix, other = wanted.reshape(rows, -1), held.reshape(rows, -1)
         if matrix.shape[0] == matrix.shape[1] and np.array_equal(matrix.T, other):
             return "transposed"
-    return row_order(wanted, held) or "in another order"
+    if said := row_order(wanted, held):
+        return said
+    for axes in permutations(range(min(wanted.ndim, MOST_AXES))):
+        moved = wanted.transpose(*axes, *range(len(axes), wanted.ndim))
+        if np.array_equal(moved.reshape(held.shape), held):
+            return f"with the axes of {list(wanted.shape)} in the order {list(axes)}"
+    return "in another order"
 
 
 def _looks(held: np.ndarray, wanted: np.ndarray) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from parity.measure.shown import first_few
 from parity.verifier.causes.alone import name_operations
 from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.search.constants import constants_of
@@ -74,8 +75,10 @@ def _partly(gap: Gap, region: Region, side: str) -> Explanation | None:
     each = np.moveaxis(apart, axis, 0)[rows]
     if each.mean() < WHOLE and not (each == each[0]).all():  # elements here and there, as of a mask
         return None
-    which = ", ".join(map(str, np.flatnonzero(rows)[:4]))
-    where = f"for row {which} of axis {axis} of {list(b.shape)}"
+    which = np.flatnonzero(rows).tolist()
+    run = which == [*range(which[0], which[-1] + 1)] and len(which) > 2
+    said = f"rows {which[0]} to {which[-1]}" if run else f"row {first_few(which, 4)}"
+    where = f"for {said} of axis {axis} of {list(b.shape)}"
     own, other = (a, b) if side == "A" else (b, a)
     for steps, start in skips(region):
         value = _skipped(region, steps[-1], start)

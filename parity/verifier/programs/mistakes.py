@@ -81,6 +81,9 @@ def mistake(
     where = f" in {line.file}:{line.line}" if line else ""
     if isinstance(error, ModuleNotFoundError) and line is not None and error.name:
         return f"{line.file}:{line.line} imports {error.name}, which {sys.executable} lacks; install it"
+    if isinstance(error, ImportError) and (first := _first_cause(error)) is not error:
+        why = f"{type(first).__name__}: {message_of(first).rstrip('.')}"
+        return f"{type(error).__name__}{where}: {message_of(error).rstrip('.')}; at first {why}"
     if isinstance(error, SystemExit):  # whose status could be that of two programs that differ
         return f"sys.exit({error.code!r}){where}: a program that is compared must not end the process"
     compiled = _COMPILED.search(str(error))
@@ -102,6 +105,13 @@ def mistake(
     if "lhs feature dimension" in text:
         return f"{text.rstrip('.')}; Flax's convolutions take channels last, (B, H, W, C)"
     return f"{text.rstrip('.')}; a JAX program must run under jax.jit" if _is_of_tracing(error) else text
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    """Return the exception from which others were raised: libraries that import lazily hide it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
 def message_of(error: BaseException) -> str:

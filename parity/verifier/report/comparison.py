@@ -266,7 +266,8 @@ def _place(number: int, place: Place) -> list[str]:
         else "no error between these shapes"
     )
     named = place.kind not in ("parameter", "input")  # the message has the names of all of these
-    also = f": also {_some(place.modules)}" if named else ""
+    others = tuple(each for each in place.modules if each != place.b.module)
+    also = f": also {_some(others)}" if named else ""
     lines.append(f"   {size}{where}" + (f"; {place.times} times{also}" if place.times > 1 else ""))
     return lines
 

@@ -41,8 +41,9 @@ SAME = LEAST.norm
 WORK = 400_000
 """Operations run in trials for the end of one fault, as `Round.work` counts them, so that what is found
 hangs on no clock. The outputs that a trial computes to see whether it mends them are not counted."""
-MOST = 32
-"""Most repairs that are made one after the other."""
+MOST, MOST_WORK = 32, 2 * WORK
+"""Most repairs that are made one after the other, and most operations run for all of them: where each
+gradient is repaired by itself, of what only its own forward pass does wrongly."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,10 @@ class Search:
         self.index = Index(a)
         self.repairs = 0
         """How many were made one after the other."""
+        self.work = 0
+        """Operations that were run for them."""
         self.stopped = False
-        """Whether outputs still differ after `MOST` of them."""
+        """Whether outputs still differ after `MOST` of them, or after `MOST_WORK`."""
 
     def unequal(self, b: Program | None = None) -> Pairs:
         """Return the pairs of outputs that differ."""
@@ -108,7 +111,7 @@ class Search:
         """
         known: list[Repair] = []
         while now := self.round(outputs=outputs):
-            if self.repairs >= MOST:
+            if self.repairs >= MOST or self.work > MOST_WORK:
                 self.stopped = True
                 break
             if self._on_gap is not None and steps:
@@ -118,6 +121,7 @@ class Search:
             before = [e for e in known[:-1] if now.b.maker(e.trial.y).kind == "parameter"]
             again = filter(None, (_repeated(now, each) for each in reversed([*before, *known[-1:]])))
             best = next(again, None) or _of_an_update(now) or of_an_index(now) or _best(now)
+            self.work += now.work
             if best is None:
                 return [now.open_end()]
             known = [*(each for each in known if not _is_same(now, each, best)), best]

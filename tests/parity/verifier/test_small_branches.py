@@ -143,3 +143,12 @@ def test_a_norm_behind_a_bias_of_zeros_is_left_out():
 
     (place,) = compare(function(True), function(False)).places
     assert place.cause == "norm left out"
+
+
+def test_gradients_that_are_repaired_one_by_one_come_to_an_end(monkeypatch):
+    """What only the forward pass does wrongly is found first; the rest is said to be open."""
+    monkeypatch.setattr("parity.verifier.search.places.MOST_WORK", 0)
+    found = compare(encoder(), encoder(swapped=True), gradients=True)
+    assert found.verdict == "DIFFERENT"
+    assert found.places[0].cause == "steps exchanged"
+    assert "1 repairs, more remain; mend these and compare again" in found.to_text()

@@ -159,7 +159,7 @@ def test_a_search_that_ends_at_its_limit_says_so(monkeypatch: pytest.MonkeyPatch
     assert "INCOMPLETE" not in compared(mistake).to_text()
     monkeypatch.setattr("parity.verifier.search.places.MOST", 1)
     comparison = compared(mistake)
-    assert "the places are INCOMPLETE: 1 repairs reached, more remain" in comparison.to_text()
+    assert "the places are INCOMPLETE: 1 repairs, more remain" in comparison.to_text()
     assert comparison.verdict == "DIFFERENT"
 
 

@@ -167,7 +167,7 @@ MORE = [
         "steps exchanged",
         "norm((x @ w).mean(1), g, b) @ v",
         "norm(x @ w, g, b).mean(1) @ v",
-        "sum comes first in A and last in B",
+        "div comes first in A and last in B",
     ),
     (
         "other value read",

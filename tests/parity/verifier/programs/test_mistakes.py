@@ -226,3 +226,17 @@ def test_autocast_is_noted_as_casts_are():
     assert comparison.types == (
         f"A asks for bfloat16 at mistaken_models.py:{line_of('y = x @ w  # cast')}",
     )
+
+
+def test_why_a_library_could_not_import_lazily_is_said(locate, tmp_path):
+    path = tmp_path / "lazy.py"
+    path.write_text(
+        "def f():\n"
+        "    try:\n"
+        "        raise RuntimeError('operator nms does not exist')\n"
+        "    except RuntimeError as error:\n"
+        "        raise ModuleNotFoundError('Could not import module X. See the log') from error\n"
+    )
+    status, _, error = locate("plain", f"{path}:f")
+    assert status == 2
+    assert error.endswith("; at first RuntimeError: operator nms does not exist\n")
