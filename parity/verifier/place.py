@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from parity.verifier.causes import Explanation, cause_of
+from parity.verifier.causes import Explanation, cause_of, windows
 from parity.verifier.causes.factors import ratio_of
 from parity.verifier.causes.lengths import other_rows
 from parity.verifier.causes.parameters import wrong_parameters
@@ -58,16 +58,12 @@ def _moves(program: Program, index: int) -> list[int]:
 def place_at(gap: Gap, letters: Letters, index: Index) -> Place:
     """Make the place of a gap, with the name of its cause if one exchange explains it."""
     if not gap.closed:
-        a, b = parts_of(gap, letters, kind="open")
-        return Place(
-            "open",
-            a,
-            b,
-            UNCOMPARED,
-            0.0,
-            other_rows(gap) or "from here on nothing of A's makes the rest of B meet",
-            gap=gap,
-        )
+        cause, message = windows.judge(gap, index) or ("", "")
+        kind = "operations" if cause else "open"
+        message = message or other_rows(gap) or "from here on nothing of A's makes the rest of B meet"
+        built = cause in _GIVEN_TO_MODULES
+        a, b = parts_of(gap, letters, kind=kind, cause=cause, built=lambda _: built)
+        return Place(kind, a, b, UNCOMPARED, 0.0, message, cause, gap=gap)
     limit, error = limit_of(gap, index), gap.error
     kind, message = _kind(gap, index)
     cause, sentence = "", ""

@@ -14,9 +14,9 @@ from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.programs.jaxprs.equations import bind
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.windows import WINDOW, Window
-from parity.verifier.search.exchange import computing, is_a, rerun
+from parity.verifier.search.exchange import closer_moved, computing, is_a, rerun
 from parity.verifier.search.meeting import Index
-from parity.verifier.search.region import Gap
+from parity.verifier.search.region import Gap, Region
 
 _NAMES = ("padding", "stride", "dilation")
 _OF_JAX = {"padding": "padding", "stride": "window_strides", "dilation": "rhs_dilation"}
@@ -37,13 +37,22 @@ def judge(gap: Gap, _: Index) -> Explanation | None:
             theirs, own = a.extra[WINDOW], b.extra[WINDOW]
             for names in _unlike(theirs, own):
                 changed = _with(b, {name: getattr(theirs, name) for name in names})
-                if changed is not None and is_a(gap, rerun(gap.b, {b.index: changed})):
+                if changed is not None and _is_all(gap, a, b, changed):
                     texts = (", ".join(f"{n} {w.argument(n)}" for n in names) for w in (own, theirs))
                     held, wanted = (
                         texts if len(names) > 1 else (own.argument(*names), theirs.argument(*names))
                     )
                     return " and ".join(names), f"{held} where A has {wanted}"
     return None
+
+
+def _is_all(gap: Gap, a: Operation, b: Operation, changed: Operation) -> bool:
+    """Return whether a convolution with other arguments gives A's value: that of the place, or, where it
+    makes so many numbers that what B reshapes them to no longer fits, that of A's convolution."""
+    if a.size == b.size:
+        return is_a(gap, rerun(gap.b, {b.index: changed}))
+    value = rerun(Region(gap.b.program, b.index, [b.index]), {b.index: changed})
+    return closer_moved(np.asarray(gap.a.program.values([a.index])[a.index]), value, 1.0)
 
 
 def _unlike(a: Window, b: Window) -> Iterator[tuple[str, ...]]:

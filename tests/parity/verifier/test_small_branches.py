@@ -152,3 +152,22 @@ def test_gradients_that_are_repaired_one_by_one_come_to_an_end(monkeypatch):
     assert found.verdict == "DIFFERENT"
     assert found.places[0].cause == "steps exchanged"
     assert "1 repairs, more remain; mend these and compare again" in found.to_text()
+
+
+def test_a_padding_that_makes_fewer_keys_is_named():
+    """The programs meet again behind the attention, whose reshapes hold for one number of keys."""
+
+    def function(padding):
+        def run(kernel, p, x):
+            dimensions = ("NHWC", "HWIO", "NHWC")
+            y = jax.lax.conv_general_dilated(x, kernel, (2, 2), padding, dimension_numbers=dimensions)
+            y = y.reshape(2, -1, 6)
+            shares = jax.nn.softmax((x.reshape(2, -1, 3) @ p["query"]) @ y.mT)
+            return jnp.tanh(shares @ y) @ p["out"]
+
+        p = {"query": RNG.normal(size=(3, 6)), "out": RNG.normal(size=(6, 4))}
+        return run, (RNG.normal(size=(3, 3, 3, 6)) * 0.2, p, RNG.normal(size=(2, 8, 10, 3)))
+
+    right, arguments = function(((1, 1), (1, 1)))
+    (place,) = compare((right, arguments), (function("VALID")[0], arguments)).places
+    assert (place.cause, place.message) == ("padding", "0 where A has 1")

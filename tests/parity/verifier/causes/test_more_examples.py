@@ -170,6 +170,12 @@ MORE = [
         "div comes first in A and last in B",
     ),
     (
+        "stride",
+        "jnp.tanh(conv(x, k, (2,), [(0, 0)], rhs_dilation=None)).std(1)",
+        "jnp.tanh(conv(x, k, (1,), [(0, 0)], rhs_dilation=None)).std(1)",
+        "1 where A has 2",
+    ),
+    (
         "other value read",
         "(h := x + norm(x, g, b) @ w) + jnp.tanh(norm(h, 1.1, g) @ v)",
         "x + norm(x, g, b) @ w + jnp.tanh(norm(x, 1.1, g) @ v)",
