@@ -63,9 +63,11 @@ def assert_same(one: Checkpoint, other: Checkpoint) -> None:
         assert stored.load().tobytes() == wanted.load().tobytes(), name
 
 
-def holds(source: Checkpoint, name: str) -> bool:
+def holds(source: Checkpoint, name: str, folder: Path) -> bool:
     try:
         plan(source, name)
+        if name.startswith("timm"):  # whose folder needs a constructor of this model
+            convert(source, to=name, out=folder / "tried", force=True)
     except ConfigError:
         return False
     return True
@@ -76,13 +78,13 @@ def stops(source: Checkpoint, folder: Path, rng: random.Random) -> tuple[str, st
     names = [name for name in WRITTEN if name not in (source.dialect.name, "parity")]
     names = rng.sample(names, len(names))
     for index, name in enumerate(names):
-        if not holds(source, name):
+        if not holds(source, name, folder):
             continue
         middle = read_checkpoint(convert(source, to=name, out=folder / "middle", force=True).path)
         for last in names[index + 1 :]:
-            if holds(source, last) and holds(middle, last):
+            if holds(source, last, folder) and holds(middle, last, folder):
                 return name, last
-        if holds(middle, source.dialect.name):
+        if holds(middle, source.dialect.name, folder):
             return name, source.dialect.name
     return "parity", source.dialect.name
 
