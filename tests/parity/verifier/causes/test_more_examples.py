@@ -152,10 +152,10 @@ MORE = [
         "only B has add 0.3 and add 0.2",
     ),
     (
-        "left out",
+        "RMS norm for layer norm",
         "(h := x - x.mean(-1, keepdims=True)) / jnp.sqrt((h**2).mean(-1, keepdims=True))",
         "(h := x - jnp.zeros_like(x[..., :1])) / jnp.sqrt((h**2).mean(-1, keepdims=True))",
-        "sub",
+        "only A takes the mean off",
     ),
     (
         "operands exchanged",
