@@ -30,8 +30,9 @@ weights and every class of size that it can have. Each pair is first shown to be
 verifier (`evidence/clean_pairs/outcome.py`): its outputs and all gradients, by timm's names, are
 computed in float64 by the frameworks' own differentiation and are the same to 1e-11 of each array's
 largest number (1e-4 where a library computes a step in float32 whatever it is given). A mistake counts
-only if it moves one of these by 1e-9. `python -m evidence.clean_pairs --only 'NAME'` repeats one pair
-and prints the whole report. Haiku and Equinox are tried where they are installed.
+only if it moves one of these by 1e-9, where a side computes in float32 beside B without the mistake.
+`python -m evidence.clean_pairs --only 'NAME'` repeats one pair and prints the whole report.
+Haiku and Equinox are tried where they are installed.
 """
 
 

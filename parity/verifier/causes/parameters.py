@@ -12,6 +12,7 @@ from parity.measure.nearness import MOST as FARTHEST
 from parity.verifier.causes.row_order import row_order
 from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.operation import Operation
+from parity.verifier.programs.program import Program
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index, meet
 from parity.verifier.search.region import ROWS, Gap, Kind, Region
@@ -140,16 +141,19 @@ def _wrong(
                 "operations",
                 f"B reads {leaf_b.label} where A reads {leaf_a.label} (B's {other.label})",
             )
-    if any(_is_one_name(each.label, leaf_b.label) for each in holders):  # it is loaded rightly
+    own = _name_within(program, leaf_b)
+    if any(own == _name_within(gap.a.program, each) for each in holders):  # it is loaded rightly
         return "operations", f"B reads {leaf_b.label} where A reads {leaf_a.label}"
     if holders:
         return "parameter", f"{leaf_b.label} holds A's {_names(holders)} instead of {leaf_a.label}"
     return "parameter", f"{leaf_b.label} is not A's {leaf_a.label}: {_looks(held, value)}"
 
 
-def _is_one_name(a: str, b: str) -> bool:
-    """Return whether two labels are the same but for what the two models are called."""
-    return a == b or "" != a.partition(".")[2] == b.partition(".")[2]
+def _name_within(program: Program, leaf: Operation) -> str:
+    """Return a parameter's label without what the whole model is called: what all labels begin with."""
+    labels = [op.label for op in program.operations if op.kind == "parameter"]
+    first, dot, rest = leaf.label.partition(".")
+    return rest if dot and all(each.startswith(first + dot) for each in labels) else leaf.label
 
 
 def _names(leaves: list[Operation]) -> str:

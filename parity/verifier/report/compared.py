@@ -105,7 +105,7 @@ class Compared:
         if self.backward is not None:
             own = [each for each in self.backward.details(brief=True) if each not in lines]
             parts = bool(self.backward.places)
-            lines += ["", "the outputs are the same; of their gradients:"] * parts + own
+            lines += ["", "the outputs are the same; their gradients are not:"] * parts + own
         lines += self.in_type.to_text() if self.in_type else []
         return "\n".join(lines)
 

@@ -57,7 +57,7 @@ def test_another_activation_fails_at_every_level_with_its_place(level):
 def test_a_gradient_that_is_cut_off_is_a_difference_of_gradients_alone():
     sides = pair(twist=stopped)
     assert_parity(*sides, level="logits")
-    with pytest.raises(AssertionError, match="the outputs are the same; of their gradients:"):
+    with pytest.raises(AssertionError, match="the outputs are the same; their gradients are not:"):
         assert_parity(*sides, level="gradients")
 
 

@@ -1,5 +1,7 @@
 """What a cause may say and what it may not: only what is known of both sides."""
 
+import copy
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -49,6 +51,20 @@ def test_a_branch_that_is_not_called_is_left_out_however_small_it_is(small):
     comparison = compare(function(2), function(1))
     assert comparison.verdict == "DIFFERENT"
     assert [place.cause.endswith("left out") for place in comparison.places] == [True]
+
+
+def test_layers_that_are_numbered_have_no_name_in_common():
+    """What all labels begin with is what a model is called; "0" and "2" are layers."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.Tanh(), torch.nn.Linear(6, 6)).eval()
+    wrong = copy.deepcopy(model)
+    wrong[2].weight = torch.nn.Parameter(model[0].weight.detach().clone())
+    x = RNG.normal(size=(3, 6)).astype(np.float32)
+    (place,) = compare((model, x), (wrong, x)).places
+    assert (place.kind, place.message.split(" ", 1)[1]) == (
+        "parameter",
+        "holds A's 0.weight instead of 2.weight",
+    )
 
 
 @pytest.mark.parametrize(
