@@ -58,7 +58,7 @@ def test_layers_that_are_numbered_have_no_name_in_common():
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.Tanh(), torch.nn.Linear(6, 6)).eval()
     wrong = copy.deepcopy(model)
-    wrong[2].weight = torch.nn.Parameter(model[0].weight.detach().clone())
+    wrong[2].weight = torch.nn.Parameter(model[0].get_parameter("weight").detach().clone())
     x = RNG.normal(size=(3, 6)).astype(np.float32)
     (place,) = compare((model, x), (wrong, x)).places
     assert (place.kind, place.message.split(" ", 1)[1]) == (
