@@ -94,11 +94,12 @@ def masked(text: str) -> str:
     text = re.sub(r"\b[\d.,]+ (s a step|images/s)( +waits for data \d+%)?", "...", text)
     text = re.sub(r"\b\d:\d\d:\d\d in all|left \d:\d\d:\d\d|peaked at [\d,]+ MiB", "...", text)
     # a training run's loss and accuracy on the way, and its loss at the end to all digits
-    text = re.sub(r"\bloss 0\.\d{4} +accuracy 0\.\d{3}|\b0\.\d{6}\b", "...", text)
+    text = re.sub(r"\bloss 0\.\d{4} +accuracy [01]\.\d{3}|\b0\.\d{6}\b", "...", text)
     text = re.sub(r"\b\d(\.\d)?e-1[0-9]\b|0\.0e\+00", "...", text)  # what rounding leaves
     text = re.sub(r"(?<=difference among them is )\s*\S+", "...", text)  # Adam's steps of noise
     text = re.sub(r"│ +\d+/\d+ │ +0\.\d{4} │", "│ ... │", text)  # of a training run, in the end
     text = re.sub(r"[\d.]+% of the time", "...", text)
+    text = re.sub(r"\b([\d,]+),\d{3} bytes", r"\1,... bytes", text)  # with measured numbers in them
     # float32 is rounded by each processor in its own way
     text = re.sub(r"(│ (?:float\d\d|bfloat16) +│ \w+ +│ +\d+ │)[^\n]*(│ ok │)", r"\1 ... \2", text)
     # of tensors that agree, which one is the worst is a matter of rounding

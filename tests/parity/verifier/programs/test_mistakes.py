@@ -163,17 +163,20 @@ def test_a_method_of_a_module_is_understood_as_the_module(a, b):
     assert comparison.counts.parameters
 
 
+BATCH_NORM = f"norm (BatchNorm, {HERE.name}:{line_of('nnx.BatchNorm(2')})"
+ON = f"; as it was given, these are on: {BATCH_NORM}"
+
+
 @pytest.mark.parametrize(
     ("a", "b", "noted"),
-    [("plain", "training", 1), ("nnx_whole", "nnx_training", 1), ("plain", "port", 0)],
+    [("plain", "training", [""]), ("nnx_whole", "nnx_training", [ON]), ("plain", "port", [])],
 )
 def test_a_model_in_training_mode_is_said_to_be_put_into_evaluation_mode(a, b, noted, locate, tmp_path):
     path = tmp_path / "found.json"
     status, _, error = locate(a, b, f"--json={path}")
-    note = "was given in training mode; it is compared in evaluation mode"
-    remarks = [f"B: {note}"] * noted
-    assert (status, json.loads(path.read_text())["remarks"]) == (0, remarks)
-    assert error == "".join(f"note: {HERE}:{b}: {note}\n" for _ in remarks)
+    notes = [f"was given in training mode; it is compared in evaluation mode{each}" for each in noted]
+    assert (status, json.loads(path.read_text())["remarks"]) == (0, [f"B: {note}" for note in notes])
+    assert error == "".join(f"note: {HERE}:{b}: {note}\n" for note in notes)
 
 
 def test_training_mode_in_a_bisection(locate):

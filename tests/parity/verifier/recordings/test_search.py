@@ -232,10 +232,13 @@ def test_a_decay_that_is_moved_into_the_gradient_and_changed_is_two_causes(tmp_p
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("fault", ["weight-decay", "beta2", None])
 def test_in_float32_the_constant_of_clipping_is_rounding(tmp_path, fault):
+    """Alone it is granted; beside a fault that shows, it may be named, as it is there."""
     run_torch(tmp_path / "a.trace", "float32", clip=torch_clip(MOST))
     tx = of_optax(CLIPPED, **(BEHIND[fault][1] if fault else {}))
     run_jax(tmp_path / "b.trace", "float32", tx)
-    assert named(tmp_path) == ([fault] if fault else [])
+    assert [name for name in named(tmp_path) if not (fault and name == "clip-epsilon")] == [
+        fault
+    ] * bool(fault)
 
 
 AVERAGES = {
