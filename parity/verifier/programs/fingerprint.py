@@ -127,6 +127,14 @@ def is_plain(mark: np.ndarray) -> bool:
     )
 
 
+def mean_square(value: np.ndarray) -> float:
+    """Return the mean of the squares of an array of float64; not finite where it is too large."""
+    flat = value.ravel(order="K")
+    with np.errstate(over="ignore", invalid="ignore"):
+        parts = (flat[start : start + _CHUNK] for start in range(0, flat.size, _CHUNK))
+        return float(sum(np.dot(part, part) for part in parts)) / flat.size
+
+
 def squares(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
     """Return the sum of the squares of an array of float64, and that of its differences from another of
     its shape; not finite where they are too large."""

@@ -58,10 +58,15 @@ def _others(a: Program, b: Program, met: Mapping[int, Sequence[int]], values: Se
 
 def _has(op: Operation, value: np.ndarray, other: Operation, numbers: np.ndarray) -> bool:
     """Whether a value has the numbers of another, in any order, up to rounding."""
+    most = op.near.or_more(other.near).norm
+    if value.size == numbers.size and any(
+        distance(numbers.ravel(order), value.ravel(order)) <= most for order in ("K", "C")
+    ):
+        return True  # most are in one order, if only in memory, and sorting takes long
     mine, theirs = (np.sort(each, axis=None) for each in (value, numbers))
     if mine.size != theirs.size:  # one is the other, repeated
         small, large = sorted((mine, theirs), key=len)
         if large.size % small.size:
             return True
         mine, theirs = np.repeat(small, large.size // small.size), large
-    return distance(theirs, mine) <= op.near.or_more(other.near).norm
+    return distance(theirs, mine) <= most

@@ -10,7 +10,7 @@ import numpy as np
 from parity.measure.nearness import MOST as FARTHEST
 from parity.measure.nearness import Nearness
 from parity.measure.tolerance import FACTOR
-from parity.verifier.programs.fingerprint import HUGE, INFINITE, SQUARE, is_plain, same
+from parity.verifier.programs.fingerprint import HUGE, INFINITE, SQUARE, is_plain, mean_square, same
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 
@@ -58,9 +58,7 @@ class Index:
         quickly taken."""
         if value.dtype != np.float64 or not value.size:
             return True
-        flat = value.ravel(order="K")
-        with np.errstate(over="ignore", invalid="ignore"):
-            square = float(np.dot(flat, flat)) / flat.size
+        square = mean_square(value)
         if not square < HUGE:  # infinities are counted apart
             return True
         slack = _slack(square, FARTHEST.means)

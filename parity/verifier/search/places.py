@@ -245,14 +245,18 @@ def _best(now: Round, among: set[int] | None = None, of_a: set[int] | None = Non
     tried: set[tuple[int, ...]] = set()
     ends = [each for each in now.ends_b if among is None or each[0] in among]
     ends_a = [each for each in now.ends_a if of_a is None or each[0] in of_a]
-    for size, trial in _trials(now, ends, tried, ends_a):
-        if best is not None:
-            room = ORDER_ROOM if best.order and best.left else ROOM
-            if not best.left or size > best.size + room:
-                break
-        best = _better(now, trial, size, best)
-        if now.work > until:
+    behind = {y for y, _ in ends if now.is_behind_another(y)}
+    for some in ([e for e in ends if e[0] not in behind], [e for e in ends if e[0] in behind]):
+        if best is not None and best.size <= LARGE:
             break
+        for size, trial in _trials(now, some, tried, ends_a):
+            if best is not None:
+                room = ORDER_ROOM if best.order and best.left else ROOM
+                if not best.left or size > best.size + room:
+                    break
+            best = _better(now, trial, size, best)
+            if now.work > until:
+                break
     if among is None and (best is None or best.size > LARGE):
         for size, trial in _trials(now, now.before_b(), tried):
             if (best is not None and size >= best.size) or now.work > until:
@@ -266,7 +270,11 @@ def _repeated(now: Round, last: Repair) -> Repair | None:
     as many operations."""
     before_a, before_b = now.a.operations[last.trial.x], now.b.operations[last.trial.y]
     ends_a = [each for each in now.ends_a if _is_again(now.a.operations[each[0]], before_a)]
-    ends_b = [each for each in now.ends_b if _is_again(now.b.operations[each[0]], before_b)]
+    ends_b = [
+        each
+        for each in now.ends_b
+        if _is_again(now.b.operations[each[0]], before_b) and not now.is_behind_another(each[0])
+    ]
     for size, trial in _trials(now, ends_b, set(), ends_a) if ends_a and ends_b else ():
         if size == last.size and (repair := _better(now, trial, size, None)) is not None:
             return repair

@@ -110,6 +110,17 @@ class Round:
         trials.pop((), None)
         return list(trials.values())
 
+    def is_behind_another(self, y: int) -> bool:
+        """Return whether a value of B that meets is read beside others alone that do not, and that it
+        does not lead to: what reads it is wrong without it, and meets once that is repaired."""
+        if y in self.unmet_b:
+            return False
+        behind = self.downstream(y, self.unmet_b)
+        return all(
+            any(i in self.unmet_b and i not in behind for i in self.b.operations[reader].inputs)
+            for reader in self.reading((y,), self.unmet_b)
+        )
+
     def reading(self, values: Collection[int], among: set[int]) -> tuple[int, ...]:
         """Return the operations of a set that read any of some values."""
         readers = (r for each in values for r in self.readers[each] if r in among)
