@@ -1,6 +1,6 @@
 """Pairs that must be equal, and mistakes in the same programs: many styles, sizes and kinds of weights.
 
-    python -m evidence.clean_pairs [--faults | --published] [--share K/N] [--write docs/clean_pairs.md]
+    python -m evidence.clean_pairs [--faults] [--published] [--share K/N] [--write docs/clean_pairs.md]
     python -m evidence.clean_pairs --only NAME
 
 Each pair is first shown to be right (or visibly wrong) in float64 without the product; then the product
@@ -27,9 +27,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--faults", action="store_true", help="pairs with one mistake in B")
-    mode.add_argument("--published", action="store_true", help="models at their published sizes")
+    parser.add_argument("--faults", action="store_true", help="pairs with one mistake in B")
+    parser.add_argument("--published", action="store_true", help="models at their published sizes")
     parser.add_argument(
         "--only", nargs="+", default=[], metavar="NAME", help="these pairs, with the report"
     )
@@ -41,17 +40,23 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="results as they come; pairs that it has are not run")
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
-    _prepare()
+    _prepare(small=not options.published)
     from evidence.clean_pairs import draw, kept, page, published
     from evidence.clean_pairs.workers import chunks, in_processes
     from tests.support.share import parse
 
-    name = "faults" if options.faults else "published" if options.published else "clean"
+    name = {
+        (False, False): "clean", (True, False): "faults",
+        (False, True): "published", (True, True): "published faults",
+    }[options.faults, options.published]  # fmt: skip
     if options.only:
         return _one_by_one(options.only)
     if options.real:
         published.real_weights(options.real)
-    makes = {"faults": draw.faulty, "published": published.pairs, "clean": draw.clean}
+    makes = {
+        "clean": draw.clean, "faults": draw.faulty,
+        "published": published.pairs, "published faults": published.faulty,
+    }  # fmt: skip
     every = list(makes[name]())
     share = parse(options.share)
     pairs = [each for each in every if share.holds(each.name)]
@@ -95,6 +100,7 @@ def main() -> int:
             "clean": lambda: page.clean_section(own, command),
             "faults": lambda: page.fault_section(own, command),
             "published": lambda: page.published_section(results, command),
+            "published faults": lambda: page.fault_section(own, command),
         }[name]()
         page.write(options.write, name, section)
     return int(any(map(bad, own)))
@@ -109,7 +115,8 @@ def _one_by_one(names: list[str]) -> int:
     """Pairs of any mode in this process, each with the product's report."""
     from evidence.clean_pairs import draw, judge, page, published
 
-    known = {each.name: each for make in (draw.clean, draw.faulty, published.pairs) for each in make()}
+    makes = draw.clean, draw.faulty, published.pairs, published.faulty
+    known = {each.name: each for make in makes for each in make()}
     if unknown := {*names} - {*known}:
         print(
             f"no pair is called {', '.join(sorted(unknown))}; --list prints the names", file=sys.stderr
@@ -124,11 +131,12 @@ def _one_by_one(names: list[str]) -> int:
     return int(failed)
 
 
-def _prepare() -> None:
-    """Models here are small: quick to compile, not to run, and in the types that they are given in."""
+def _prepare(*, small: bool = True) -> None:
+    """Keep the types that arrays are given in; small models are to be quick to compile, not to run."""
     from parity.measure.compiling import compile_quickly
 
-    compile_quickly()
+    if small:
+        compile_quickly()
     os.environ["JAX_PLATFORMS"] = "cpu"
     import torch
 

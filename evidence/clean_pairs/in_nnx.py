@@ -78,11 +78,12 @@ class Attention(nnx.Module):
         inner = (*x.shape[:2], size.heads, size.head_dim)
         if self.packed:
             y = self.qkv(x).reshape(*x.shape[:2], 3, size.heads, size.head_dim)
-            q, k, v = y[:, :, 0], y[:, :, 1], y[:, :, 2]
+            q, k, v = y[:, :, 0], y[:, :, 1], y[:, :, 2]  # wrong: q norm missing
             if wrong("packing", i):
                 y = y.reshape(*inner, 3)  # wrong: packing
                 q, k, v = y[..., 0], y[..., 1], y[..., 2]  # wrong: packing
         else:
+            # wrong: q norm missing
             q, k, v = (layer(x).reshape(inner) for layer in (self.q, self.k, self.v))
         if size.qk_norm:
             first, second = self.norms[::-1] if wrong("q and k norms exchanged", i) else self.norms

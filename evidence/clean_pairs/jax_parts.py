@@ -90,7 +90,7 @@ def attend(p, y, size, wrong=RIGHT, i=None):
     """Attention with the packed projection."""
     qkv = y @ p["attn.qkv.weight"].T + p["attn.qkv.bias"]
     packed = qkv.reshape(*qkv.shape[:-1], 3, size.heads, size.head_dim)
-    q, k, v = jnp.moveaxis(packed, -3, 0)
+    q, k, v = jnp.moveaxis(packed, -3, 0)  # wrong: q norm missing
     if wrong("packing", i):
         packed = qkv.reshape(*qkv.shape[:-1], size.heads, 3, size.head_dim)  # wrong: packing
         q, k, v = jnp.moveaxis(packed, -2, 0)  # wrong: packing
@@ -99,7 +99,7 @@ def attend(p, y, size, wrong=RIGHT, i=None):
         if not wrong("q norm missing", i):
             q = norm(q, p, f"attn.{names[0]}_norm", size)  # wrong: q and k norms exchanged
         k = norm(k, p, f"attn.{names[1]}_norm", size)  # wrong: q and k norms exchanged
-    y = heads(q, k, v, size, wrong, i)
+    y = heads(q, k, v, size, wrong, i)  # wrong: q norm missing
     # wrong: head order, weight transposed, q norm missing, no residual
     return y.reshape(*qkv.shape[:-1], -1) @ output(p, wrong, i) + p["attn.proj.bias"]
 

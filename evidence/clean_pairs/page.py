@@ -19,7 +19,7 @@ FINE = ("EQUAL", "EQUAL, some left out", "EQUAL, no gradients", "INCOMPLETE", "U
 ALARMS = ("DIFFERENT", "ERROR", "NO END", "WRONG PAIR")
 LOST = ("deep", "saturated")
 TITLES = {"clean": "Pairs that must be equal", "faults": "Mistakes in the same programs",
-          "published": "Published sizes"}  # fmt: skip
+          "published": "Published sizes", "published faults": "Mistakes at published sizes"}  # fmt: skip
 INTRO = """# Pairs that are equal
 
 For those who want to know how often the verifier raises a false alarm, and what it misses.

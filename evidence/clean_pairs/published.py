@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import tempfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,7 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from evidence.clean_pairs.draw import SHAPES, Pair
+from evidence.clean_pairs.mistakes import FAULTS, ODD_HEADS, Fault
 from evidence.clean_pairs.sizes import Size
+from evidence.clean_pairs.style import Wrong
 from evidence.clean_pairs.styles import styles
 from evidence.clean_pairs.weights import Weights, draw
 
@@ -41,6 +45,8 @@ STYLES = {
     "DINOv3-S/16": ("DINOv3, timm", ("DINOv3, transformers", "DINOv3, plain function", "DINOv3, NNX")),
     REAL: ("timm", ("transformers, Dinov2", *PORTS)),
 }  # fmt: skip
+MISTAKES = 3
+"""How many are put into each port, one at a time."""
 _REAL: Weights = {}
 
 
@@ -66,6 +72,22 @@ def pairs() -> Iterator[Pair]:
             for b in others:
                 if b in styles():
                     yield Published(a, b, model, "real" if _REAL else "timm")
+
+
+def faulty() -> Iterator[Pair]:
+    """Every port with a few mistakes, one in each pair, in some block of many."""
+    for pair in pairs():
+        rng = random.Random(zlib.crc32(pair.name.encode()) + 1)
+        faults = sorted(n for n in pair.sides[1].faults if _shows(FAULTS[n], pair.size))
+        for name in rng.sample(faults, min(MISTAKES, len(faults))):
+            block = rng.randrange(pair.size.depth) if FAULTS[name].in_block else None
+            yield replace(pair, wrong=Wrong(name, block))
+
+
+def _shows(fault: Fault, size: Size) -> bool:
+    """Whether a mistake can be seen at a published size: a scale of 1/8 is exact in any type."""
+    has = {"layer scale": size.gamma, "qk norm": size.qk_norm, "mean": size.mean}
+    return fault.sizes != ODD_HEADS and bool(not fault.feature or has[fault.feature])
 
 
 def real_weights(path: Path) -> None:

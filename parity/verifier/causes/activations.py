@@ -8,6 +8,7 @@ import numpy as np
 
 from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.programs.fingerprint import distance
+from parity.verifier.programs.special import special
 from parity.verifier.search.exchange import computing, grain, is_a, outside
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Gap, Region
@@ -17,9 +18,6 @@ FOLLOWING = 8
 """Operations behind a value among which its activation is sought."""
 NUMBERS_PER_SLOPE = 2
 """Fewest numbers for each slope that is read from them."""
-LARGEST = 1 << 16
-"""Most elements for which the error function is computed one by one."""
-
 
 Numbers = Callable[[float], float]
 """A number as a program holds it: in full, or in a smaller type."""
@@ -31,11 +29,7 @@ def _gelu_tanh(x: np.ndarray, held: Numbers) -> np.ndarray:
 
 
 def _erf(x: np.ndarray, held: Numbers) -> np.ndarray:
-    from math import erf
-
-    if x.size > LARGEST:
-        return np.full(x.shape, np.nan)
-    return np.vectorize(erf, otypes=[float])(x * held(np.sqrt(0.5)))
+    return special("erf", x * held(np.sqrt(0.5)))
 
 
 def _sigmoid(x: np.ndarray, _: Numbers) -> np.ndarray:

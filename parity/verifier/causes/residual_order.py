@@ -33,9 +33,10 @@ def branches_in_another_order(search: Search) -> Iterator[tuple[Gap, Explanation
         index = Index(search.b)
         for i, x in enumerate([*(branch.read for branch in chain), chain[-1].sum]):
             assert now is not None
-            start, rest = _value(search.a, x), chain[i:]
-            if not _at(index, start) or (rest and _at(index, _value(search.a, rest[0].sum))):
+            rest, operations = chain[i:], search.a.operations
+            if not _alike(index, operations[x]) or (rest and _alike(index, operations[rest[0].sum])):
                 continue
+            start = _value(search.a, x)
             for found in (
                 _exchanged(search, index, rest[:2], start),
                 _left_out(search, index, rest, start),
@@ -129,11 +130,16 @@ def _value(program: Program, i: int) -> np.ndarray:
 
 def _at(index: Index, value: np.ndarray | None) -> list[Operation]:
     """Return the operations that have a value, in the order in which they run."""
-    if value is None:
-        return []
-    return sorted(
-        (op for op in index.find(fingerprint(value)) if op.size == value.size), key=lambda op: op.index
-    )
+    return [] if value is None else _marked(index, fingerprint(value), value.size)
+
+
+def _alike(index: Index, op: Operation) -> list[Operation]:
+    """Return the operations that have the value of the other program's."""
+    return [] if op.mark is None else _marked(index, op.mark, op.size)
+
+
+def _marked(index: Index, mark: np.ndarray, size: int) -> list[Operation]:
+    return sorted((op for op in index.find(mark) if op.size == size), key=lambda op: op.index)
 
 
 def judge(gap: Gap, _: Index) -> Explanation | None:

@@ -12,6 +12,7 @@ import numpy as np
 from parity.measure.nearness import CERTAIN
 from parity.verifier.programs.operation import Construction, Operation, Ref, Source
 from parity.verifier.programs.sources import outside_of_frameworks
+from parity.verifier.report.handed_on import handed_on
 from parity.verifier.report.sides import Line, Operand
 from parity.verifier.search.exchange import computing
 from parity.verifier.search.region import Gap, Kind, Region
@@ -109,6 +110,8 @@ def _of_the_cause(gap: Gap, cause: str) -> list[Source | Line | None]:
         return [op.source for op in inside if {*_numbers(gap.b, op)} - of_a]
     if gap.b.readers and cause == "other value read":
         return [program.operations[gap.b.readers[-1]].source]
+    if cause.endswith("left out") and (between := handed_on(gap)):
+        return [between[0]]
     if gap.b.readers and not computing(gap.b) and computing(gap.a):
         return [program.operations[gap.b.readers[0]].source]  # what is left out, is so before it is read
     return []

@@ -12,6 +12,7 @@ from parity.verifier.programs.operation import Construction, Operation, Source
 from parity.verifier.programs.program import Program
 from parity.verifier.programs.sources import outside_of_frameworks
 from parity.verifier.report.formula import Letters, formula, lines
+from parity.verifier.report.handed_on import handed_on
 from parity.verifier.report.likely import likely_line
 from parity.verifier.report.operands import OWN_A, line_of, operands_of
 from parity.verifier.report.relation import DIFFERS
@@ -47,7 +48,8 @@ def parts_of(
     start = len(letters.read)
     a = _part_of(gap.a, letters, gap, table=table)
     middle = len(letters.read)
-    b = _part_of(gap.b, letters, gap, read=read, masks=masks, table=table, built=built)
+    missing = cause.endswith("left out")
+    b = _part_of(gap.b, letters, gap, read=read, masks=masks, missing=missing, table=table, built=built)
     of_a, of_b = operands_of(gap, letters.read[start:middle], letters.read[middle:], letters.index)
     alone = (each for each in of_a if each.relation in (OWN_A, DIFFERS))
     for each in (*alone, *of_b):
@@ -65,6 +67,7 @@ def _part_of(
     *,
     read: bool = False,
     masks: bool = False,
+    missing: bool = False,
     table: bool = False,
     built: Callable[[Construction], bool] = lambda _: False,
 ) -> PlaceSide:
@@ -85,6 +88,7 @@ def _part_of(
         sources = [*(s for s in _ended(gap) if s not in sources), *sources]
     sources += lines(program, computing_with(program, end, program.consumers()))[:1] if read else []
     sources += _masks(region) if masks else []
+    sources += handed_on(gap) if missing else []
     sources += _table(region, gap) if table else []
     sources = sources or lines(program, [end])
     if not sources and program.operations[end].kind == "constant":

@@ -111,9 +111,10 @@ class Round:
         return list(trials.values())
 
     def is_behind_another(self, y: int) -> bool:
-        """Return whether a value of B that meets is read beside others alone that do not, and that it
-        does not lead to: what reads it is wrong without it, and meets once that is repaired."""
-        if y in self.unmet_b:
+        """Return whether a parameter of B that meets is read beside others alone that do not, and that
+        it does not lead to: what reads it is wrong without it, and meets once that is repaired. Of many
+        layers, each parameter would else be tried in the place of every other one of its shape."""
+        if y in self.unmet_b or self.b.maker(y).kind != "parameter":
             return False
         behind = self.downstream(y, self.unmet_b)
         return all(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from parity.verifier.programs.jaxprs.values import widened
+from parity.verifier.programs.special import special
 
 Rule = Callable[..., Any]
 RULES: dict[str, Rule] = {}
@@ -80,13 +81,7 @@ def _of_nothing(p: dict[str, Any], x: np.ndarray, infinite: float, end: str) -> 
 
 def _special_of(name: str) -> Rule:
     def run(p, x):
-        if name in ("erf", "erfc") and "torch" in sys.modules:  # scipy.special takes a second to import
-            torch = sys.modules["torch"]
-            given = torch.from_numpy(np.array(x))  # a copy: torch warns of what cannot be written to
-            return getattr(torch.special, name)(given).numpy()
-        from scipy import special
-
-        result = getattr(special, name)(x)
+        result = special(name, x)
         return np.where(np.isneginf(x), np.inf, result) if name == "gammaln" else result
 
     return run

@@ -1,0 +1,58 @@
+"""The lines between which a value goes on without what is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from parity.verifier.programs.operation import Source
+from parity.verifier.search.region import Gap
+
+MOST_READERS = 12
+"""Most readers of a value, and of its layouts, that are looked at."""
+
+
+def handed_on(gap: Gap) -> list[Source]:
+    """Return the lines of one function of B's that hand on the value of a place: the one that makes it,
+    or calls what makes it, and the one that reads it, or calls what reads it; none where they are one
+    line, or share no function.
+
+    What is left out belongs between the two: a skip is added where attention is called, not where it
+    returns.
+    """
+    program = gap.b.program
+    own = _frames(program.operations[gap.b.end].source)
+    for reader in _readers(gap):
+        for depth, frame in enumerate(own):
+            other = next((each for each in reader if _is_one_call(each, frame)), None)
+            if other is not None:
+                if other.line != frame.line:
+                    return [own[depth], other]
+                break
+    return []
+
+
+def _is_one_call(one: Source, other: Source) -> bool:
+    """Return whether two lines were run by one call of a function, as far as its callers tell."""
+    places = [(each.file, each.function, each.caller) for each in (one, other)]
+    return bool(one.function) and places[0] == places[1]
+
+
+def _frames(source: Source | None) -> list[Source]:
+    """Return a line and its callers."""
+    frames = []
+    while source is not None:
+        frames.append(source)
+        source = source.caller
+    return frames
+
+
+def _readers(gap: Gap) -> Iterator[list[Source]]:
+    """Yield the lines, with their callers, that read B's value, in any layout."""
+    program, queue = gap.b.program, [gap.b.end]
+    consumers = program.consumers()
+    for index in queue:
+        for reader in consumers[index]:
+            op = program.operations[reader]
+            yield _frames(op.source)
+            if op.is_layout and len(queue) < MOST_READERS:
+                queue.append(reader)
