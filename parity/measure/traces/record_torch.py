@@ -29,6 +29,9 @@ _AS_BITS = {
 }
 """Types that numpy lacks, with the type to view their bits as and the type of ml_dtypes."""
 
+_SAME = {"square_avg": "exp_avg_sq", "sum": "exp_avg_sq", "grad_avg": "exp_avg"}
+"""Names of moments in RMSprop and Adagrad, with those in Adam for the same."""
+
 
 def as_numpy(tensor: torch.Tensor) -> np.ndarray:
     """Return a tensor's values bit for bit, of any type in numpy or ml_dtypes; memory may be shared."""
@@ -279,7 +282,7 @@ class Torch(PlainArrays):
             if id(parameter) in self._names  # the optimiser may hold other parameters too
         }
         moments = {
-            (name, port): value
+            (name, _SAME.get(port, port)): value
             for name, state in states.items()
             for port, value in state.items()
             if is_array(value) and value.shape == self._parameters[name].shape and port != "step"

@@ -18,6 +18,7 @@ MOMENTS = {
     "nu_max": "max_exp_avg_sq_hat",
     "trace": "momentum_buffer",
     "count": "step",
+    "sum_of_squares": "exp_avg_sq",
 }
 """Names of moments in optax, with PyTorch's names for the same."""
 RATE = ("hyperparams", "learning_rate")

@@ -85,7 +85,7 @@ def compare(
     ]
     divergences = tuple(divergence_of(each) for each in judged if not each.passed)
     missing = missing_gradients(traces, counterparts, step_a, step_b) if stage == "gradients" else ()
-    absent = tuple(_absent(each, step_a, step_b) for each in missing)
+    absent = tuple(_absent(each, step_a, step_b) for each in missing if each.matters)
     judged = (*(each.judged for each in absent), *judged)
     return StageComparison(stage, step_a, judged, (*absent, *divergences))
 

@@ -72,9 +72,12 @@ def lacking_stages(a: Trace, b: Trace, side: str) -> tuple[str, ...]:
 
 
 def all_missing(a: Trace, comparisons: Sequence[StageComparison]) -> tuple[str, ...]:
-    """Return the tensors that are nothing but NaN on both sides, so that nothing can be said of them."""
+    """Return the tensors that are nothing but NaN on both sides, so that nothing can be said of them;
+    without gradients of which nothing was made."""
     lines = []
     for each in comparisons:
+        if each.stage in ("gradients", "clipped") and _stays(a, each.step):
+            continue
         sites = [one.site for one in each.judged if one.passed and not one.finite]
         names = [
             str(site) if site.path or each.stage == "forward" else each.stage
@@ -85,6 +88,15 @@ def all_missing(a: Trace, comparisons: Sequence[StageComparison]) -> tuple[str, 
             shown = first_three(names, "more")
             lines.append(f"{each.stage} of step {each.step}: A's and B's {shown}, which are all NaN")
     return tuple(lines)
+
+
+def _stays(trace: Trace, step: int) -> bool:
+    """Return whether a step leaves all parameters as they are, as a loss scaler does at an overflow."""
+    after = {event.path: event for event in trace.of("updated", step) if not event.port}
+    return any(trace.of("updated")) and all(
+        np.array_equal(trace.read(event), trace.read(after.get(event.path, event)))
+        for event in trace.of("parameters", step)
+    )
 
 
 def _stages(trace: Trace) -> dict[int, set[Stage]]:

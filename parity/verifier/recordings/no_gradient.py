@@ -20,15 +20,17 @@ class Missing(NamedTuple):
     names_b: tuple[str, ...]
     side: Literal["A", "B"]
     """The side that has none."""
+    matters: bool
+    """Whether the other side's is more than rounding, and moves the parameter, which else is frozen on
+    both."""
 
 
 def missing_gradients(
     traces: Traces, counterparts: Counterparts, step_a: int, step_b: int
 ) -> tuple[Missing, ...]:
-    """Return the parameters of a step that one side alone has a gradient of, by more than rounding.
+    """Return the parameters of a step that one side alone has a gradient of.
 
-    A gradient that is zero may as well be missing. A parameter that was updated had a gradient, which
-    the program did not log.
+    A parameter that was updated had a gradient, which the program did not log.
     """
     first = traces.a.steps[0], traces.b.steps[0]
     of_a = {each.path: each for each in traces.a.of("gradients", step_a)}
@@ -47,12 +49,15 @@ def missing_gradients(
                 absent = [theirs.index(name) for name in lacking]
                 own = own[np.isin(owner[pair.parts.index], absent)]
             seen = _is_seen(traces.a, of_a[mine], own)
-            moved = any(_moved(traces.b, step_b, name) for name in lacking)
         else:
+            lacking = []
             seen = any(_is_seen(traces.b, of_b[name], traces.b.read(of_b[name])) for name in there)
-            moved = _moved(traces.a, step_a, mine)
-        if seen and not moved:
-            missing.append(Missing(mine, theirs, "B" if mine in of_a else "A"))
+        move_a = _moved(traces.a, step_a, mine)
+        moves_b = [_moved(traces.b, step_b, name) for name in lacking or there]
+        has, lacks = ([move_a], moves_b) if lacking else (moves_b, [move_a])
+        if not any(lacks):
+            matters = seen and any(each is not False for each in has)
+            missing.append(Missing(mine, theirs, "B" if lacking else "A", matters))
     return tuple(missing)
 
 
@@ -62,8 +67,9 @@ def _is_seen(trace: Trace, event: Event, gradient: np.ndarray) -> bool:
     return norm(gradient) > least * gradient.size**0.5
 
 
-def _moved(trace: Trace, step: int, name: str) -> bool:
+def _moved(trace: Trace, step: int, name: str) -> bool | None:
+    """Return whether a step moves a parameter; None if that was not recorded."""
     before, after = Site(step, "parameters", name), Site(step, "updated", name)
     if before not in trace or after not in trace:
-        return False
+        return None
     return not np.array_equal(trace.read(trace[before]), trace.read(trace[after]))

@@ -231,6 +231,7 @@ class RecordingSearch:
                 each,
                 stage="learning rate",
                 index=index,
+                rates=(),
                 group_rates={"": tuple(rates)},
                 result={"": np.array(rates[index : index + 1])},
             )

@@ -11,7 +11,7 @@ import numpy as np
 
 from parity.measure.tolerance import epsilon
 from parity.verifier.recordings.steps import clipped, gradients, learning_rate, loss, moments, updated
-from parity.verifier.recordings.steps.fitting import digits
+from parity.verifier.recordings.steps.fitting import UNTOLD, digits
 from parity.verifier.recordings.steps.names import CAUSES
 from parity.verifier.recordings.steps.noise import noise
 from parity.verifier.recordings.steps.segment import Hypothesis, StepSegment
@@ -116,13 +116,15 @@ def explain_step(a: StepSegment, b: StepSegment, carried: float = 0.0) -> PlaceV
             unknown=f"{stage}: a stage that is recorded, not computed; there is no rule for it"
         )
     if stage == "updated":  # a series that one side did not record is taken to be the other's
-        a = a if a.rates else replace(a, rates=b.rates, index=b.index)
-        b = b if b.rates else replace(b, rates=a.rates, index=a.index)
+        a = a if a.group_rates else _with_rates(a, b)
+        b = b if b.group_rates else _with_rates(b, a)
     if stage == "loss":  # if all before it agrees, so did the logits
         a = a if a.logits is not None else replace(a, logits=b.logits, parts=b.parts)
         b = b if b.logits is not None else replace(b, logits=a.logits, parts=a.parts)
     if a.clipped and b.clipped:
         a, b = replace(a, clipped_by_both=True), replace(b, clipped_by_both=True)
+    if stage in ("moments", "updated") and (skipped := _skipped(a, b)):
+        return PlaceVerdict(causes=(skipped,))
     sides = make_sides(a, b)
     if stage in ("moments", "updated") and (other := _other_optimizers(*sides)):
         return PlaceVerdict(unknown=other)
@@ -153,6 +155,10 @@ def explain_step(a: StepSegment, b: StepSegment, carried: float = 0.0) -> PlaceV
     return PlaceVerdict(unknown=_unknown(a, b, *fits))
 
 
+def _with_rates(one: StepSegment, other: StepSegment) -> StepSegment:
+    return replace(one, rates=other.rates, group_rates=other.group_rates, index=other.index)
+
+
 def _verdict(stage: str, contrast: Contrast, pairs: list[tuple[Fit, Fit]]) -> PlaceVerdict | None:
     if not pairs:
         return None
@@ -177,10 +183,24 @@ def _is_told_by_a_single(a: Fit, b: Fit) -> bool:
 
 
 def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
-    return [aspect for aspect in a if aspect in b and a[aspect] != b[aspect] and aspect not in _PLACES]
+    return [
+        aspect
+        for aspect in a
+        if aspect in b and a[aspect] != b[aspect] and aspect not in _PLACES
+        if aspect not in _LISTS or any(_alone(a, b, aspect))
+    ]
 
 
-_PLACES = ("leaves", "groups")
+def _alone(a: Mapping[str, str], b: Mapping[str, str], aspect: str) -> tuple[set[str], set[str]]:
+    """Return what one side alone has in a list of leaves, without what either does not tell."""
+    lists = [set(each[aspect].split(", ")) - {""} for each in (a, b)]
+    untold = {name for each in (a, b) for name in each.get(UNTOLD, "").split(", ")}
+    told = {each for each in lists[0] ^ lists[1] if each.partition(" ")[0] not in untold}
+    return lists[0] & told, lists[1] & told
+
+
+_PLACES = ("leaves", "groups", UNTOLD)
+_LISTS = ("decayed leaves", "rates of leaves")
 
 
 def _cost(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[int, int, int]:
@@ -199,12 +219,12 @@ def _cause(stage: str, contrast: Contrast, a: Fit, b: Fit, aspect: str) -> StepC
         stage, aspect = "clipped", "clipping"
     name, advice = CAUSES[stage, aspect]  # pyright: ignore[reportArgumentType]
     where: tuple[str, ...] = ()
-    if aspect == "decayed leaves":
-        lists = [set(text.split(", ")) - {""} for text in chosen]
-        where = tuple(sorted(lists[0] ^ lists[1]))
-        chosen = [f"{', '.join(sorted(each & set(where))) or 'none of them'}" for each in lists]
+    if aspect in _LISTS:
+        alone = _alone(a.choices, b.choices, aspect)
+        where = tuple(sorted({each.partition(" ")[0] for each in alone[0] | alone[1]}))
+        chosen = [", ".join(sorted(each)) or "none of them" for each in alone]
     else:
-        for key in (*_PLACES, "decayed leaves"):
+        for key in (*_PLACES[:2], _LISTS[0]):
             texts = {t for fit in (a, b) if (t := fit.choices.get(key))}
             if len(texts) == 1:
                 where = tuple(texts.pop().split(", "))
@@ -230,6 +250,24 @@ def _missing(a: StepSegment, b: StepSegment, difference: float) -> StepCause | N
         name, "gradients", names, words[0], words[1], difference,
         residual_a=0.0, residual_b=0.0, advice=advice,
     )  # fmt: skip
+
+
+def _skipped(a: StepSegment, b: StepSegment) -> StepCause | None:
+    """Return the cause that one side left out an update that made the other's values no numbers; else
+    None."""
+    keys = [key for key in a.result if key in b.result]
+    begun = [each.parameters if a.stage == "updated" else each.moments_before for each in (a, b)]
+    finite = [all(np.isfinite(each.result[key]).all() for key in keys) for each in (a, b)]
+    if finite[0] == finite[1]:
+        return None
+    after, old = (each[finite.index(True)] for each in ((a.result, b.result), begun))
+    if not all(np.array_equal(after[k], old.get(k, np.zeros_like(after[k]))) for k in keys):
+        return None
+    name, advice = CAUSES["updated", "update"]
+    words = [f"update: {'left out' if each else 'made'}" for each in finite]
+    return StepCause(
+        name, a.stage, (), words[0], words[1], np.inf, residual_a=0.0, residual_b=0.0, advice=advice
+    )
 
 
 def _rounded(a: RecordedSide, b: RecordedSide) -> StepCause | None:

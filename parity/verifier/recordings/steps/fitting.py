@@ -11,6 +11,9 @@ CHOSEN = 4
 """Most significant digits that a number chosen by a person has: 0.9989, 1e-06, 0.01001."""
 
 
+UNTOLD = "untold leaves"
+"""Aspect that lists the leaves of which the numbers do not tell whether they are in a list."""
+
 PARALLEL = 1e-10
 """How far the cosine of two vectors is from one where they are parallel: nearer, and to solve for both
 loses more than ten of the sixteen digits of float64."""
@@ -37,6 +40,10 @@ class JoinedLeaves:
         """Split a vector into leaves, the inverse of `join`."""
         parts = zip(self.names, np.split(vector, self._cuts), strict=True)
         return {f"{name} {kind}" if kind else name: part for name, part in parts}
+
+    def named(self, which: np.ndarray) -> str:
+        """Return the names of some leaves (leaves,), sorted."""
+        return ", ".join(sorted(name for name, yes in zip(self.names, which, strict=True) if yes))
 
     def total(self, vector: np.ndarray) -> np.ndarray:
         """Return the sum over each leaf: (leaves,)."""

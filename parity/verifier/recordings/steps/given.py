@@ -15,6 +15,8 @@ from parity.verifier.recordings.steps.sides import RecordedSide
 
 BETAS = (0.9, 0.95, 0.8, 0.85, 0.99)
 """Usual values of beta1, for a first update, where beta1 and an unrecorded clipping look the same."""
+EPSILONS = (1e-8, 1e-6, 1e-7, 1e-5, 1e-10, 1e-12, 1e-16, 1e-15, 1e-4, 1e-3)
+"""Epsilons that may be added in a denominator, the most usual first."""
 SEEN = 1e-5
 """Relative precision at which a clipped norm is printed if it is not a short number: of a norm summed in
 float32, whose 1e-7 grows by the root of ten thousand numbers."""
@@ -92,6 +94,8 @@ def _limited(
     given: MomentsUpdate, plain: np.ndarray, norms: Mapping[str, float]
 ) -> Iterator[tuple[dict[str, str], np.ndarray]]:
     eps, norm = given.eps, float(np.sqrt(sum(each**2 for each in norms.values())))
+    if not {FIRST, BUFFER} & given.after.keys():
+        return
     for scale, off in _scales(given, plain):
         for added in (0.0, TORCH) if 0 < scale < 1 else ():
             whole = norm + added

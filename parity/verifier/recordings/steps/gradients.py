@@ -40,7 +40,7 @@ def _relations(one: RecordedSide, other: RecordedSide) -> Iterator[Pair]:
 
     missing = (flat.rms(made) == 0) & (flat.rms(g / bound) > 1)
     if missing.any():
-        where = ", ".join(name for name, yes in sorted(zip(flat.names, missing, strict=True)) if yes)
+        where = flat.named(missing)
         value = np.where(missing[flat.leaf], 0.0, g)
         yield pair("gradient", "of every leaf", "zero on some leaves", value, leaves=where)
     factor = slope(g, made, bound, max(one.eps, other.eps) * 16)
@@ -61,7 +61,7 @@ def _relations(one: RecordedSide, other: RecordedSide) -> Iterator[Pair]:
             value = g + strength * parameters * decay.on[flat.leaf]
             on = [name for name, yes in zip(flat.names, decay.on & decay.sure, strict=True) if yes]
             where = {} if len(on) == len(flat.names) else {"leaves": ", ".join(sorted(on))}
-            yield pair("decay in the gradient", "none", text(strength), value, **where)
+            yield pair("decay in the gradient", "as it is", f"{text(strength)} more", value, **where)
 
 
 def _scale(side: RecordedSide, factor: float) -> str:

@@ -26,7 +26,10 @@ def relations(a: RecordedSide, b: RecordedSide) -> Iterator[Pair]:
         return
     apart = [key for key in keys if (np.abs(series[0][key] - series[1][key]) > 0).any()]
     eps = SHARES["learning rate"] * max(a.eps, b.eps)
-    for relation in _of(series[0], series[1], apart or keys, eps):
+    related = list(_of(series[0], series[1], apart or keys, eps))
+    if not related and apart and a.segment.rates and b.segment.rates:  # else the updates tell them
+        related = [("schedule", *(_read(each[apart[0]], a.segment.index) for each in series))]
+    for relation in related:
         aspect, said_a, said_b = relation
         where = {} if len(apart) == len(keys) else {"groups": ", ".join(apart)}
         yield (
@@ -106,6 +109,13 @@ def _one(a: np.ndarray, b: np.ndarray, eps: float) -> Iterator[Words]:
     formulas = [_formula(each, eps) for each in (a, b)]
     if formulas[0] is not None and formulas[1] is not None and formulas[0] != formulas[1]:
         yield "schedule", formulas[0], formulas[1]
+
+
+def _read(rates: np.ndarray, index: int) -> str:
+    """Say what a series is around a step."""
+    return (
+        f"{', '.join(text(float(f'{rate:.6g}')) for rate in rates[max(index - 1, 0) : index + 3])} ..."
+    )
 
 
 def _late(by: int) -> str:

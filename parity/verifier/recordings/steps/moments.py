@@ -10,6 +10,7 @@ import numpy as np
 
 from parity.verifier.recordings.steps.clipped import ALIKE
 from parity.verifier.recordings.steps.fitting import (
+    UNTOLD,
     JoinedLeaves,
     chosen,
     fit_multiple,
@@ -21,6 +22,7 @@ from parity.verifier.recordings.steps.fitting import (
 from parity.verifier.recordings.steps.given import (
     BETAS,
     BUFFER,
+    EPSILONS,
     FIRST,
     SECOND,
     MomentsUpdate,
@@ -56,8 +58,9 @@ def leaves(side: RecordedSide, kind: str) -> JoinedLeaves:
 
 
 def hypotheses(side: RecordedSide) -> Iterator[Hypothesis]:
-    """Yield Adam's averages of the gradient and its square (arXiv 1412.6980), or the sum that SGD with
-    momentum keeps; with or without L2 decay in the gradient, clipping, and moments reset to zero.
+    """Yield Adam's averages of the gradient and its square (arXiv 1412.6980), the squares alone that
+    RMSprop and Adagrad keep, or the sum that SGD with momentum keeps; with or without L2 decay in the
+    gradient, clipping, and moments reset to zero.
     """
     segment = side.segment
     if not segment.moments_before and segment.count not in (None, 1):
@@ -82,8 +85,8 @@ def hypotheses(side: RecordedSide) -> Iterator[Hypothesis]:
             entries = {k: v for kind in present for k, v in flat.split(before[kind], kind).items()}
             yield Hypothesis({"moments from": start, "update": "left out"}, entries)
         for source, gradient in sources(side, given):
-            made = _averages(given, gradient) if FIRST in present else _sums(given, gradient)
-            for choices, value in made:
+            rule = _averages if FIRST in present else _squares if SECOND in present else _sums
+            for choices, value in rule(given, gradient):
                 choices = {"moments from": start, "update": "made"} | source | choices
                 entries = {
                     k: v for kind, array in value.items() for k, v in flat.split(array, kind).items()
@@ -141,6 +144,25 @@ def _averages(
             yield first.choices | second.choices, {FIRST: first.value, SECOND: second.value}
 
 
+def _squares(
+    given: MomentsUpdate, gradient: np.ndarray
+) -> Iterator[tuple[dict[str, str], dict[str, np.ndarray]]]:
+    """Yield the average or sum of squares, and the momentum of gradients divided by its root."""
+    for second in _average(given, SECOND, gradient**2, "beta2", "second moment"):
+        if BUFFER not in given.after:
+            yield second.choices, {SECOND: second.value}
+            continue
+        before, after, bound = (each[BUFFER] for each in (given.before, given.after, given.bounds))
+        for epsilon in EPSILONS:
+            root = np.sqrt(second.value)
+            for place, by in (("outside", root + epsilon), ("inside", np.sqrt(second.value + epsilon))):
+                momentum = slope(before, after - gradient / by, bound, given.eps) or 0.0
+                choices = {"epsilon": text(epsilon), "place of epsilon": f"{place} the root"}
+                choices |= {"momentum": text(momentum)} if before.any() else {}
+                value = {SECOND: second.value, BUFFER: momentum * before + gradient / by}
+                yield second.choices | choices, value
+
+
 def _first(given: MomentsUpdate, gradient: np.ndarray) -> Iterator[MomentRule]:
     """Yield the rules of the first moment, with decay in the gradient of the leaves that need it."""
     flat, bound = given.flat, given.bounds[FIRST]
@@ -163,7 +185,8 @@ def _first(given: MomentsUpdate, gradient: np.ndarray) -> Iterator[MomentRule]:
         if form == "average" or before.any():
             choices["beta1"] = text(beta)
         if strength and not (decay.on | ~decay.sure).all():
-            choices["decayed leaves"] = _names(flat, decay.on & decay.sure)
+            choices["decayed leaves"] = flat.named(decay.on & decay.sure)
+            choices[UNTOLD] = flat.named(~decay.sure)
         yield MomentRule(choices, beta * before + weight * whole, whole)
 
 
@@ -208,9 +231,6 @@ def _sums(
         choices["dampening"] = text(round(1 - weight, 12))
         choices["decay in the gradient"] = text(strength) if strength else "none"
         if strength and not (decay.on | ~decay.sure).all():
-            choices["decayed leaves"] = _names(flat, decay.on & decay.sure)
+            choices["decayed leaves"] = flat.named(decay.on & decay.sure)
+            choices[UNTOLD] = flat.named(~decay.sure)
         yield choices, {BUFFER: momentum * before + weight * whole}
-
-
-def _names(flat: JoinedLeaves, on: np.ndarray) -> str:
-    return ", ".join(name for name, yes in sorted(zip(flat.names, on, strict=True)) if yes)

@@ -37,6 +37,18 @@ _MEAN = (
     " it, it is harmless",
 )
 
+_MASK = (
+    "decay-mask",
+    "give both the same mask (optax.adamw(mask=...)) or groups of decayed parameters",
+)
+
+_EPSILON = ("epsilon", "AdamW(..., eps=e); optax.adamw(..., eps=e)")
+
+_PLACE = (
+    "epsilon-place",
+    "sqrt(v / (1 - beta2^t)) + eps: torch's eps, optax's eps and not its eps_root; eps_in_sqrt=False",
+)
+
 CONVENTIONS = frozenset({"clip-epsilon", "mean-rounded", "rate-rounded"})
 """Causes that are ways of the frameworks and no mistake: EQUAL but for these."""
 
@@ -130,10 +142,9 @@ CAUSES: dict[tuple[Stage, str], tuple[str, str]] = {
         "torch.optim.Adam adds weight_decay to the gradient, AdamW does not; in optax,"
         " add_decayed_weights stands before scale_by_adam or after it",
     ),
-    ("moments", "decayed leaves"): (
-        "decay-mask",
-        "give both the same mask or groups of decayed parameters",
-    ),
+    ("moments", "decayed leaves"): _MASK,
+    ("moments", "epsilon"): _EPSILON,
+    ("moments", "place of epsilon"): _PLACE,
     ("moments", "first moment"): ("first-moment-sum", "weigh the new gradient by 1 - beta1"),
     ("moments", "second moment"): ("second-moment-sum", "weigh the new square by 1 - beta2"),
     ("moments", "momentum"): ("momentum", "SGD(..., momentum=m); optax.sgd(..., momentum=m)"),
@@ -144,16 +155,10 @@ CAUSES: dict[tuple[Stage, str], tuple[str, str]] = {
         "decay-times-rate",
         "p -= lr * weight_decay * p, as torch.optim.AdamW and optax.adamw have it",
     ),
-    ("updated", "decayed leaves"): (
-        "decay-mask",
-        "give both the same mask (optax.adamw(mask=...)) or groups of decayed parameters",
-    ),
+    ("updated", "decayed leaves"): _MASK,
     ("updated", "decay"): ("decay-order", "decay the parameters before they are updated, or within it"),
-    ("updated", "epsilon"): ("epsilon", "AdamW(..., eps=e); optax.adamw(..., eps=e)"),
-    ("updated", "place of epsilon"): (
-        "epsilon-place",
-        "sqrt(v / (1 - beta2^t)) + eps: torch's eps, optax's eps and not its eps_root",
-    ),
+    ("updated", "epsilon"): _EPSILON,
+    ("updated", "place of epsilon"): _PLACE,
     ("updated", "bias correction"): (
         "bias-correction",
         "divide the moments by 1 - beta^t, with t = 1 at the first update",
@@ -168,6 +173,11 @@ CAUSES: dict[tuple[Stage, str], tuple[str, str]] = {
         "multiply the update by this step's learning rate, once; count updates from the same number",
     ),
     ("updated", "number type of the rate"): _RATE_ROUNDED,
+    ("updated", "rates of leaves"): (
+        "rate-groups",
+        "give the same parameters the same rate: groups of torch.optim, labels of optax.multi_transform",
+    ),
+    ("updated", "sign"): ("beta1", "Lion(..., betas=(beta1, beta2)); optax.lion(..., b1=beta1)"),
     ("updated", "gradient"): ("update-gradient", "clip before the optimiser is called"),
     ("updated", "averaged"): (
         "ema-order",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,39 +30,16 @@ Elsewhere = dict[str, tuple[Counterpart, tuple[int, ...]]]
 """For each parameter that a side holds elsewhere: where, and its shape on the other side."""
 
 
-class SingleMeans(Mapping[str, np.ndarray]):
-    """Mean gradients of micro-batches, as `optax.MultiSteps` keeps them in float32; by A's names."""
-
-    def __init__(self, trace: Joined, events: Mapping[str, HeldLeaf]) -> None:
-        self._trace = trace
-        single = {k: h.events[0] for k, h in events.items() if h.shape is None}
-        self._events = single if len(single) == len(events) and self._told(single) else {}
-
-    def _told(self, events: Mapping[str, Event]) -> bool:
-        return any(self._trace.in_float32(each) is not None for each in list(events.values())[:1])
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        value = self._trace.in_float32(self._events[name])
-        assert value is not None
-        return value
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._events)
-
-    def __len__(self) -> int:
-        return len(self._events)
-
-
 class TraceArrays(Mapping[str, np.ndarray]):
     """Arrays of a trace by name, as float64, each read on demand."""
 
-    def __init__(self, trace: Trace, events: Mapping[str, HeldLeaf]) -> None:
-        self._trace = trace
+    def __init__(self, read: Callable[[Event], Any], events: Mapping[str, HeldLeaf]) -> None:
+        self._read = read
         self._events = dict(events)
 
     def __getitem__(self, name: str) -> np.ndarray:
         held = self._events[name]
-        read = [self._trace.read(each) for each in held.events]
+        read = [self._read(each) for each in held.events]
         value = read[0] if held.shape is None else gathered(read, held.index, held.shape)
         return np.asarray(value, dtype=np.float64)
 
@@ -127,7 +104,7 @@ def step_segment(
     """
 
     def loose(stage: Stage, step: int) -> TraceArrays:
-        return TraceArrays(trace, _leaves(trace, stage, step, elsewhere or {}))
+        return TraceArrays(trace.read, _leaves(trace, stage, step, elsewhere or {}))
 
     known = step - 1 in trace.steps
     rates = {name: _series(trace, "learning rate", name) for name in _paths(trace, "learning rate")}
@@ -155,13 +132,21 @@ def step_segment(
         group_rates=rates,
         gradients_before=loose("gradients", step - 1) if known else {},
         clipped_before=loose("clipped", step - 1) if known else {},
-        gradients_single=SingleMeans(trace, _leaves(trace, "gradients", step, elsewhere or {}))
-        if stage == "moments" and isinstance(trace, Joined)
+        gradients_single=_single_means(trace, _leaves(trace, "gradients", step, elsewhere or {}))
+        if stage == "moments"
         else {},
         following=step_segment(trace, step + 1, stage, elsewhere)
         if stage == "moments" and not known and step + 1 in trace.steps
         else None,
     )
+
+
+def _single_means(trace: Trace, leaves: Mapping[str, HeldLeaf]) -> Mapping[str, np.ndarray]:
+    """Return mean gradients of micro-batches, as `optax.MultiSteps` keeps them in float32; none where
+    nothing is joined."""
+    first = next(iter(leaves.values()), None)
+    told = first and isinstance(trace, Joined) and trace.in_float32(first.events[0]) is not None
+    return TraceArrays(trace.in_float32, leaves) if told else {}
 
 
 def _leaves(trace: Trace, stage: Stage, step: int, elsewhere: Elsewhere) -> dict[str, HeldLeaf]:

@@ -102,7 +102,24 @@ def _side(
     following = None if after is None else _side(after, eps, _norms(after.gradients), chosen)
     before = _norms(segment.gradients_before) if segment.stage in ("clipped", "moments") else {}
     single = _norms(segment.gradients_single)
-    return RecordedSide(_reduced(segment, chosen), eps, norms, before, single, following)
+    reduced = _reduced(segment, chosen)
+    reduced = _at_rest(reduced) if segment.stage == "updated" else reduced
+    return RecordedSide(reduced, eps, norms, before, single, following)
+
+
+def _at_rest(segment: StepSegment) -> StepSegment:
+    """Return a stage in which a frozen parameter, without gradient or moments, has zeros."""
+
+    def filled(values: Mapping[str, np.ndarray], ports: Iterable[str]) -> dict[str, np.ndarray]:
+        zeros = {f"{k}{port}": np.zeros_like(v) for k, v in segment.result.items() for port in ports}
+        return {**zeros, **values}
+
+    changed = {}
+    for each in ("gradients", "clipped", "moments", "moments_before"):
+        values = getattr(segment, each)
+        ports = {f" {key.rpartition(' ')[2]}" for key in values} if "moments" in each else {""}
+        changed[each] = filled(values, ports if values else ())
+    return replace(segment, **changed)
 
 
 def _values(segment: StepSegment) -> Iterable[np.ndarray]:

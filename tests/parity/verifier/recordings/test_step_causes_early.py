@@ -226,15 +226,16 @@ def test_schedules(tmp_path, dtype, fault):
         assert cause.b == "scale 1.001"
 
 
-def test_a_rate_of_nobody_is_unknown(tmp_path):
+def test_a_rate_of_nobody_is_another_schedule(tmp_path):
     a = run_torch(tmp_path / "warm.trace", rates=[0.5 * RATE, RATE, RATE, RATE])
     b = run_torch(tmp_path / "constant.trace", rates=[RATE] * STEPS)  # of which a has fewer: no shift
-    assert not verdict(a, b).causes
+    cause = only(a, b, "schedule", "learning rate")
+    assert (cause.a, cause.b) == ("schedule: 0.005, 0.01, 0.01 ...", "schedule: 0.01, 0.01, 0.01 ...")
     a = run_torch(tmp_path / "a.trace", rates=cosine(100))
     b = run_torch(
         tmp_path / "b.trace", rates=list(RATE * np.random.default_rng(4).uniform(0.5, 1.5, STEPS))
     )
-    assert not verdict(a, b).causes
+    assert only(a, b, "schedule", "learning rate").a.startswith("schedule: 0.01, ")
 
 
 def test_groups_with_rates_of_their_own(tmp_path):
