@@ -19,8 +19,11 @@ MOMENTS = {
     "trace": "momentum_buffer",
     "count": "step",
     "sum_of_squares": "exp_avg_sq",
+    **{name: name for name in ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "step")},
 }
-"""Names of moments in optax, with PyTorch's names for the same."""
+"""Names of moments in optax and PyTorch, with PyTorch's names for the same."""
+BY_HAND = {"m": "mu", "v": "nu", "t": "count"}
+"""Names that Adam's paper gives its moments."""
 RATE = ("hyperparams", "learning_rate")
 """End of the path of the rate in a state of `optax.inject_hyperparams`."""
 OF_RATE = "(rate)"
@@ -38,6 +41,8 @@ def named_leaves(stage: Stage, value: Any) -> Iterator[tuple[Path, str, Any]]:
         InputError: a leaf is a value that is only traced.
     """
     leaves = list(_leaves(value))
+    if stage == "moments" and {"m", "v"} <= {path[0] for path, _ in leaves if path} <= {*BY_HAND}:
+        leaves = [((BY_HAND[path[0]], *path[1:]), leaf) for path, leaf in leaves]
     jax = sys.modules.get("jax")
     for path, leaf in leaves:
         if jax is not None and isinstance(leaf, jax.core.Tracer):
@@ -57,7 +62,7 @@ def _of_optimizer(leaves: Iterable[tuple[Path, Any]]) -> Iterator[tuple[Path, st
         place = _moment(path)
         if path[-2:] == RATE:
             yield (), OF_RATE, leaf
-        elif place and path[place - 1] != "count":
+        elif place and MOMENTS[path[place - 1]] != "step":
             yield path[place:], MOMENTS[path[place - 1]], leaf
         elif place and np.size(leaf) == 1 and (count := int(leaf)) not in counts:
             counts.add(count)  # each transformation in a chain may count

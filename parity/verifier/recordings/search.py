@@ -137,8 +137,9 @@ class RecordingSearch:
         scaled = {"loss-reduction", "gradient-scale"} & self._named
         if cause.name == "gradient-scale" and scaled:
             return True
-        if cause.name == "moments-gradient" and scaled and "not clipped" in cause.a + cause.b:
-            return True  # the smaller gradient is not large enough to be clipped
+        limits = {"clip-norm", "clip-value"} & self._named
+        if cause.name == "moments-gradient" and scaled | limits and "not clipped" in cause.a + cause.b:
+            return True  # one side's gradient is not large enough to be clipped
         if cause.name == "update-rate" and "schedule-speed" in self._named:
             return True
         if cause.name == "decay-times-rate" and "weight-decay" in self._named:
@@ -225,6 +226,8 @@ class RecordingSearch:
                 if rate is None:
                     return None
                 rates.append(float(np.float32(rate)))
+        if not all(map(any, series)):
+            return None  # a side that moves nothing
         index = steps.index((sites[0].step, sites[1].step))
         first, second = (
             replace(
@@ -258,9 +261,10 @@ class RecordingSearch:
 
     @property
     def _frozen(self) -> set[str]:
-        """Parameters that one side alone has a gradient and moments of, and moves."""
+        """Parameters that one side alone moves."""
         causes = (cause for place in self.places for cause in place.verdict.causes)
-        return {name for cause in causes if cause.name == "missing-gradient" for name in cause.where}
+        alone = ("missing-gradient", "not-updated")
+        return {name for cause in causes if cause.name in alone for name in cause.where}
 
     def _is_carried(self, comparison: StageComparison) -> bool:
         """Return whether a stage of the model parts no further than what was explained lets it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from parity.verifier.recordings.steps.fitting import UNTOLD, digits
 from parity.verifier.recordings.steps.names import CAUSES
 from parity.verifier.recordings.steps.noise import noise
 from parity.verifier.recordings.steps.segment import Hypothesis, StepSegment
-from parity.verifier.recordings.steps.sides import RecordedSide, make_sides
+from parity.verifier.recordings.steps.sides import NOISE, RecordedSide, make_sides
 from parity.verifier.recordings.verdict import PlaceVerdict, StepCause
 
 RULES: dict[str, tuple[Callable[[RecordedSide], Iterable[Hypothesis]], ...]] = {
@@ -40,6 +41,12 @@ class Fit(NamedTuple):
 
     choices: Mapping[str, str]
     residual: float
+
+    @property
+    def length(self) -> int:
+        """Digits of all its numbers."""
+        texts = [text for aspect, text in self.choices.items() if "leaves" not in aspect]
+        return sum(map(_length, texts))
 
 
 Result = Mapping[str, np.ndarray]
@@ -86,7 +93,13 @@ class Contrast:
 
     def fits(self, side: RecordedSide, hypotheses: Iterable[Hypothesis]) -> list[Fit]:
         """Return the hypotheses that reproduce a side, without those much worse than the best."""
-        fits = [fit for each in hypotheses if (fit := self.fit(side, each)) is not None]
+        found = [fit for each in hypotheses if (fit := self.fit(side, each)) is not None]
+        of_rule: dict[tuple[tuple[str, str], ...], Fit] = {}
+        for fit in found:
+            known = of_rule.setdefault(tuple(fit.choices.items()), fit)
+            if fit.residual < known.residual:
+                of_rule[tuple(fit.choices.items())] = fit
+        fits = list(of_rule.values())
         best = min((fit.residual for fit in fits), default=0.0)
         rounding = 2 * side.eps * _norm(side.segment.result[key] for key in self.keys)
         return [fit for fit in fits if fit.residual <= WORSE * best + rounding]
@@ -115,6 +128,7 @@ def explain_step(a: StepSegment, b: StepSegment, carried: float = 0.0) -> PlaceV
         return PlaceVerdict(
             unknown=f"{stage}: a stage that is recorded, not computed; there is no rule for it"
         )
+    own = a.rates, b.rates
     if stage == "updated":  # a series that one side did not record is taken to be the other's
         a = a if a.group_rates else _with_rates(a, b)
         b = b if b.group_rates else _with_rates(b, a)
@@ -126,6 +140,8 @@ def explain_step(a: StepSegment, b: StepSegment, carried: float = 0.0) -> PlaceV
     if stage in ("moments", "updated") and (skipped := _skipped(a, b)):
         return PlaceVerdict(causes=(skipped,))
     sides = make_sides(a, b)
+    if stage == "updated" and (unmoved := _unmoved(sides, own)):
+        return PlaceVerdict(causes=(unmoved,))
     if stage in ("moments", "updated") and (other := _other_optimizers(*sides)):
         return PlaceVerdict(unknown=other)
     if stage == "learning rate" and (rounded := _rounded(*sides)):
@@ -162,7 +178,11 @@ def _with_rates(one: StepSegment, other: StepSegment) -> StepSegment:
 def _verdict(stage: str, contrast: Contrast, pairs: list[tuple[Fit, Fit]]) -> PlaceVerdict | None:
     if not pairs:
         return None
-    first, second = min(pairs, key=lambda pair: _cost(pair[0].choices, pair[1].choices))
+    lengths = {id(fit): fit.length for pair in pairs for fit in pair}
+    first, second = min(
+        pairs,
+        key=lambda pair: (*_cost(*(fit.choices for fit in pair)), sum(lengths[id(f)] for f in pair)),
+    )
     aspects = _differing(first.choices, second.choices)
     if not aspects:
         return PlaceVerdict(
@@ -203,20 +223,29 @@ _PLACES = ("leaves", "groups", UNTOLD)
 _LISTS = ("decayed leaves", "rates of leaves")
 
 
-def _cost(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[int, int, int]:
-    """Return how unlikely it is that these are the two rules; among equals the first pair is taken."""
+def _cost(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[int, int]:
+    """Return how unlikely it is that these are the two rules; among equals, short numbers count."""
     aspects = _differing(a, b)
-    numbers = sum(NUMBER.sub("", a[each]) == NUMBER.sub("", b[each]) for each in aspects)
-    texts = [text for each in (a, b) for aspect, text in each.items() if "leaves" not in aspect]
-    length = sum(digits(float(number[0])) for text in texts for number in NUMBER.finditer(text))
-    return len(aspects), numbers, length
+    return len(aspects), sum(each not in _LISTS and _kind(a[each]) == _kind(b[each]) for each in aspects)
+
+
+@lru_cache(maxsize=2**12)
+def _kind(text: str) -> str:
+    return NUMBER.sub("", text)
+
+
+@lru_cache(maxsize=2**12)
+def _length(text: str) -> int:
+    return sum(digits(float(number[0])) for number in NUMBER.finditer(text))
 
 
 def _cause(stage: str, contrast: Contrast, a: Fit, b: Fit, aspect: str) -> StepCause:
     chosen = [fit.choices[aspect] for fit in (a, b)]
     kinds = [f" {each}".partition(" clipped to")[0] for each in chosen]
-    if aspect == "gradient" and kinds[0] != kinds[1] and all(" clipped to" in f" {c}" for c in chosen):
-        stage, aspect = "clipped", "clipping"
+    if aspect == "gradient" and all(" clipped to" in f" {each}" for each in chosen):
+        value = "max value" if "each value" in kinds[0] else "max norm"
+        stage, aspect = "clipped", "clipping" if kinds[0] != kinds[1] else value
+        chosen = chosen if kinds[0] != kinds[1] else [each.rpartition(" ")[2] for each in chosen]
     name, advice = CAUSES[stage, aspect]  # pyright: ignore[reportArgumentType]
     where: tuple[str, ...] = ()
     if aspect in _LISTS:
@@ -250,6 +279,33 @@ def _missing(a: StepSegment, b: StepSegment, difference: float) -> StepCause | N
         name, "gradients", names, words[0], words[1], difference,
         residual_a=0.0, residual_b=0.0, advice=advice,
     )  # fmt: skip
+
+
+def _unmoved(
+    sides: tuple[RecordedSide, RecordedSide], rates: tuple[tuple[float, ...], ...]
+) -> StepCause | None:
+    """Return the cause that one side does not move parameters of which both have gradients; else None.
+
+    Args:
+        rates: the learning rates that each side itself recorded: at a rate of zero nothing moves.
+    """
+    moved = [
+        {k: _rms(x - begun[k]) for k, x in side.segment.result.items() if k in begun}
+        for side in sides
+        for begun in (side.segment.parameters,)
+    ]
+    for i, side in enumerate(sides):
+        own, other = side.segment, sides[1 - i]
+        still = [k for k, by in moved[i].items() if not by and np.any(own.gradients.get(k, 0))]
+        least = {k: NOISE * other.eps * _rms(own.parameters[k]) for k in still}
+        names = tuple(sorted(k for k in still if moved[1 - i].get(k, 0) > least[k]))
+        now = rates[i][own.index : own.index + 1]
+        if names and (any(now) or (own.index and any(moved[i].values()))):
+            words = ["moved: not these" if each == i else "moved: all" for each in (0, 1)]
+            name, advice = CAUSES["updated", "moved"]
+            size = _norm(sides[0].segment.result[k] - sides[1].segment.result[k] for k in names)
+            return StepCause(name, "updated", names, words[0], words[1], size, 0.0, 0.0, advice)
+    return None
 
 
 def _skipped(a: StepSegment, b: StepSegment) -> StepCause | None:

@@ -27,7 +27,12 @@ def relations(a: RecordedSide, b: RecordedSide) -> Iterator[Pair]:
     apart = [key for key in keys if (np.abs(series[0][key] - series[1][key]) > 0).any()]
     eps = SHARES["learning rate"] * max(a.eps, b.eps)
     related = list(_of(series[0], series[1], apart or keys, eps))
-    if not related and apart and a.segment.rates and b.segment.rates:  # else the updates tell them
+    recorded = a.segment.rates and b.segment.rates  # else the updates tell them
+    if (
+        not related
+        and apart
+        and (recorded or _part_later(series[0][apart[0]], series[1][apart[0]], eps))
+    ):
         related = [("schedule", *(_read(each[apart[0]], a.segment.index) for each in series))]
     for relation in related:
         aspect, said_a, said_b = relation
@@ -109,6 +114,11 @@ def _one(a: np.ndarray, b: np.ndarray, eps: float) -> Iterator[Words]:
     formulas = [_formula(each, eps) for each in (a, b)]
     if formulas[0] is not None and formulas[1] is not None and formulas[0] != formulas[1]:
         yield "schedule", formulas[0], formulas[1]
+
+
+def _part_later(a: np.ndarray, b: np.ndarray, eps: float) -> bool:
+    """Return whether two series begin alike, so that what parts them is no other rule of the update."""
+    return len(a) > 2 and bool((np.abs(a - b)[:2] <= eps * np.abs(a)[:2]).all()) and a[0] != a[1]
 
 
 def _read(rates: np.ndarray, index: int) -> str:

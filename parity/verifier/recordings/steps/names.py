@@ -150,6 +150,10 @@ CAUSES: dict[tuple[Stage, str], tuple[str, str]] = {
     ("moments", "momentum"): ("momentum", "SGD(..., momentum=m); optax.sgd(..., momentum=m)"),
     ("moments", "dampening"): ("dampening", "SGD(..., dampening=0), which optax.sgd always has"),
     ("updated", "update"): _SKIPPED,
+    ("updated", "moved"): (
+        "not-updated",
+        "give the optimiser these parameters, and those of the model that is trained: not of a copy",
+    ),
     ("updated", "weight decay"): ("weight-decay", "give both the same weight_decay"),
     ("updated", "decay multiplied by"): (
         "decay-times-rate",

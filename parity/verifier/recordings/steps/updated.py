@@ -84,8 +84,8 @@ def fitted(side: RecordedSide) -> Iterator[Hypothesis]:
         if told.sure.all() and all(map(_is_rounded, told.value, near)):
             said = _said(step, rates[0][0], rates[0][1], near)
             yield from _decayed(side, step, direction, said, told.value, "rounded to float32")
-        elif all(map(chosen, told.value[told.sure])):
-            value = np.where(told.sure, told.value, near)
+        elif (value := _grouped(told)) is not None:
+            value = np.where(told.sure, value, near)
             groups = tuple(sorted(set(value)))
             yield from _decayed(side, step, direction, _said(step, "by groups", groups, value), value)
     for each in denominators(side, step.flat):
@@ -164,6 +164,19 @@ def _is_one(told: Told, rate: float | None) -> bool:
     if rate is None:
         return False
     return bool((np.abs(told.value - rate) <= told.off + ALIKE * abs(rate))[told.sure].all())
+
+
+def _grouped(told: Told) -> np.ndarray | None:
+    """Return the rates that leaves tell (leaves,), one for all that agree; None unless each is a short
+    number or that of several leaves, which no rule outside the catalogue makes."""
+    value, left = told.value.copy(), told.sure.copy()
+    while left.any():
+        best = np.flatnonzero(left)[np.argmin(told.off[left])]
+        alike = left & (np.abs(told.value - told.value[best]) <= told.off + told.off[best])
+        if alike.sum() < 2 and not chosen(told.value[best]):
+            return None
+        value[alike], left = told.value[best], left & ~alike
+    return value
 
 
 def _nearest(step: Step, direction: Direction, rates: tuple[float, ...]) -> np.ndarray:
@@ -262,26 +275,33 @@ def _decayed(
     last = {"number type of the rate": rounded}
     rest = step.change - move
     for order, decays in ((AT_ONCE, step.start), (AFTER, step.start - move)):
+        of_one = fit_multiple(flat, rest, decays, step.bound, side.eps)
+        if not of_one.factor:
+            if order == AT_ONCE and (flat.rms(rest / step.bound) <= 1).all():
+                # at a rate of zero, no decay tells how large it is
+                none = {"weight decay": "none"} if np.any(rate) else {}
+                yield Hypothesis({**choices, **none, **last}, flat.split(step.start - move))
+            continue
         for times, by in _multiples(side, by_element):
-            decay = fit_multiple(flat, rest, decays * by, step.bound, side.eps)
-            value = step.start - move - decay.factor * by * decays * decay.on[flat.leaf]
-            if (flat.rms((step.start - step.change - value) / step.bound) > 1).any():
+            most = float(np.max(by))
+            if not most:
                 continue
-            if not decay.factor:
-                if order == AT_ONCE:  # at a rate of zero, no decay tells how large it is
-                    none = {"weight decay": "none"} if np.any(rate) else {}
-                    yield Hypothesis({**choices, **none, **last}, flat.split(value))
-                break
+            along = decays * (by / most)
+            decay = fit_multiple(flat, rest, along, step.bound, side.eps) if np.ndim(by) else of_one
+            on = decay.on[flat.leaf]
+            if (flat.rms((rest - decay.factor * along * on) / step.bound) > 1).any():
+                continue
             # some programs multiply by 1 - decay, which is rounded before it is used
-            strength = snap(decay.factor, decay.uncertainty + side.eps / np.abs(by).max())
+            strength = snap(decay.factor / most, (decay.uncertainty + side.eps) / most)
             if not chosen(strength):
                 continue
-            leaves = {
+            value = step.start - move - strength * by * decays * on
+            extra = {
+                "decay": order,
+                "decay multiplied by": times,
                 "decayed leaves": flat.named(decay.on & decay.sure),
                 UNTOLD: flat.named(~decay.sure),
             }
-            value = step.start - move - strength * by * decays * decay.on[flat.leaf]
-            extra = {"decay": order, "decay multiplied by": times, **leaves}
             said_of = {"weight decay": text(strength), **extra, **last}
             yield Hypothesis({**choices, **said_of}, flat.split(value))
 

@@ -1,5 +1,7 @@
 """RMSprop, Adagrad, Lion, groups of parameters, frozen ones: right pairs are EQUAL, faults are named."""
 
+import copy
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,7 +35,7 @@ def in_torch(path, optimizer, frozen=(), factor=(1.0,) * STEPS):
     for name, each in net.named_parameters():
         each.requires_grad = name not in frozen
     optimizer = optimizer(net)
-    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0, enabled=not np.isfinite(factor).all())
     with parity.record(path, net, optimizer=optimizer) as trace:
         for x, y, times in zip(X, Y, factor, strict=True):
             with trace.step(x=x, y=y):
@@ -165,3 +167,40 @@ def test_an_overflow_that_one_side_leaves_out(tmp_path):
     assert parity.diff(a, b).equal
     c = in_optax(tmp_path / "c.trace", optax.adam(1e-2), factor=factor)
     assert set(named(a, c)) == {"skipped-update"}
+
+
+def test_an_optimiser_of_other_parameters(tmp_path):
+    sgd = lambda params: torch.optim.SGD(params, 0.1, momentum=0.9)  # noqa: E731
+    a = in_torch(tmp_path / "a.trace", lambda net: sgd(net.parameters()))
+    of_copy = in_torch(tmp_path / "b.trace", lambda net: sgd(copy.deepcopy(net).parameters()))
+    cause = named(a, of_copy)["not-updated"]
+    assert (set(cause.where), cause.a, cause.b) == (set(START), "moved: all", "moved: not these")
+
+
+@pytest.mark.usefixtures("x64")
+def test_moments_by_the_names_of_a_paper(tmp_path):
+    zeros = {name: np.zeros_like(value) for name, value in START.items()}
+    a = in_torch(tmp_path / "a.trace", lambda net: torch.optim.AdamW(net.parameters(), 1e-2))
+    with parity.record(tmp_path / "b.trace") as trace:
+        p, m, v = START, zeros, zeros
+        for i, (x, y) in enumerate(zip(X, Y, strict=True), 1):
+            with trace.step(x=x, y=y):
+                trace.log("parameters", p)
+                loss, g = jax.value_and_grad(loss_of)(jax.tree.map(jnp.asarray, p), x, y, 1.0)
+                trace.log("loss", loss)
+                trace.log("gradients", g)
+                m = {n: 0.9 * m[n] + 0.1 * np.asarray(g[n]) for n in p}
+                v = {n: 0.999 * v[n] + 0.001 * np.asarray(g[n]) ** 2 for n in p}
+                by = {n: m[n] / (1 - 0.9**i) / (np.sqrt(v[n] / (1 - 0.999**i)) + 1e-8) for n in p}
+                p = {n: p[n] - 1e-2 * by[n] - 1e-2 * p[n] for n in p}
+                trace.log("moments", {"m": m, "v": v, "t": i})
+                trace.log("updated", p)
+    assert set(named(a, tmp_path / "b.trace")) == {"decay-times-rate"}
+
+
+@pytest.mark.usefixtures("x64")
+def test_another_norm_of_clipping(tmp_path):
+    clipped = lambda most: optax.chain(optax.clip_by_global_norm(most), optax.sgd(0.1, 0.9))  # noqa: E731
+    a, b = (in_optax(tmp_path / f"{most}.trace", clipped(most)) for most in (0.1, 0.01))
+    cause = named(a, b)["clip-norm"]
+    assert (cause.a, cause.b) == ("max norm 0.1", "max norm 0.01")

@@ -186,8 +186,8 @@ def test_the_constant_of_clipping_is_invisible_at_a_large_norm(tmp_path):
 def test_clipping_within_optax_is_seen_in_the_moments(tmp_path, dtype, x64):
     a = run_torch(tmp_path / "a.trace", dtype, clip=norm_clip(0.1, 0.0))
     b = run_jax(tmp_path / "b.trace", dtype, of_optax(optax.clip_by_global_norm(0.2)))
-    cause = only(a, b, "moments-gradient", "moments")
-    assert (cause.a, cause.b) == ("gradient: clipped to norm 0.1", "gradient: clipped to norm 0.2")
+    cause = only(a, b, "clip-norm", "clipped")
+    assert (cause.a, cause.b) == ("max norm 0.1", "max norm 0.2")
     c = run_jax(tmp_path / "c.trace", dtype, of_optax())
     assert only(a, c, "moments-gradient", "moments").b == "gradient: not clipped"
 
