@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from parity.measure.site import Stage
-from parity.measure.traces.common_jax import common_parameter
 from parity.measure.traces.sample import Sample
-from parity.measure.traces.trees import named_leaves
+from parity.measure.traces.trees import common_parameter, named_leaves
 from vit_config import InputError
 
 if TYPE_CHECKING:

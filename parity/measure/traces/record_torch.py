@@ -17,9 +17,8 @@ from parity.measure.site import Stage
 from parity.measure.traces.record_arrays import PlainArrays
 from parity.measure.traces.recorder import OPTIMIZER, Recorder
 from parity.measure.traces.sample import Sample, sample
-from parity.measure.traces.structure import visit_arrays, visit_call
 from parity.measure.traces.watch_torch import is_array
-from parity.measure.traces.watching import drops, kind_of
+from parity.measure.traces.watching import drops, kind_of, visit_arrays, visit_call
 from vit_config import ConfigError
 
 _AS_BITS = {

@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from parity.measure.site import Where
-from parity.measure.traces.structure import visit_arrays, visit_call
-from parity.measure.traces.watching import Tap
+from parity.measure.traces.watching import Tap, visit_arrays, visit_call
 
 
 def is_array(value: Any) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 
 from parity.measure.site import Stage
 from parity.measure.traces import Event, Trace
-from parity.measure.traces.common_jax import common_parameter
+from parity.measure.traces.trees import common_parameter
 from parity.verifier.recordings.pairs import layout_between
 from parity.verifier.recordings.verdict import PlaceVerdict, StepCause
 from parity.verifier.report.compared import Compared

@@ -26,8 +26,7 @@ from parity.verifier.recordings.left_out import (
 )
 from parity.verifier.recordings.pairs import Counterparts, Traces, stages_of
 from parity.verifier.recordings.resumed import Resumed, behind_the_whole
-from parity.verifier.recordings.sides import Recorded
-from parity.verifier.recordings.structure import check_comparable
+from parity.verifier.recordings.sides import Recorded, check_comparable
 
 
 @dataclass(frozen=True, repr=False)

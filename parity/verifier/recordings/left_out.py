@@ -10,8 +10,7 @@ from parity.measure.error import wide
 from parity.measure.shown import first_three
 from parity.measure.site import STAGES
 from parity.measure.traces import Event, Site, Stage, Trace
-from parity.verifier.recordings.judge import StageComparison
-from parity.verifier.recordings.no_gradient import missing_gradients
+from parity.verifier.recordings.judge import StageComparison, missing_gradients
 from parity.verifier.recordings.pairs import Counterparts, Traces, pairs_of, stages_of
 
 NAMED: tuple[Stage, ...] = ("parameters", "gradients", "clipped", "moments", "updated")

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from parity.measure.traces import Event, Site, Trace
-from parity.verifier.recordings.steps.names import CAUSES
-from parity.verifier.recordings.verdict import PlaceVerdict, StepCause
+from parity.verifier.recordings.steps.names import named
+from parity.verifier.recordings.verdict import PlaceVerdict
 
 
 class Resumed(Trace):
@@ -65,10 +65,8 @@ def other_data(a: Trace, b: Trace, step_a: int, step_b: int) -> PlaceVerdict | N
         mine = list(_batch(a, step))
         same = len(mine) == len(given) and all(map(np.array_equal, mine, given))
         if same and given and step != step_a:
-            name, advice = CAUSES["batch", "data"]
             words = f"data of step {step_a}", f"data of step {step}"
-            cause = StepCause(name, "batch", (), words[0], words[1], 0.0, 0.0, 0.0, advice)
-            return PlaceVerdict(causes=(cause,))
+            return PlaceVerdict(causes=(named("batch", "data", words),))
     return None
 
 
@@ -78,7 +76,5 @@ def _batch(trace: Trace, step: int) -> Iterator[np.ndarray]:
 
 def random_state(step: int) -> PlaceVerdict:
     """Return the cause that dropout draws other masks in a run that was resumed in a step."""
-    name, advice = CAUSES["forward", "random state"]
     words = "random state: goes on", f"random state: another in step {step}"
-    cause = StepCause(name, "forward", (), words[0], words[1], 0.0, 0.0, 0.0, advice)
-    return PlaceVerdict(causes=(cause,))
+    return PlaceVerdict(causes=(named("forward", "random state", words),))

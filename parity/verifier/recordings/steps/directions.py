@@ -8,11 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from parity.verifier.recordings.steps.fitting import JoinedLeaves, text, two_slopes
-from parity.verifier.recordings.steps.given import BETAS as FIRST_BETAS
-from parity.verifier.recordings.steps.given import BUFFER, EPSILONS, FIRST, SECOND
-from parity.verifier.recordings.steps.moments import betas
-from parity.verifier.recordings.steps.noise import noise
-from parity.verifier.recordings.steps.sides import RecordedSide
+from parity.verifier.recordings.steps.moments import BETAS as FIRST_BETAS
+from parity.verifier.recordings.steps.moments import BUFFER, EPSILONS, FIRST, SECOND, betas
+from parity.verifier.recordings.steps.sides import RecordedSide, noise
 
 BETAS = (0.9, 0.999)
 """Adam's defaults, used where the moments do not tell the betas."""

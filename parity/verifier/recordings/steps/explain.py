@@ -13,10 +13,9 @@ import numpy as np
 from parity.measure.tolerance import epsilon
 from parity.verifier.recordings.steps import clipped, gradients, learning_rate, loss, moments, updated
 from parity.verifier.recordings.steps.fitting import UNTOLD, digits
-from parity.verifier.recordings.steps.names import CAUSES
-from parity.verifier.recordings.steps.noise import noise
-from parity.verifier.recordings.steps.segment import Hypothesis, StepSegment
-from parity.verifier.recordings.steps.sides import NOISE, RecordedSide, make_sides
+from parity.verifier.recordings.steps.names import named
+from parity.verifier.recordings.steps.segments import Hypothesis, StepSegment
+from parity.verifier.recordings.steps.sides import NOISE, RecordedSide, make_sides, noise
 from parity.verifier.recordings.verdict import PlaceVerdict, StepCause
 
 RULES: dict[str, tuple[Callable[[RecordedSide], Iterable[Hypothesis]], ...]] = {
@@ -41,15 +40,6 @@ class Fit(NamedTuple):
 
     choices: Mapping[str, str]
     residual: float
-
-    @property
-    def length(self) -> int:
-        """Digits of all its numbers."""
-        texts = [text for aspect, text in self.choices.items() if "leaves" not in aspect]
-        return sum(map(_length, texts))
-
-
-Result = Mapping[str, np.ndarray]
 
 
 class Contrast:
@@ -96,9 +86,8 @@ class Contrast:
         found = [fit for each in hypotheses if (fit := self.fit(side, each)) is not None]
         of_rule: dict[tuple[tuple[str, str], ...], Fit] = {}
         for fit in found:
-            known = of_rule.setdefault(tuple(fit.choices.items()), fit)
-            if fit.residual < known.residual:
-                of_rule[tuple(fit.choices.items())] = fit
+            rule = tuple(fit.choices.items())
+            of_rule[rule] = min(of_rule.get(rule, fit), fit, key=lambda each: each.residual)
         fits = list(of_rule.values())
         best = min((fit.residual for fit in fits), default=0.0)
         rounding = 2 * side.eps * _norm(side.segment.result[key] for key in self.keys)
@@ -178,11 +167,7 @@ def _with_rates(one: StepSegment, other: StepSegment) -> StepSegment:
 def _verdict(stage: str, contrast: Contrast, pairs: list[tuple[Fit, Fit]]) -> PlaceVerdict | None:
     if not pairs:
         return None
-    lengths = {id(fit): fit.length for pair in pairs for fit in pair}
-    first, second = min(
-        pairs,
-        key=lambda pair: (*_cost(*(fit.choices for fit in pair)), sum(lengths[id(f)] for f in pair)),
-    )
+    first, second = min(pairs, key=lambda pair: _cost(pair[0].choices, pair[1].choices))
     aspects = _differing(first.choices, second.choices)
     if not aspects:
         return PlaceVerdict(
@@ -223,10 +208,12 @@ _PLACES = ("leaves", "groups", UNTOLD)
 _LISTS = ("decayed leaves", "rates of leaves")
 
 
-def _cost(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[int, int]:
-    """Return how unlikely it is that these are the two rules; among equals, short numbers count."""
+def _cost(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[int, int, int]:
+    """Return how unlikely it is that these are the two rules; among equals the first pair is taken."""
     aspects = _differing(a, b)
-    return len(aspects), sum(each not in _LISTS and _kind(a[each]) == _kind(b[each]) for each in aspects)
+    numbers = sum(each not in _LISTS and _kind(a[each]) == _kind(b[each]) for each in aspects)
+    texts = (text for each in (a, b) for aspect, text in each.items() if "leaves" not in aspect)
+    return len(aspects), numbers, sum(map(_length, texts))
 
 
 @lru_cache(maxsize=2**12)
@@ -246,7 +233,6 @@ def _cause(stage: str, contrast: Contrast, a: Fit, b: Fit, aspect: str) -> StepC
         value = "max value" if "each value" in kinds[0] else "max norm"
         stage, aspect = "clipped", "clipping" if kinds[0] != kinds[1] else value
         chosen = chosen if kinds[0] != kinds[1] else [each.rpartition(" ")[2] for each in chosen]
-    name, advice = CAUSES[stage, aspect]  # pyright: ignore[reportArgumentType]
     where: tuple[str, ...] = ()
     if aspect in _LISTS:
         alone = _alone(a.choices, b.choices, aspect)
@@ -258,10 +244,8 @@ def _cause(stage: str, contrast: Contrast, a: Fit, b: Fit, aspect: str) -> StepC
             if len(texts) == 1:
                 where = tuple(texts.pop().split(", "))
     words = [f"{aspect} {text}" if NUMBER.fullmatch(text) else f"{aspect}: {text}" for text in chosen]
-    return StepCause(
-        name, stage, where, words[0], words[1], contrast.difference,
-        residual_a=a.residual, residual_b=b.residual, advice=advice,
-    )  # fmt: skip
+    residuals = a.residual, b.residual
+    return named(stage, aspect, words, contrast.difference, where, residuals)  # pyright: ignore[reportArgumentType]
 
 
 def _missing(a: StepSegment, b: StepSegment, difference: float) -> StepCause | None:
@@ -274,11 +258,7 @@ def _missing(a: StepSegment, b: StepSegment, difference: float) -> StepCause | N
         return None
     lacking = [", ".join(name for name in names if name not in each.result) for each in (a, b)]
     words = [f"gradient: missing for {each or 'none of these'}" for each in lacking]
-    name, advice = CAUSES["gradients", "gradient"]
-    return StepCause(
-        name, "gradients", names, words[0], words[1], difference,
-        residual_a=0.0, residual_b=0.0, advice=advice,
-    )  # fmt: skip
+    return named("gradients", "gradient", words, difference, names)
 
 
 def _unmoved(
@@ -302,9 +282,8 @@ def _unmoved(
         now = rates[i][own.index : own.index + 1]
         if names and (any(now) or (own.index and any(moved[i].values()))):
             words = ["moved: not these" if each == i else "moved: all" for each in (0, 1)]
-            name, advice = CAUSES["updated", "moved"]
             size = _norm(sides[0].segment.result[k] - sides[1].segment.result[k] for k in names)
-            return StepCause(name, "updated", names, words[0], words[1], size, 0.0, 0.0, advice)
+            return named("updated", "moved", words, size, names)
     return None
 
 
@@ -319,11 +298,8 @@ def _skipped(a: StepSegment, b: StepSegment) -> StepCause | None:
     after, old = (each[finite.index(True)] for each in ((a.result, b.result), begun))
     if not all(np.array_equal(after[k], old.get(k, np.zeros_like(after[k]))) for k in keys):
         return None
-    name, advice = CAUSES["updated", "update"]
     words = [f"update: {'left out' if each else 'made'}" for each in finite]
-    return StepCause(
-        name, a.stage, (), words[0], words[1], np.inf, residual_a=0.0, residual_b=0.0, advice=advice
-    )
+    return named("updated", "update", words, np.inf, at=a.stage)
 
 
 def _rounded(a: RecordedSide, b: RecordedSide) -> StepCause | None:
@@ -332,13 +308,9 @@ def _rounded(a: RecordedSide, b: RecordedSide) -> StepCause | None:
     which = learning_rate.in_float32(a, b)
     if which is None:
         return None
-    name, advice = CAUSES["learning rate", "number type of the rate"]
     words = [f"number type of the rate: {'float32' if which == i else 'float64'}" for i in (0, 1)]
     difference = _norm(a.segment.result[k] - b.segment.result[k] for k in a.segment.result)
-    return StepCause(
-        name, "learning rate", (), words[0], words[1], difference,
-        residual_a=0.0, residual_b=0.0, advice=advice,
-    )  # fmt: skip
+    return named("learning rate", "number type of the rate", words, difference)
 
 
 def _other_optimizers(a: RecordedSide, b: RecordedSide) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -86,6 +87,12 @@ def chosen(value: float) -> bool:
 def text(value: float) -> str:
     """Format a number for print."""
     return f"{value:.10g}"
+
+
+def last_number(said: str) -> float:
+    """Return the last number of what a side does; 0 where it has none."""
+    numbers = re.findall(r"\d[\d.]*(?:e[+-]?\d+)?", said)
+    return float(numbers[-1].rstrip(".")) if numbers else 0.0
 
 
 def slope(x: np.ndarray, y: np.ndarray, noise: np.ndarray, eps: float) -> float | None:

@@ -9,9 +9,8 @@ import numpy as np
 from parity.measure.nearness import CERTAIN
 from parity.measure.nearness import MOST as FARTHEST
 from parity.verifier.recordings.steps.fitting import JoinedLeaves, fit_multiple, slope, snap, text
-from parity.verifier.recordings.steps.noise import noise
-from parity.verifier.recordings.steps.segment import Hypothesis
-from parity.verifier.recordings.steps.sides import RecordedSide
+from parity.verifier.recordings.steps.segments import Hypothesis
+from parity.verifier.recordings.steps.sides import RecordedSide, noise
 
 Pair = tuple[Hypothesis, Hypothesis]
 LARGEST_COUNT = 4096

@@ -8,9 +8,8 @@ import numpy as np
 
 from parity.verifier.recordings.steps.fitting import snap, text
 from parity.verifier.recordings.steps.gradients import Pair
-from parity.verifier.recordings.steps.noise import SHARES
-from parity.verifier.recordings.steps.segment import Hypothesis
-from parity.verifier.recordings.steps.sides import RecordedSide
+from parity.verifier.recordings.steps.segments import Hypothesis
+from parity.verifier.recordings.steps.sides import SHARES, RecordedSide
 
 FLOAT32 = 4 * float(np.finfo(np.float32).eps)
 """Distance of a schedule in float32 from the same in float64, as a share of its peak."""

@@ -1,21 +1,86 @@
-"""Reading of one stage of one training step from a trace, as a `StepSegment`."""
+"""One stage of one training step, and its reading from a trace."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from parity.measure.site import AVERAGE, Site, Stage
-from parity.measure.traces.format import Event
+from parity.measure.traces.format import Event, ModuleFacts
 from parity.measure.traces.reader import Trace
 from parity.measure.traces.recorder import OPTIMIZER
 from parity.verifier.recordings.accumulated import Joined
 from parity.verifier.recordings.difference import Difference
 from parity.verifier.recordings.judge import Divergence
 from parity.verifier.recordings.pairs import Counterpart, Counterparts, gathered
-from parity.verifier.recordings.steps.segment import StepSegment
+
+
+@dataclass(frozen=True)
+class StepSegment:
+    """Inputs and results of one stage of one training step of one program.
+
+    Keys of dictionaries are the names of parameters; all values are float64.
+    """
+
+    step: int
+    """Counted from 0 within the recording."""
+    stage: Stage
+    """The stage that differs: ``loss``, ``gradients``, ``clipped``, ``learning rate``, ``moments`` or
+    ``updated``."""
+    result: Mapping[str, np.ndarray]
+    """Values of that stage; moments as ``NAME exp_avg``, ``NAME exp_avg_sq``, ``NAME
+    momentum_buffer``."""
+    parameters: Mapping[str, np.ndarray]
+    """Parameters before the step."""
+    gradients: Mapping[str, np.ndarray]
+    """Gradients before clipping."""
+    clipped: Mapping[str, np.ndarray]
+    """Gradients that the optimiser was given; empty if they were not recorded."""
+    rates: tuple[float, ...]
+    """Learning rate of every recorded step."""
+    moments_before: Mapping[str, np.ndarray]
+    """Moments after the step before; empty at the first recorded step."""
+    moments: Mapping[str, np.ndarray]
+    """Moments after this step."""
+    count: int | None
+    """Number of this update, counted by the optimiser from 1; None if unknown."""
+    logits: np.ndarray | None = None
+    """Logits of this step's forward pass, (B, classes)."""
+    parts: tuple[int, ...] = ()
+    """Rows of the logits that each micro-batch of this step has."""
+    labels: np.ndarray | None = None
+    """Labels, (B,) integers or (B, classes)."""
+    optimizer: ModuleFacts | None = None
+    """Class and defaults of the optimiser, if recorded."""
+    index: int = 0
+    """Position of this step among the recorded ones: ``rates[index]`` is its learning rate."""
+    group_rates: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Learning rates of every recorded step, by group; the name of an only group is empty."""
+    gradients_before: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Gradients of the step before; empty at the first recorded step."""
+    gradients_single: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Gradients of micro-batches as a mean in float32; empty if there is no such mean."""
+    clipped_before: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Gradients that the optimiser was given in the step before; empty at the first."""
+    clipped_by_both: bool = False
+    """Whether both programs recorded the gradients that their optimisers were given: a difference in how
+    these were clipped is no difference of the moments."""
+    following: StepSegment | None = None
+    """Moments of the next step, if those before this step were not recorded."""
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One way in which a stage may have been computed."""
+
+    choices: Mapping[str, str]
+    """Assumptions in words, by aspect: ``{"momentum": "beta1 0.9"}``. Two hypotheses of the same aspects
+    that differ in one choice differ in one thing."""
+    value: Any
+    """Result under these assumptions: a dictionary like `StepSegment.result`."""
 
 
 class HeldLeaf(NamedTuple):
@@ -108,11 +173,9 @@ def step_segment(
 
     known = step - 1 in trace.steps
     rates = {name: _series(trace, "learning rate", name) for name in _paths(trace, "learning rate")}
-    losses = [_series(trace, "loss", name) for name in _paths(trace, "loss")]
     logits, parts = _logits(trace, step)
     counts = [e for e in trace.of("moments", step) if e.port == "step" and e.size == 1]
     return StepSegment(
-        framework=trace.index.framework,
         step=step,
         stage=stage,
         result=loose(stage, step),
@@ -126,7 +189,6 @@ def step_segment(
         logits=logits,
         parts=parts,
         labels=_labels(trace, step),
-        losses=next(iter(losses), ()),
         optimizer=trace.modules.get(OPTIMIZER),
         index=trace.steps.index(step),
         group_rates=rates,

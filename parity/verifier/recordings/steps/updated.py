@@ -18,10 +18,9 @@ from parity.verifier.recordings.steps.fitting import (
     snap,
     text,
 )
-from parity.verifier.recordings.steps.given import EPSILONS
-from parity.verifier.recordings.steps.noise import TINY, noise
-from parity.verifier.recordings.steps.segment import Hypothesis
-from parity.verifier.recordings.steps.sides import RecordedSide
+from parity.verifier.recordings.steps.moments import EPSILONS
+from parity.verifier.recordings.steps.segments import Hypothesis
+from parity.verifier.recordings.steps.sides import TINY, RecordedSide, noise
 
 SURE = 1e4
 """Square of the size, in roundings, of an update that tells its learning rate to a hundredth."""
