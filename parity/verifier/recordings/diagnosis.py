@@ -13,9 +13,8 @@ from parity.verifier.recordings.difference import Difference
 from parity.verifier.recordings.judge import StageComparison, divergence_of
 from parity.verifier.recordings.search import PlaceKind, RecordingSearch
 from parity.verifier.recordings.steps.explain import explain_step
-from parity.verifier.recordings.steps.names import CONVENTIONS
+from parity.verifier.recordings.steps.names import CONVENTIONS, StepCause
 from parity.verifier.recordings.steps.segments import step_segments
-from parity.verifier.recordings.verdict import StepCause
 
 
 @dataclass(frozen=True, repr=False)

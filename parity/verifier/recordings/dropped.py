@@ -10,8 +10,7 @@ from parity.measure.error import wide
 from parity.measure.traces import Trace
 from parity.verifier.recordings.pairs import Traces
 from parity.verifier.recordings.steps.fitting import snap, text
-from parity.verifier.recordings.steps.names import named
-from parity.verifier.recordings.verdict import PlaceVerdict
+from parity.verifier.recordings.steps.names import PlaceVerdict, named
 
 
 class Dropped(NamedTuple):

@@ -10,20 +10,20 @@ import numpy as np
 from parity.measure.error import relative_error, wide
 from parity.measure.site import AVERAGE, Stage
 from parity.measure.tolerance import ASSUMED
+from parity.verifier.recordings.accumulated import Resumed, other_data, random_state
 from parity.verifier.recordings.again import Run, run_again
 from parity.verifier.recordings.difference import Difference
 from parity.verifier.recordings.dropped import dropout
 from parity.verifier.recordings.judge import Divergence, StageComparison
 from parity.verifier.recordings.pairs import pairs_of, read_pair
-from parity.verifier.recordings.resumed import Resumed, other_data, random_state
 from parity.verifier.recordings.steps.average import explain_average
 from parity.verifier.recordings.steps.explain import explain_step
 from parity.verifier.recordings.steps.fitting import CHOSEN, last_number
+from parity.verifier.recordings.steps.names import PlaceVerdict, StepCause
 from parity.verifier.recordings.steps.segments import StepSegment, step_segments
 from parity.verifier.recordings.steps.sides import leaf_of, make_sides
 from parity.verifier.recordings.steps.told_by_gradients import another_loss, narrowed
 from parity.verifier.recordings.steps.updated import used_rate
-from parity.verifier.recordings.verdict import PlaceVerdict, StepCause
 
 STEP_STAGES = ("loss", "gradients", "clipped", "learning rate", "moments", "updated")
 UNRULED = ("forward", "loss", "gradients")

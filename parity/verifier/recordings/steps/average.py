@@ -13,8 +13,7 @@ from parity.measure.tolerance import epsilon
 from parity.measure.traces import Trace
 from parity.verifier.recordings.pairs import Traces
 from parity.verifier.recordings.steps.fitting import snap, text
-from parity.verifier.recordings.steps.names import named
-from parity.verifier.recordings.verdict import PlaceVerdict
+from parity.verifier.recordings.steps.names import PlaceVerdict, named
 
 ROUNDINGS = 64
 """Units in the last place of the average that its rule may miss it by."""

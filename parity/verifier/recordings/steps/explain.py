@@ -11,12 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from parity.measure.tolerance import epsilon
-from parity.verifier.recordings.steps import clipped, gradients, learning_rate, loss, moments, updated
+from parity.verifier.recordings.steps import clipped, loss, moments, relations, updated
 from parity.verifier.recordings.steps.fitting import UNTOLD, digits
-from parity.verifier.recordings.steps.names import named
+from parity.verifier.recordings.steps.names import PlaceVerdict, StepCause, named
 from parity.verifier.recordings.steps.segments import Hypothesis, StepSegment
 from parity.verifier.recordings.steps.sides import NOISE, RecordedSide, make_sides, noise
-from parity.verifier.recordings.verdict import PlaceVerdict, StepCause
 
 RULES: dict[str, tuple[Callable[[RecordedSide], Iterable[Hypothesis]], ...]] = {
     "loss": (loss.hypotheses,),
@@ -25,7 +24,7 @@ RULES: dict[str, tuple[Callable[[RecordedSide], Iterable[Hypothesis]], ...]] = {
     "updated": (updated.hypotheses, updated.fitted),
 }
 """Rules of each stage, tried one after another until both sides are explained."""
-RELATIONS = {"gradients": gradients.relations, "learning rate": learning_rate.relations}
+RELATIONS = {"gradients": relations.of_gradients, "learning rate": relations.of_rates}
 SHARE = 0.02
 """Share of the difference of the sides that a residual must stay below."""
 WORSE = 10
@@ -305,7 +304,7 @@ def _skipped(a: StepSegment, b: StepSegment) -> StepCause | None:
 def _rounded(a: RecordedSide, b: RecordedSide) -> StepCause | None:
     """Return the cause that one side computes its learning rates in float32, which no bound on their
     rounding tells from the other side's; else None."""
-    which = learning_rate.in_float32(a, b)
+    which = relations.in_float32(a, b)
     if which is None:
         return None
     words = [f"number type of the rate: {'float32' if which == i else 'float64'}" for i in (0, 1)]

@@ -51,11 +51,6 @@ class RecordedSide:
     """Same elements of `StepSegment.following`."""
 
     @property
-    def norm(self) -> float:
-        """Norm of the gradient of all leaves."""
-        return float(np.sqrt(sum(norm**2 for norm in self.norms.values())))
-
-    @property
     def gradients(self) -> list[tuple[dict[str, str], Mapping[str, np.ndarray], Mapping[str, float]]]:
         """The gradients that the optimiser may have been given, with their norms: those of this step,
         and those of the step before."""

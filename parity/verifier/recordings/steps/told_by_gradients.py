@@ -10,9 +10,8 @@ import numpy as np
 from parity.measure.error import relative_error
 from parity.verifier.recordings.steps.explain import explain_step
 from parity.verifier.recordings.steps.fitting import digits, last_number, snap, text
-from parity.verifier.recordings.steps.names import named
+from parity.verifier.recordings.steps.names import PlaceVerdict, StepCause, named
 from parity.verifier.recordings.steps.segments import StepSegment
-from parity.verifier.recordings.verdict import PlaceVerdict, StepCause
 
 NEAR = 1e-5
 """Relative difference of two factors, or of two terms of a loss, that are taken to be one in float32."""

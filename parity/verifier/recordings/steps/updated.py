@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -40,6 +40,7 @@ class Told(NamedTuple):
 class Step(NamedTuple):
     """Parameters and their change in a step, as vectors (N,)."""
 
+    side: RecordedSide
     flat: JoinedLeaves
     start: np.ndarray
     change: np.ndarray
@@ -50,13 +51,14 @@ class Step(NamedTuple):
 def hypotheses(side: RecordedSide) -> Iterator[Hypothesis]:
     """Yield every usual rule with every usual number that comes near the recorded update."""
     step = _step(side)
-    if step is not None:
-        if side.segment.step and not step.change.any():
-            yield Hypothesis({"update": "left out"}, step.flat.split(step.start))
-        for direction in _near(step, directions(side, step.flat)):
-            for rate_name, rates in _rates(side):
-                rate = _nearest(step, direction, rates)
-                yield from _decayed(side, step, direction, _said(step, rate_name, rates, rate), rate)
+    if step is None:
+        return
+    if side.segment.step and not step.change.any():
+        yield Hypothesis({"update": "left out"}, step.flat.split(step.start))
+    for direction in _near(step, directions(side, step.flat)):
+        for rate_name, rates in _rates(side):
+            rate = _nearest(step, direction, rates)
+            yield from _decayed(step, direction, _said(step, rate_name, rates, rate), rate)
 
 
 def fitted(side: RecordedSide) -> Iterator[Hypothesis]:
@@ -65,36 +67,27 @@ def fitted(side: RecordedSide) -> Iterator[Hypothesis]:
     if step is None:
         return
     rates = _rates(side)
-    single = [(rate_name, own[0]) for rate_name, own in rates if len(own) == 1]
     for direction in _near(step, directions(side, step.flat)):
-        rate = _fitted_rate(side, step, direction)
-        whose = [rate_name for rate_name, r in single if rate is not None and _is_rounded(rate, r)]
-        said = _said(step, whose[0] if whose else text(rate or 0.0))
-        if rate is not None and whose:
-            yield from _decayed(side, step, direction, said, rate, "rounded to float32")
-        elif rate is not None and (
-            chosen(rate) or any(chosen(round(rate / r, 9)) for _, r in single[:1] if r)
-        ):
-            yield from _decayed(side, step, direction, said, rate)
-        told = _told(side, step, direction)
-        if _is_one(told, rate):
-            continue
-        near = _nearest(step, direction, rates[0][1]) if rates else told.value
-        if told.sure.all() and all(map(_is_rounded, told.value, near)):
-            said = _said(step, rates[0][0], rates[0][1], near)
-            yield from _decayed(side, step, direction, said, told.value, "rounded to float32")
-        elif (value := _grouped(told)) is not None:
-            value = np.where(told.sure, value, near)
-            groups = tuple(sorted(set(value)))
-            yield from _decayed(side, step, direction, _said(step, "by groups", groups, value), value)
+        rate, told = _fitted_rate(step, direction), _told(step, direction)
+        one = rate is not None and _is_one(told, rate)
+        value = np.full_like(told.value, rate) if one else _grouped(told)
+        near = [(rate_name, own, _nearest(step, direction, own)) for rate_name, own in rates]
+        rounded = [each for each in near if value is not None and all(map(_is_rounded, value, each[2]))]
+        if rounded:
+            yield from _decayed(step, direction, _said(step, *rounded[0]), value, "rounded to float32")
+        elif one and rate is not None:
+            if chosen(rate) or any(chosen(round(rate / r, 9)) for _, own in rates[:1] for r in own if r):
+                yield from _decayed(step, direction, _said(step, text(rate)), value)
+        elif value is not None:
+            value = np.where(told.sure, value, near[0][2] if near else value)
+            said = _said(step, "by groups", tuple(sorted(set(value))), value)
+            yield from _decayed(step, direction, said, value)
     for each in denominators(side, step.flat):
         for rate_name, own in rates[:1]:
-            usual = Direction(each.choices, each.of(EPSILONS[0]))
-            rate = _nearest(step, usual, own)
+            rate = _nearest(step, Direction(each.choices, each.of(EPSILONS[0])), own)
             epsilon = _fitted_epsilon(step, rate[step.flat.leaf], each.of)
-            if epsilon is not None:
-                direction = Direction({**each.choices, "epsilon": text(epsilon)}, each.of(epsilon))
-                yield from _decayed(side, step, direction, _said(step, rate_name, own, rate), rate)
+            direction = Direction({**each.choices, "epsilon": text(epsilon)}, each.of(epsilon))
+            yield from _decayed(step, direction, _said(step, rate_name, own, rate), rate)
 
 
 def used_rate(side: RecordedSide) -> float | None:
@@ -104,8 +97,8 @@ def used_rate(side: RecordedSide) -> float | None:
     if step is None:
         return None
     for each in _near(step, directions(side, step.flat)):
-        rate = _fitted_rate(side, step, each)
-        if rate is not None and _is_one(_told(side, step, each), rate):
+        rate = _fitted_rate(step, each)
+        if rate is not None and _is_one(_told(step, each), rate):
             return rate
     return None
 
@@ -123,7 +116,7 @@ def _step(side: RecordedSide) -> Step | None:
     bound = flat.join(noise(side))
     if start is None or after is None or bound is None:
         return None
-    return Step(flat, start, start - after, bound)
+    return Step(side, flat, start, start - after, bound)
 
 
 def _rates(side: RecordedSide) -> list[tuple[str, tuple[float, ...]]]:
@@ -146,22 +139,20 @@ def _rates(side: RecordedSide) -> list[tuple[str, tuple[float, ...]]]:
     return [*options, ("of this step, uphill", uphill)]
 
 
-def _told(side: RecordedSide, step: Step, direction: Direction) -> Told:
+def _told(step: Step, direction: Direction) -> Told:
     """Return the learning rate that the update of each leaf tells, whatever its decay."""
     flat = step.flat
     out = lambda v: flat.project(v / step.bound, step.start / step.bound)  # noqa: E731
     x, y = out(direction.value), out(step.change)
     size = flat.total(x**2)
     value = flat.total(x * y) / np.maximum(size, TINY)
-    off = 1 / np.sqrt(np.maximum(size, TINY)) + 16 * side.eps * np.abs(value)
+    off = 1 / np.sqrt(np.maximum(size, TINY)) + 16 * step.side.eps * np.abs(value)
     snapped = np.array([snap(float(v), float(u)) for v, u in zip(value, off, strict=True)])
     return Told(snapped, off, size > SURE)
 
 
-def _is_one(told: Told, rate: float | None) -> bool:
+def _is_one(told: Told, rate: float) -> bool:
     """Return whether a rate is that of all leaves."""
-    if rate is None:
-        return False
     return bool((np.abs(told.value - rate) <= told.off + ALIKE * abs(rate))[told.sure].all())
 
 
@@ -212,52 +203,32 @@ def _near(step: Step, candidates: Iterable[Direction]) -> Iterator[Direction]:
                     yield direction
 
 
-def _fitted_rate(side: RecordedSide, step: Step, direction: Direction) -> float | None:
+def _fitted_rate(step: Step, direction: Direction) -> float | None:
     flat, bound = step.flat, step.bound
     out = lambda v: flat.project(v / bound, step.start / bound) * bound  # noqa: E731
-    return slope(out(direction.value), out(step.change), bound, side.eps)
+    return slope(out(direction.value), out(step.change), bound, step.side.eps)
 
 
-def _fitted_epsilon(step: Step, rate: np.ndarray, direction) -> float | None:
-    """Return the short number that, as epsilon, leaves the smallest residual, by golden-section search
-    over its logarithm; None if there is none."""
+def _fitted_epsilon(step: Step, rate: np.ndarray, direction: Callable[[float], np.ndarray]) -> float:
+    """Return the number of one digit that, as epsilon, leaves the smallest residual."""
     flat, bound = step.flat, step.bound
     p, c = step.start / bound, flat.project(step.change / bound, step.start / bound)
 
-    def cost(power: float) -> float:
+    def cost(epsilon: float) -> float:
         with np.errstate(all="ignore"):
-            d = flat.project(rate * direction(10.0**power) / bound, p)
-            total = float(((c - d) ** 2).sum())
+            total = float(((c - flat.project(rate * direction(epsilon) / bound, p)) ** 2).sum())
         return total if np.isfinite(total) else np.inf
 
-    grid = np.arange(-16, 0, 0.25)
-    costs = [cost(power) for power in grid]
-    best = int(np.argmin(costs))
-    if best in (0, len(grid) - 1) or costs[best] == np.inf:
-        return None
-    low, high = grid[best - 1], grid[best + 1]
-    ratio = (np.sqrt(5) - 1) / 2
-    for _ in range(50):
-        left, right = high - ratio * (high - low), low + ratio * (high - low)
-        low, high = (low, right) if cost(left) < cost(right) else (left, high)
-    power = (low + high) / 2
-    return next(
-        (
-            short
-            for digits in range(4)  # nobody writes an epsilon with more digits
-            if cost(np.log10(short := float(f"{10**power:.{digits}e}")))
-            <= 1.1 * cost(power) + 0.01 * len(c)
-        ),
-        None,
+    return min(
+        (float(f"{digit}e{power}") for power in range(-16, 0) for digit in range(1, 10)), key=cost
     )
 
 
 def _decayed(
-    side: RecordedSide,
     step: Step,
     direction: Direction,
     said: Mapping[str, str],
-    rate: np.ndarray | float,
+    rate: np.ndarray,
     rounded: str = "as recorded",
 ) -> Iterator[Hypothesis]:
     """Yield an update with the remaining decay, if that has one strength on some leaves and none on
@@ -265,33 +236,33 @@ def _decayed(
 
     Args:
         said: the rate in words.
-        rate: one, or that of each leaf.
+        rate: of each leaf.
     """
-    flat = step.flat
-    by_element = rate[flat.leaf] if isinstance(rate, np.ndarray) else rate
+    flat, eps = step.flat, step.side.eps
+    by_element = rate[flat.leaf] if np.ptp(rate) else float(rate[0])
     move = by_element * direction.value
     choices = {"update": "made", **direction.choices, **said}
     last = {"number type of the rate": rounded}
     rest = step.change - move
     for order, decays in ((AT_ONCE, step.start), (AFTER, step.start - move)):
-        of_one = fit_multiple(flat, rest, decays, step.bound, side.eps)
+        of_one = fit_multiple(flat, rest, decays, step.bound, eps)
         if not of_one.factor:
             if order == AT_ONCE and (flat.rms(rest / step.bound) <= 1).all():
                 # at a rate of zero, no decay tells how large it is
                 none = {"weight decay": "none"} if np.any(rate) else {}
                 yield Hypothesis({**choices, **none, **last}, flat.split(step.start - move))
             continue
-        for times, by in _multiples(side, by_element):
+        for times, by in _multiples(step.side, by_element):
             most = float(np.max(by))
             if not most:
                 continue
             along = decays * (by / most)
-            decay = fit_multiple(flat, rest, along, step.bound, side.eps) if np.ndim(by) else of_one
+            decay = fit_multiple(flat, rest, along, step.bound, eps) if np.ndim(by) else of_one
             on = decay.on[flat.leaf]
             if (flat.rms((rest - decay.factor * along * on) / step.bound) > 1).any():
                 continue
             # some programs multiply by 1 - decay, which is rounded before it is used
-            strength = snap(decay.factor / most, (decay.uncertainty + side.eps) / most)
+            strength = snap(decay.factor / most, (decay.uncertainty + eps) / most)
             if not chosen(strength):
                 continue
             value = step.start - move - strength * by * decays * on

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from parity.verifier.recordings.steps.explain import explain_step
+from parity.verifier.recordings.steps.names import PlaceVerdict
 from parity.verifier.recordings.steps.segments import step_segment
-from parity.verifier.recordings.verdict import PlaceVerdict
 from tests.parity.verifier.recordings.test_step_causes import (
     BATCH,
     CLASSES,
