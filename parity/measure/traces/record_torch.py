@@ -318,7 +318,7 @@ class Torch(PlainArrays):
             if id(parameter) in self._names  # the optimiser may hold other parameters too
         }
         moments = {
-            (name, _SAME.get(port, port)): value
+            (name, _SAME.get(str(port), str(port))): value
             for name, state in states.items()
             for port, value in state.items()
             if is_array(value) and value.shape == self._parameters[name].shape and port != "step"

@@ -207,8 +207,9 @@ def _single_means(trace: Trace, leaves: Mapping[str, HeldLeaf]) -> Mapping[str, 
     """Return mean gradients of micro-batches, as `optax.MultiSteps` keeps them in float32; none where
     nothing is joined."""
     first = next(iter(leaves.values()), None)
-    told = first and isinstance(trace, Joined) and trace.in_float32(first.events[0]) is not None
-    return TraceArrays(trace.in_float32, leaves) if told else {}
+    if first is None or not isinstance(trace, Joined) or trace.in_float32(first.events[0]) is None:
+        return {}
+    return TraceArrays(trace.in_float32, leaves)
 
 
 def _leaves(trace: Trace, stage: Stage, step: int, elsewhere: Elsewhere) -> dict[str, HeldLeaf]:

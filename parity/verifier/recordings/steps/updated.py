@@ -71,14 +71,16 @@ def fitted(side: RecordedSide) -> Iterator[Hypothesis]:
         rate, told = _fitted_rate(step, direction), _told(step, direction)
         one = rate is not None and _is_one(told, rate)
         value = np.full_like(told.value, rate) if one else _grouped(told)
+        if value is None:
+            continue
         near = [(rate_name, own, _nearest(step, direction, own)) for rate_name, own in rates]
-        rounded = [each for each in near if value is not None and all(map(_is_rounded, value, each[2]))]
+        rounded = [each for each in near if all(map(_is_rounded, value, each[2]))]
         if rounded:
             yield from _decayed(step, direction, _said(step, *rounded[0]), value, "rounded to float32")
         elif one and rate is not None:
             if chosen(rate) or any(chosen(round(rate / r, 9)) for _, own in rates[:1] for r in own if r):
                 yield from _decayed(step, direction, _said(step, text(rate)), value)
-        elif value is not None:
+        else:
             value = np.where(told.sure, value, near[0][2] if near else value)
             said = _said(step, "by groups", tuple(sorted(set(value))), value)
             yield from _decayed(step, direction, said, value)
@@ -163,7 +165,7 @@ def _grouped(told: Told) -> np.ndarray | None:
     while left.any():
         best = np.flatnonzero(left)[np.argmin(told.off[left])]
         alike = left & (np.abs(told.value - told.value[best]) <= told.off + told.off[best])
-        if alike.sum() < 2 and not chosen(told.value[best]):
+        if alike.sum() < 2 and not chosen(float(told.value[best])):
             return None
         value[alike], left = told.value[best], left & ~alike
     return value
