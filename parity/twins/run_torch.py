@@ -15,7 +15,7 @@ from parity.measure.precision import Precision, torch_at
 from parity.measure.recording import HeldRecording
 from parity.measure.redraw import Batch, Weights
 from parity.measure.site import Site, Where, output_site
-from parity.measure.traces.watch_torch import watch
+from parity.measure.traces.record_torch import watch
 from parity.measure.traces.watching import is_main
 from vit_config import TextConfig, ViTConfig
 from vit_torch.leaves import leaves

@@ -15,11 +15,15 @@ from flax import linen, nnx
 
 from parity.measure.precision import jax_precision
 from parity.measure.site import Stage, Where
-from parity.measure.traces.common_jax import common_parameter
-from parity.measure.traces.record_arrays import PlainArrays
+from parity.measure.traces.record_arrays import (
+    PlainArrays,
+    common_parameter,
+    key_name,
+    named_leaves,
+    path_of,
+)
 from parity.measure.traces.recorder import OPTIMIZER, Recorder
 from parity.measure.traces.sample import Sample, sample
-from parity.measure.traces.trees import key_name, named_leaves, path_of
 from parity.measure.traces.watch_jax import is_array, watch
 from parity.measure.traces.watching import drops
 from parity.measure.versions.of_flax import LOOP_ON_TRIAL

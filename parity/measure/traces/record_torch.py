@@ -13,14 +13,50 @@ import torch
 from torch import nn
 
 from parity.measure.precision import torch_precision
-from parity.measure.site import Stage
+from parity.measure.site import Stage, Where
 from parity.measure.traces.record_arrays import PlainArrays
 from parity.measure.traces.recorder import OPTIMIZER, Recorder
 from parity.measure.traces.sample import Sample, sample
-from parity.measure.traces.structure import visit_arrays, visit_call
-from parity.measure.traces.watch_torch import is_array
-from parity.measure.traces.watching import drops, kind_of
+from parity.measure.traces.watching import Tap, drops, kind_of, visit_arrays, visit_call
 from vit_config import ConfigError
+
+
+def is_array(value: Any) -> bool:
+    """Return whether a value is a dense tensor; the wrapped tensors of `torch.func` do not count."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return False
+    return not torch._C._functorch.is_functorch_wrapped_tensor(value)  # type: ignore[attr-defined]
+
+
+@contextmanager
+def watch(model: nn.Module, tap: Tap) -> Iterator[None]:
+    """Show `tap` every tensor that enters or leaves `model` and each module below it, when called."""
+    handles = [handle for path, module in model.named_modules() for handle in _hooks(path, module, tap)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _hooks(path: str, module: nn.Module, tap: Tap) -> Iterator[Any]:
+    running: list[int] = []  # a stack: a module may call itself
+
+    def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        running.append(tap.begin(path, module))
+        where = lambda port: Where(path, port, running[-1])  # noqa: E731
+        return visit_call(args, kwargs, is_array, lambda port, x: tap.tensor(where(port), x))
+
+    def after(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        call = running.pop()
+        see = lambda port, x: tap.tensor(Where(path, port, call), x)  # noqa: E731
+        seen = visit_arrays(output, "out", is_array, see)
+        tap.end(path)
+        return seen
+
+    yield module.register_forward_pre_hook(before, with_kwargs=True)
+    yield module.register_forward_hook(after, with_kwargs=True)
+
 
 _AS_BITS = {
     torch.bfloat16: (torch.uint16, ml_dtypes.bfloat16),
@@ -28,6 +64,9 @@ _AS_BITS = {
     torch.float8_e5m2: (torch.uint8, ml_dtypes.float8_e5m2),
 }
 """Types that numpy lacks, with the type to view their bits as and the type of ml_dtypes."""
+
+_SAME = {"square_avg": "exp_avg_sq", "sum": "exp_avg_sq", "grad_avg": "exp_avg"}
+"""Names of moments in RMSprop and Adagrad, with those in Adam for the same."""
 
 
 def as_numpy(tensor: torch.Tensor) -> np.ndarray:
@@ -279,7 +318,7 @@ class Torch(PlainArrays):
             if id(parameter) in self._names  # the optimiser may hold other parameters too
         }
         moments = {
-            (name, port): value
+            (name, _SAME.get(str(port), str(port))): value
             for name, state in states.items()
             for port, value in state.items()
             if is_array(value) and value.shape == self._parameters[name].shape and port != "step"

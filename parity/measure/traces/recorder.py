@@ -22,9 +22,8 @@ import numpy as np
 
 from parity.measure.site import STAGES, Site, Stage
 from parity.measure.traces.format import Program
-from parity.measure.traces.record_arrays import PlainArrays
+from parity.measure.traces.record_arrays import OF_RATE, PlainArrays
 from parity.measure.traces.sample import Sample
-from parity.measure.traces.trees import OF_RATE
 from parity.measure.traces.watching import facts_of, kind_of
 from parity.measure.traces.writer import Writer
 from vit_config import ConfigError

@@ -16,8 +16,7 @@ import jax.numpy as jnp
 from flax import linen, nnx
 
 from parity.measure.site import Where
-from parity.measure.traces.structure import visit_arrays, visit_call
-from parity.measure.traces.watching import Tap
+from parity.measure.traces.watching import Tap, visit_arrays, visit_call
 
 
 def is_array(value: Any) -> bool:

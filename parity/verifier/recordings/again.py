@@ -13,9 +13,9 @@ import numpy as np
 
 from parity.measure.site import Stage
 from parity.measure.traces import Event, Trace
-from parity.measure.traces.common_jax import common_parameter
+from parity.measure.traces.record_arrays import common_parameter
 from parity.verifier.recordings.pairs import layout_between
-from parity.verifier.recordings.verdict import PlaceVerdict, StepCause
+from parity.verifier.recordings.steps.names import PlaceVerdict, StepCause
 from parity.verifier.report.compared import Compared
 from parity.verifier.report.sides import PlaceSide
 from vit_config import InputError
@@ -183,7 +183,7 @@ class _Parameters:
         """Return a tree with the recorded parameters in the place of those that it holds."""
         import jax
 
-        from parity.measure.traces.trees import path_of
+        from parity.measure.traces.record_arrays import path_of
 
         def moved(keys: tuple[Any, ...], leaf: Any) -> Any:
             value = self._value(".".join(path_of(keys)), np.asarray(leaf))

@@ -12,7 +12,7 @@ from parity.measure.error import relative_error, wide
 from parity.measure.nearness import MOST as FARTHEST
 from parity.measure.tolerance import epsilon
 from parity.measure.traces import Event, Site, Trace
-from parity.verifier.recordings.judge import compare
+from parity.verifier.recordings.judge import GRAINS, compare
 from parity.verifier.recordings.pairs import (
     Counterpart,
     Counterparts,
@@ -22,7 +22,6 @@ from parity.verifier.recordings.pairs import (
     pairs_of,
     read_pair,
 )
-from parity.verifier.recordings.rounding import GRAINS
 
 SHARED = 1 / 8
 """Share of the smaller parameter's numbers that the other must have for the two to belong together; the

@@ -10,7 +10,7 @@ from parity.measure.precision import find_reduced_flags
 from parity.measure.site import STAGES
 from parity.measure.traces import Stage, Trace
 from parity.measure.verdict import Verdict
-from parity.verifier.recordings.accumulated import by_updates
+from parity.verifier.recordings.accumulated import Resumed, behind_the_whole, by_updates
 from parity.verifier.recordings.counterparts import counterparts
 from parity.verifier.recordings.judge import (
     Divergence,
@@ -25,9 +25,7 @@ from parity.verifier.recordings.left_out import (
     left_out,
 )
 from parity.verifier.recordings.pairs import Counterparts, Traces, stages_of
-from parity.verifier.recordings.resumed import Resumed, behind_the_whole
-from parity.verifier.recordings.sides import Recorded
-from parity.verifier.recordings.structure import check_comparable
+from parity.verifier.recordings.sides import Recorded, check_comparable
 
 
 @dataclass(frozen=True, repr=False)

@@ -10,8 +10,7 @@ from parity.measure.error import wide
 from parity.measure.traces import Trace
 from parity.verifier.recordings.pairs import Traces
 from parity.verifier.recordings.steps.fitting import snap, text
-from parity.verifier.recordings.steps.names import CAUSES
-from parity.verifier.recordings.verdict import PlaceVerdict, StepCause
+from parity.verifier.recordings.steps.names import PlaceVerdict, named
 
 
 class Dropped(NamedTuple):
@@ -34,12 +33,10 @@ def dropout(traces: Traces, step_a: int, step_b: int) -> PlaceVerdict | None:
         return PlaceVerdict(
             unknown="dropout is on in both, with other masks: switch it off, to compare what follows"
         )
-    name, advice = CAUSES["forward", "dropout"]
     words = [
         f"dropout {text(each.rate)}, in {each.path}" if each else "dropout: none seen" for each in found
     ]
-    cause = StepCause(name, "forward", (), words[0], words[1], told.size, 0.0, 0.0, advice)
-    return PlaceVerdict(causes=(cause,))
+    return PlaceVerdict(causes=(named("forward", "dropout", words, told.size),))
 
 
 def _first(trace: Trace, step: int) -> Dropped | None:

@@ -5,17 +5,75 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from parity.measure.error import norm, relative_error, wide
 from parity.measure.judged import Judged
-from parity.measure.policies import ABSENT
+from parity.measure.policies import ABSENT, Limit, assumed_limit
 from parity.measure.tolerance import epsilon
 from parity.measure.traces import Event, Site, Stage, Trace
-from parity.verifier.recordings.no_gradient import Missing, missing_gradients
 from parity.verifier.recordings.pairs import Counterparts, EventPair, Traces, pairs_of, read_pair
-from parity.verifier.recordings.rounding import GRAINS, above_noise, grain, limit
+
+_NOISE_GRAINS = 1e3
+"""Units in the last place of a leaf's largest gradient below which an element of the leaf is noise."""
+
+GRAINS = 32
+"""Units in the last place of the root mean square of all gradients below which a gradient is noise."""
+
+
+def limit(traces: Traces, pair: EventPair, apart: Mapping[str, float]) -> Limit:
+    """Return the limit for the error of a tensor that rounding explains.
+
+    Args:
+        apart: distances of the parameters that a later step starts from, see `parameters_apart`.
+    """
+    least, first = grain(pair), pair.a.step == traces.a.steps[0]
+    if pair.a.stage == "batch" or (pair.a.stage == "parameters" and first):
+        return Limit(least, "1 eps")  # nothing has been computed yet
+    # later steps start from parameters that rounding has moved: Adam divides a gradient that is only
+    # noise by its own size, so an element may move either way, and all that is computed from it follows
+    own = pair.a.stage in ("parameters", "updated")
+    left = apart.get(pair.a.path if own else "", 0.0)
+    return assumed_limit(least, 1 + pair.a.step - traces.a.steps[0], left)
+
+
+def above_noise(a: Trace, event: Event) -> np.ndarray | None:
+    """Return a mask of the elements of a moment or updated parameter that are not noise; None for all.
+
+    Where the gradient is zero in theory, as in the third of a packed bias that belongs to the keys, it
+    is rounding noise. Adam divides it by its own size, so its steps are as large as any, in a random
+    direction.
+    """
+    if event.stage not in ("moments", "updated"):
+        return None
+    site = Site(event.step, "gradients", event.path)
+    if site not in a or a[site].spacing != event.spacing or a[site].shape != event.shape:
+        return None
+    gradient = np.abs(wide(a.read(site)))
+    if not gradient.any():  # the loss does not depend on it, or rounding left nothing in this step
+        before = [event.site._replace(step=step) for step in a.steps if step < event.step]
+        return above_noise(a, a[before[-1]]) if before and before[-1] in a else None
+    least = max(_NOISE_GRAINS * gradient.max(initial=0.0), GRAINS * usual_gradient(a, event.step))
+    return gradient > least * epsilon(event.dtype)
+
+
+@lru_cache(maxsize=4)
+def usual_gradient(a: Trace, step: int) -> float:
+    """Return the root mean square of all gradients of a step."""
+    events = list(a.of("gradients", step))
+    squares = sum(norm(a.read(each)) ** 2 for each in events if each.spacing is None)
+    return math.sqrt(squares / max(sum(each.size for each in events if each.spacing is None), 1))
+
+
+def grain(pair: EventPair) -> float:
+    """Return the epsilon of the coarser of two types; 0 for integers."""
+    types = {pair.a.dtype, pair.b.dtype}
+    floats = [epsilon(name) for name in types if "float" in name]
+    return max(floats, default=0.0)
+
 
 NOISE = 1e-3
 """Size, relative to the gradients of its layer, below which a gradient is compared on their scale: there
@@ -85,7 +143,7 @@ def compare(
     ]
     divergences = tuple(divergence_of(each) for each in judged if not each.passed)
     missing = missing_gradients(traces, counterparts, step_a, step_b) if stage == "gradients" else ()
-    absent = tuple(_absent(each, step_a, step_b) for each in missing)
+    absent = tuple(_absent(each, step_a, step_b) for each in missing if each.matters)
     judged = (*(each.judged for each in absent), *judged)
     return StageComparison(stage, step_a, judged, (*absent, *divergences))
 
@@ -198,3 +256,65 @@ _STAGE_WORDS: dict[str, str] = {
     "moments": "the moment",
     "updated": "the updated parameter",
 }
+
+
+class Missing(NamedTuple):
+    """A parameter without a gradient on one side."""
+
+    name_a: str
+    names_b: tuple[str, ...]
+    side: Literal["A", "B"]
+    """The side that has none."""
+    matters: bool
+    """Whether the other side's is more than rounding, and moves the parameter, which else is frozen on
+    both."""
+
+
+def missing_gradients(
+    traces: Traces, counterparts: Counterparts, step_a: int, step_b: int
+) -> tuple[Missing, ...]:
+    """Return the parameters of a step that one side alone has a gradient of.
+
+    A parameter that was updated had a gradient, which the program did not log.
+    """
+    first = traces.a.steps[0], traces.b.steps[0]
+    of_a = {each.path: each for each in traces.a.of("gradients", step_a)}
+    of_b = {each.path: each for each in traces.b.of("gradients", step_b)}
+    missing = []
+    for pair in pairs_of(traces, counterparts, "parameters", *first) if of_a and of_b else ():
+        mine, theirs = pair.a.path, tuple(each.path for each in pair.all_b)
+        there = [name for name in theirs if name in of_b]
+        if (mine in of_a) == (len(there) == len(theirs)) or (mine not in of_a and not there):
+            continue
+        if mine in of_a:
+            lacking = [name for name in theirs if name not in of_b]
+            own = np.ravel(traces.a.read(of_a[mine]))
+            if pair.parts is not None and pair.parts.index is not None and of_a[mine].spacing is None:
+                owner = np.repeat(np.arange(len(theirs)), [each.size for each in pair.parts.events])
+                absent = [theirs.index(name) for name in lacking]
+                own = own[np.isin(owner[pair.parts.index], absent)]
+            seen = _is_seen(traces.a, of_a[mine], own)
+        else:
+            lacking = []
+            seen = any(_is_seen(traces.b, of_b[name], traces.b.read(of_b[name])) for name in there)
+        move_a = _moved(traces.a, step_a, mine)
+        moves_b = [_moved(traces.b, step_b, name) for name in lacking or there]
+        has, lacks = ([move_a], moves_b) if lacking else (moves_b, [move_a])
+        if not any(lacks):
+            matters = seen and any(each is not False for each in has)
+            missing.append(Missing(mine, theirs, "B" if lacking else "A", matters))
+    return tuple(missing)
+
+
+def _is_seen(trace: Trace, event: Event, gradient: np.ndarray) -> bool:
+    """Return whether a gradient is more than rounding beside all others."""
+    least = GRAINS * epsilon(event.dtype) * usual_gradient(trace, event.step)
+    return norm(gradient) > least * gradient.size**0.5
+
+
+def _moved(trace: Trace, step: int, name: str) -> bool | None:
+    """Return whether a step moves a parameter; None if that was not recorded."""
+    before, after = Site(step, "parameters", name), Site(step, "updated", name)
+    if before not in trace or after not in trace:
+        return None
+    return not np.array_equal(trace.read(trace[before]), trace.read(trace[after]))

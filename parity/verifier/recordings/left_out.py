@@ -10,8 +10,7 @@ from parity.measure.error import wide
 from parity.measure.shown import first_three
 from parity.measure.site import STAGES
 from parity.measure.traces import Event, Site, Stage, Trace
-from parity.verifier.recordings.judge import StageComparison
-from parity.verifier.recordings.no_gradient import missing_gradients
+from parity.verifier.recordings.judge import StageComparison, missing_gradients
 from parity.verifier.recordings.pairs import Counterparts, Traces, pairs_of, stages_of
 
 NAMED: tuple[Stage, ...] = ("parameters", "gradients", "clipped", "moments", "updated")
@@ -72,9 +71,12 @@ def lacking_stages(a: Trace, b: Trace, side: str) -> tuple[str, ...]:
 
 
 def all_missing(a: Trace, comparisons: Sequence[StageComparison]) -> tuple[str, ...]:
-    """Return the tensors that are nothing but NaN on both sides, so that nothing can be said of them."""
+    """Return the tensors that are nothing but NaN on both sides, so that nothing can be said of them;
+    without gradients of which nothing was made."""
     lines = []
     for each in comparisons:
+        if each.stage in ("gradients", "clipped") and _stays(a, each.step):
+            continue
         sites = [one.site for one in each.judged if one.passed and not one.finite]
         names = [
             str(site) if site.path or each.stage == "forward" else each.stage
@@ -85,6 +87,15 @@ def all_missing(a: Trace, comparisons: Sequence[StageComparison]) -> tuple[str, 
             shown = first_three(names, "more")
             lines.append(f"{each.stage} of step {each.step}: A's and B's {shown}, which are all NaN")
     return tuple(lines)
+
+
+def _stays(trace: Trace, step: int) -> bool:
+    """Return whether a step leaves all parameters as they are, as a loss scaler does at an overflow."""
+    after = {event.path: event for event in trace.of("updated", step) if not event.port}
+    return any(trace.of("updated")) and all(
+        np.array_equal(trace.read(event), trace.read(after.get(event.path, event)))
+        for event in trace.of("parameters", step)
+    )
 
 
 def _stages(trace: Trace) -> dict[int, set[Stage]]:

@@ -15,8 +15,7 @@ from parity.measure.tolerance import ASSUMED
 from parity.verifier.recordings.diagnosis import Diagnosis
 from parity.verifier.recordings.judge import Divergence
 from parity.verifier.recordings.search import PlaceKind
-from parity.verifier.recordings.steps.names import CONVENTIONS
-from parity.verifier.recordings.verdict import StepCause
+from parity.verifier.recordings.steps.names import CONVENTIONS, StepCause
 from parity.verifier.report.of_comparison import finding_at
 from parity.verifier.report.report import Finding, Level, Report, Table
 from parity.verifier.report.sides import PlaceSide

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
@@ -11,21 +10,20 @@ import numpy as np
 from parity.measure.error import relative_error, wide
 from parity.measure.site import AVERAGE, Stage
 from parity.measure.tolerance import ASSUMED
+from parity.verifier.recordings.accumulated import Resumed, other_data, random_state
 from parity.verifier.recordings.again import Run, run_again
 from parity.verifier.recordings.difference import Difference
 from parity.verifier.recordings.dropped import dropout
 from parity.verifier.recordings.judge import Divergence, StageComparison
 from parity.verifier.recordings.pairs import pairs_of, read_pair
-from parity.verifier.recordings.resumed import Resumed, other_data, random_state
 from parity.verifier.recordings.steps.average import explain_average
 from parity.verifier.recordings.steps.explain import explain_step
-from parity.verifier.recordings.steps.fitting import CHOSEN
-from parity.verifier.recordings.steps.segment import StepSegment
-from parity.verifier.recordings.steps.segments import step_segments
+from parity.verifier.recordings.steps.fitting import CHOSEN, last_number
+from parity.verifier.recordings.steps.names import PlaceVerdict, StepCause
+from parity.verifier.recordings.steps.segments import StepSegment, step_segments
 from parity.verifier.recordings.steps.sides import leaf_of, make_sides
 from parity.verifier.recordings.steps.told_by_gradients import another_loss, narrowed
 from parity.verifier.recordings.steps.updated import used_rate
-from parity.verifier.recordings.verdict import PlaceVerdict, StepCause
 
 STEP_STAGES = ("loss", "gradients", "clipped", "learning rate", "moments", "updated")
 UNRULED = ("forward", "loss", "gradients")
@@ -34,6 +32,17 @@ UNRULED = ("forward", "loss", "gradients")
 OTHER_START = "the two begin with other parameters; give both the same"
 OTHER_DATA = "the two are given other data; give both the same"
 NO_RULE = "there is no rule for this tensor, or only a sample of it was kept"
+VIEWS = {
+    "weight-decay": {"coupled-decay"},
+    "gradient-scale": {"loss-reduction", "gradient-scale"},
+    "moments-gradient": {"loss-reduction", "gradient-scale", "clip-norm", "clip-value"},
+    "update-rate": {"schedule-speed", "skipped-update"},
+    "decay-times-rate": {"weight-decay"},
+    "schedule-shift": {"skipped-update"},
+    "bias-correction": {"skipped-update", "first-moment-sum", "second-moment-sum"},
+}
+"""Causes that may be another view of some that were named: one side is an update behind after one that
+was left out, or its gradient is too small to be clipped."""
 MOST_PLACES = 8
 """Most kinds of places that are listed; with more, it is better to repair these and compare again."""
 
@@ -126,35 +135,16 @@ class RecordingSearch:
 
     def _is_view(self, cause: StepCause) -> bool:
         """Return whether a cause is only another view of one that was named, in a later stage."""
-        if (
-            cause.name == "weight-decay" and "coupled-decay" in self._named
-        ):  # it is in the gradient instead
-            sides = (
-                (c.a, c.b) for p in self.places for c in p.verdict.causes if c.name == "coupled-decay"
-            )
-            moved = [_number(choice) for choice in next(sides)]
-            return np.allclose([_number(cause.b), _number(cause.a)], moved, rtol=10.0 ** (1 - CHOSEN))
-        scaled = {"loss-reduction", "gradient-scale"} & self._named
-        if cause.name == "gradient-scale" and scaled:
-            return True
-        if cause.name == "moments-gradient" and scaled and "not clipped" in cause.a + cause.b:
-            return True  # the smaller gradient is not large enough to be clipped
-        if cause.name == "update-rate" and "schedule-speed" in self._named:
-            return True
-        if cause.name == "decay-times-rate" and "weight-decay" in self._named:
-            return True
-        if "skipped-update" in self._named and cause.name in (
-            "bias-correction",
-            "schedule-shift",
-            "update-rate",
-        ):
-            return True  # one side is an update behind from there on
-        if cause.name == "bias-correction" and {"first-moment-sum", "second-moment-sum"} & self._named:
-            a, b = (
-                choice.partition(", of betas")[0] for choice in (cause.a, cause.b)
-            )  # which no sum tells
-            return a == b
-        return False
+        named, said = self._named & VIEWS.get(cause.name, set()), (cause.a, cause.b)
+        if cause.name == "weight-decay" and named:  # it is in the gradient instead
+            causes = (c for p in self.places for c in p.verdict.causes if c.name in named)
+            moved = next([last_number(each.a), last_number(each.b)] for each in causes)
+            return np.allclose([*map(last_number, reversed(said))], moved, rtol=10.0 ** (1 - CHOSEN))
+        if cause.name == "moments-gradient" and not any("not clipped" in each for each in said):
+            return False  # else the gradient of one side is not large enough to be clipped
+        if cause.name == "bias-correction" and named and "skipped-update" not in named:
+            return len({each.partition(", of betas")[0] for each in said}) == 1  # which no sum tells
+        return bool(named)
 
     def _explain(self, divergence: Divergence) -> PlaceVerdict:
         step = divergence.judged.site.step
@@ -225,12 +215,15 @@ class RecordingSearch:
                 if rate is None:
                     return None
                 rates.append(float(np.float32(rate)))
+        if not all(map(any, series)):
+            return None  # a side that moves nothing
         index = steps.index((sites[0].step, sites[1].step))
         first, second = (
             replace(
                 each,
                 stage="learning rate",
                 index=index,
+                rates=(),
                 group_rates={"": tuple(rates)},
                 result={"": np.array(rates[index : index + 1])},
             )
@@ -257,9 +250,10 @@ class RecordingSearch:
 
     @property
     def _frozen(self) -> set[str]:
-        """Parameters that one side alone has a gradient and moments of, and moves."""
+        """Parameters that one side alone moves."""
         causes = (cause for place in self.places for cause in place.verdict.causes)
-        return {name for cause in causes if cause.name == "missing-gradient" for name in cause.where}
+        alone = ("missing-gradient", "not-updated")
+        return {name for cause in causes if cause.name in alone for name in cause.where}
 
     def _is_carried(self, comparison: StageComparison) -> bool:
         """Return whether a stage of the model parts no further than what was explained lets it."""
@@ -291,12 +285,6 @@ class RecordingSearch:
         steps = traces.a.steps[index], traces.b.steps[index]
         for pair in pairs_of(traces, self.difference.counterparts, "parameters", *steps):
             yield relative_error(*reversed(read_pair(traces.a, traces.b, pair)), holes=True)
-
-
-def _number(text: str) -> float:
-    """Return the last number of what a side does; 0 where it has none."""
-    numbers = re.findall(r"\d[\d.]*(?:e[+-]?\d+)?", text)
-    return float(numbers[-1]) if numbers else 0.0
 
 
 def _without(segment: StepSegment, names: Collection[str]) -> StepSegment:

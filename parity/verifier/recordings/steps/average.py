@@ -13,8 +13,7 @@ from parity.measure.tolerance import epsilon
 from parity.measure.traces import Trace
 from parity.verifier.recordings.pairs import Traces
 from parity.verifier.recordings.steps.fitting import snap, text
-from parity.verifier.recordings.steps.names import CAUSES
-from parity.verifier.recordings.verdict import PlaceVerdict, StepCause
+from parity.verifier.recordings.steps.names import PlaceVerdict, named
 
 ROUNDINGS = 64
 """Units in the last place of the average that its rule may miss it by."""
@@ -71,13 +70,10 @@ def explain_average(traces: Traces, a: Site, b: Site) -> PlaceVerdict | None:
         apart = apart if abs(first.one.value - second.one.value) > loose else None
     if apart is None:
         return PlaceVerdict(unknown="updated: both averages follow one rule", same=True)
-    name, advice = CAUSES["updated", apart]  # pyright: ignore[reportArgumentType]
     size = norm(wide(traces.a.read(a)).ravel() - wide(traces.b.read(b)).ravel())
     words = [f"{apart} {each[apart]}" if apart[0] == "d" else f"average {apart}: {each[apart]}"
              for each in (left, right)]  # fmt: skip
-    cause = StepCause(
-        name, "updated", (), words[0], words[1], size, first.residual, second.residual, advice
-    )
+    cause = named("updated", apart, words, size, residuals=(first.residual, second.residual))
     return PlaceVerdict(causes=(cause,))
 
 

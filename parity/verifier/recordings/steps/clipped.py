@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from parity.verifier.recordings.steps.fitting import JoinedLeaves, chosen, slope, snap, text
-from parity.verifier.recordings.steps.noise import TINY, noise
-from parity.verifier.recordings.steps.segment import Hypothesis
-from parity.verifier.recordings.steps.sides import RecordedSide
+from parity.verifier.recordings.steps.segments import Hypothesis
+from parity.verifier.recordings.steps.sides import TINY, RecordedSide, noise
 
 TORCH = 1e-6
 """Constant that torch.nn.utils.clip_grad_norm_ adds to the norm; optax.clip_by_global_norm adds none."""

@@ -8,13 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from parity.verifier.recordings.steps.fitting import JoinedLeaves, text, two_slopes
-from parity.verifier.recordings.steps.given import BUFFER, FIRST, SECOND
-from parity.verifier.recordings.steps.moments import betas
-from parity.verifier.recordings.steps.noise import noise
-from parity.verifier.recordings.steps.sides import RecordedSide
+from parity.verifier.recordings.steps.moments import BETAS as FIRST_BETAS
+from parity.verifier.recordings.steps.moments import BUFFER, EPSILONS, FIRST, SECOND, betas
+from parity.verifier.recordings.steps.sides import RecordedSide, noise
 
-EPSILONS = (1e-8, 1e-6, 1e-7, 1e-5, 1e-10, 1e-12, 1e-16, 1e-15, 1e-4, 1e-3)
-"""Epsilons that may be added in the denominator, the most usual first."""
 BETAS = (0.9, 0.999)
 """Adam's defaults, used where the moments do not tell the betas."""
 LARGEST, CORRECTED = "max_exp_avg_sq", "max_exp_avg_sq_hat"
@@ -38,12 +35,15 @@ class Denominator(NamedTuple):
 
 
 def directions(side: RecordedSide, flat: JoinedLeaves) -> Iterator[Direction]:
-    """Yield the directions of Adam with the usual epsilons, or those of SGD."""
+    """Yield the directions of Adam and RMSprop with the usual epsilons, or those of Lion and SGD."""
     for each in denominators(side, flat):
         for epsilon in epsilons(side):
             yield Direction({**each.choices, "epsilon": text(epsilon)}, each.of(epsilon))
-    if flat.join(side.segment.moments, SECOND) is None:
+    squares, buffer = (flat.join(side.segment.moments, kind) for kind in (SECOND, BUFFER))
+    if squares is None or buffer is not None:
         yield from _descent(side, flat)
+    if squares is None:
+        yield from _signs(side, flat)
 
 
 def epsilons(side: RecordedSide) -> list[float]:
@@ -54,14 +54,15 @@ def epsilons(side: RecordedSide) -> list[float]:
 
 def denominators(side: RecordedSide, flat: JoinedLeaves) -> Iterator[Denominator]:
     """Yield Adam's directions (arXiv 1412.6980) in every variant of bias correction and place of
-    epsilon, and AMSGrad's (openreview ryQu7f-RZ)."""
-    m = flat.join(side.segment.moments, FIRST)
-    v = flat.join(side.segment.moments, SECOND)
+    epsilon, and AMSGrad's (openreview ryQu7f-RZ); without a first moment, RMSprop's and Adagrad's."""
+    own, v = (flat.join(side.segment.moments, kind) for kind in (FIRST, SECOND))
+    m = given(side, flat) if own is None else own  # RMSprop and Adagrad divide the gradient
     if m is None or v is None:
         return
     count = side.segment.count or side.segment.step + 1
-    for which, (beta1, beta2) in enumerate(_betas(side)):
-        of_betas = "" if which == 0 else f", of betas {text(beta1)} and {text(beta2)}"
+    told = _betas(side)
+    for which, (beta1, beta2) in enumerate(dict.fromkeys([*told, BETAS])):
+        of_betas = "" if which < max(len(told), 1) else f", of betas {text(beta1)} and {text(beta2)}"
         one = lambda t, b=beta1: 1 - b**t  # noqa: E731
         two = lambda t, b=beta2: 1 - b**t  # noqa: E731
         corrections = [
@@ -74,7 +75,7 @@ def denominators(side: RecordedSide, flat: JoinedLeaves) -> Iterator[Denominator
         if count > 1:
             corrections.append((f"both, update {count - 1}{of_betas}", one(count - 1), two(count - 1)))
         for correction, c1, c2 in corrections:
-            if which and correction == "none":
+            if correction == "none" if which else own is None and correction != "none":
                 continue
             for largest, square in _squares(side, flat, v, c2, two(count - 1) if c2 != 1 else 1.0):
                 choices = {"bias correction": correction, "second moment": largest}
@@ -111,13 +112,13 @@ def _squares(
 
 
 def _betas(side: RecordedSide) -> list[tuple[float, float]]:
-    """Return the betas that may be right: as recorded, as the moments tell, and the usual ones; the
-    update shows which are."""
+    """Return the betas that may be right: as recorded, and as the moments tell; the update shows which
+    are."""
     options = betas(side)
     own = _fact(side, "betas")
     if isinstance(own, (list, tuple)) and len(own) == 2:
         options.insert(0, (float(own[0]), float(own[1])))
-    return list(dict.fromkeys([*options, BETAS]))
+    return list(dict.fromkeys(options))
 
 
 def _descent(side: RecordedSide, flat: JoinedLeaves) -> Iterator[Direction]:
@@ -125,24 +126,45 @@ def _descent(side: RecordedSide, flat: JoinedLeaves) -> Iterator[Direction]:
     segment = side.segment
     plain, clipped = flat.join(segment.gradients), flat.join(segment.clipped)
     buffer = flat.join(segment.moments, BUFFER)
-    given = plain if clipped is None else clipped
+    new = given(side, flat)
     if buffer is None:
-        if flat.join(segment.moments, FIRST) is not None or given is None:
+        if flat.join(segment.moments, FIRST) is not None or new is None:
             return
-        yield Direction({"gradient": "as the optimiser was given it"}, given)
+        yield Direction({"gradient": "as the optimiser was given it"}, new)
         if clipped is not None and plain is not None and not np.array_equal(plain, clipped):
             yield Direction({"gradient": "before clipping"}, plain)
         return
     yield Direction({"momentum": "plain"}, buffer)
-    if given is None:
+    if new is None:
         return
-    yield Direction({"momentum": "kept but not used"}, given)
+    yield Direction({"momentum": "kept but not used"}, new)
     before = flat.join(segment.moments_before, BUFFER)
-    for momentum in _momenta(side, flat, given, buffer):
+    for momentum in _momenta(side, flat, new, buffer):
         # with decay, and clipped within the optimiser, the gradient is what the buffer was given
         own = buffer if before is None else buffer - momentum * before
-        for new in (given, own) if before is not None or side.segment.index == 0 else (given,):
-            yield Direction({"momentum": f"Nesterov's, {text(momentum)}"}, new + momentum * buffer)
+        for each in (new, own) if before is not None or side.segment.index == 0 else (new,):
+            yield Direction({"momentum": f"Nesterov's, {text(momentum)}"}, each + momentum * buffer)
+
+
+def _signs(side: RecordedSide, flat: JoinedLeaves) -> Iterator[Direction]:
+    """Yield Lion's directions (arXiv 2302.06675): the sign of the moment before, mixed with the new
+    gradient."""
+    new, after = given(side, flat), flat.join(side.segment.moments, FIRST)
+    before = flat.join(side.segment.moments_before, FIRST)
+    if after is None or new is None or (before is None and side.segment.index):
+        return
+    yield Direction({"sign": "of the first moment"}, np.sign(after))
+    own = _fact(side, "betas")
+    told = [float(own[0])] if isinstance(own, (list, tuple)) else []
+    for beta in dict.fromkeys([*told, *FIRST_BETAS]):
+        mixed = (1 - beta) * new + (0.0 if before is None else beta * before)
+        yield Direction({"sign": f"of a mean, beta1 {text(beta)}"}, np.sign(mixed))
+
+
+def given(side: RecordedSide, flat: JoinedLeaves) -> np.ndarray | None:
+    """Return the gradients that the optimiser was given."""
+    clipped = flat.join(side.segment.clipped)
+    return flat.join(side.segment.gradients) if clipped is None else clipped
 
 
 def _momenta(

@@ -5,18 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from parity.measure.tolerance import epsilon
-from parity.verifier.recordings.steps import clipped, gradients, learning_rate, loss, moments, updated
-from parity.verifier.recordings.steps.fitting import digits
-from parity.verifier.recordings.steps.names import CAUSES
-from parity.verifier.recordings.steps.noise import noise
-from parity.verifier.recordings.steps.segment import Hypothesis, StepSegment
-from parity.verifier.recordings.steps.sides import RecordedSide, make_sides
-from parity.verifier.recordings.verdict import PlaceVerdict, StepCause
+from parity.verifier.recordings.steps import clipped, loss, moments, relations, updated
+from parity.verifier.recordings.steps.fitting import UNTOLD, digits
+from parity.verifier.recordings.steps.names import PlaceVerdict, StepCause, named
+from parity.verifier.recordings.steps.segments import Hypothesis, StepSegment
+from parity.verifier.recordings.steps.sides import NOISE, RecordedSide, make_sides, noise
 
 RULES: dict[str, tuple[Callable[[RecordedSide], Iterable[Hypothesis]], ...]] = {
     "loss": (loss.hypotheses,),
@@ -25,7 +24,7 @@ RULES: dict[str, tuple[Callable[[RecordedSide], Iterable[Hypothesis]], ...]] = {
     "updated": (updated.hypotheses, updated.fitted),
 }
 """Rules of each stage, tried one after another until both sides are explained."""
-RELATIONS = {"gradients": gradients.relations, "learning rate": learning_rate.relations}
+RELATIONS = {"gradients": relations.of_gradients, "learning rate": relations.of_rates}
 SHARE = 0.02
 """Share of the difference of the sides that a residual must stay below."""
 WORSE = 10
@@ -40,9 +39,6 @@ class Fit(NamedTuple):
 
     choices: Mapping[str, str]
     residual: float
-
-
-Result = Mapping[str, np.ndarray]
 
 
 class Contrast:
@@ -86,7 +82,12 @@ class Contrast:
 
     def fits(self, side: RecordedSide, hypotheses: Iterable[Hypothesis]) -> list[Fit]:
         """Return the hypotheses that reproduce a side, without those much worse than the best."""
-        fits = [fit for each in hypotheses if (fit := self.fit(side, each)) is not None]
+        found = [fit for each in hypotheses if (fit := self.fit(side, each)) is not None]
+        of_rule: dict[tuple[tuple[str, str], ...], Fit] = {}
+        for fit in found:
+            rule = tuple(fit.choices.items())
+            of_rule[rule] = min(of_rule.get(rule, fit), fit, key=lambda each: each.residual)
+        fits = list(of_rule.values())
         best = min((fit.residual for fit in fits), default=0.0)
         rounding = 2 * side.eps * _norm(side.segment.result[key] for key in self.keys)
         return [fit for fit in fits if fit.residual <= WORSE * best + rounding]
@@ -115,15 +116,20 @@ def explain_step(a: StepSegment, b: StepSegment, carried: float = 0.0) -> PlaceV
         return PlaceVerdict(
             unknown=f"{stage}: a stage that is recorded, not computed; there is no rule for it"
         )
+    own = a.rates, b.rates
     if stage == "updated":  # a series that one side did not record is taken to be the other's
-        a = a if a.rates else replace(a, rates=b.rates, index=b.index)
-        b = b if b.rates else replace(b, rates=a.rates, index=a.index)
+        a = a if a.group_rates else _with_rates(a, b)
+        b = b if b.group_rates else _with_rates(b, a)
     if stage == "loss":  # if all before it agrees, so did the logits
         a = a if a.logits is not None else replace(a, logits=b.logits, parts=b.parts)
         b = b if b.logits is not None else replace(b, logits=a.logits, parts=a.parts)
     if a.clipped and b.clipped:
         a, b = replace(a, clipped_by_both=True), replace(b, clipped_by_both=True)
+    if stage in ("moments", "updated") and (skipped := _skipped(a, b)):
+        return PlaceVerdict(causes=(skipped,))
     sides = make_sides(a, b)
+    if stage == "updated" and (unmoved := _unmoved(sides, own)):
+        return PlaceVerdict(causes=(unmoved,))
     if stage in ("moments", "updated") and (other := _other_optimizers(*sides)):
         return PlaceVerdict(unknown=other)
     if stage == "learning rate" and (rounded := _rounded(*sides)):
@@ -153,6 +159,10 @@ def explain_step(a: StepSegment, b: StepSegment, carried: float = 0.0) -> PlaceV
     return PlaceVerdict(unknown=_unknown(a, b, *fits))
 
 
+def _with_rates(one: StepSegment, other: StepSegment) -> StepSegment:
+    return replace(one, rates=other.rates, group_rates=other.group_rates, index=other.index)
+
+
 def _verdict(stage: str, contrast: Contrast, pairs: list[tuple[Fit, Fit]]) -> PlaceVerdict | None:
     if not pairs:
         return None
@@ -177,42 +187,64 @@ def _is_told_by_a_single(a: Fit, b: Fit) -> bool:
 
 
 def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
-    return [aspect for aspect in a if aspect in b and a[aspect] != b[aspect] and aspect not in _PLACES]
+    return [
+        aspect
+        for aspect in a
+        if aspect in b and a[aspect] != b[aspect] and aspect not in _PLACES
+        if aspect not in _LISTS or any(_alone(a, b, aspect))
+    ]
 
 
-_PLACES = ("leaves", "groups")
+def _alone(a: Mapping[str, str], b: Mapping[str, str], aspect: str) -> tuple[set[str], set[str]]:
+    """Return what one side alone has in a list of leaves, without what either does not tell."""
+    lists = [set(each[aspect].split(", ")) - {""} for each in (a, b)]
+    untold = {name for each in (a, b) for name in each.get(UNTOLD, "").split(", ")}
+    told = {each for each in lists[0] ^ lists[1] if each.partition(" ")[0] not in untold}
+    return lists[0] & told, lists[1] & told
+
+
+_PLACES = ("leaves", "groups", UNTOLD)
+_LISTS = ("decayed leaves", "rates of leaves")
 
 
 def _cost(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[int, int, int]:
     """Return how unlikely it is that these are the two rules; among equals the first pair is taken."""
     aspects = _differing(a, b)
-    numbers = sum(NUMBER.sub("", a[each]) == NUMBER.sub("", b[each]) for each in aspects)
-    texts = [text for each in (a, b) for aspect, text in each.items() if "leaves" not in aspect]
-    length = sum(digits(float(number[0])) for text in texts for number in NUMBER.finditer(text))
-    return len(aspects), numbers, length
+    numbers = sum(each not in _LISTS and _kind(a[each]) == _kind(b[each]) for each in aspects)
+    texts = (text for each in (a, b) for aspect, text in each.items() if "leaves" not in aspect)
+    return len(aspects), numbers, sum(map(_length, texts))
+
+
+@lru_cache(maxsize=2**12)
+def _kind(text: str) -> str:
+    return NUMBER.sub("", text)
+
+
+@lru_cache(maxsize=2**12)
+def _length(text: str) -> int:
+    return sum(digits(float(number[0])) for number in NUMBER.finditer(text))
 
 
 def _cause(stage: str, contrast: Contrast, a: Fit, b: Fit, aspect: str) -> StepCause:
     chosen = [fit.choices[aspect] for fit in (a, b)]
     kinds = [f" {each}".partition(" clipped to")[0] for each in chosen]
-    if aspect == "gradient" and kinds[0] != kinds[1] and all(" clipped to" in f" {c}" for c in chosen):
-        stage, aspect = "clipped", "clipping"
-    name, advice = CAUSES[stage, aspect]  # pyright: ignore[reportArgumentType]
+    if aspect == "gradient" and all(" clipped to" in f" {each}" for each in chosen):
+        value = "max value" if "each value" in kinds[0] else "max norm"
+        stage, aspect = "clipped", "clipping" if kinds[0] != kinds[1] else value
+        chosen = chosen if kinds[0] != kinds[1] else [each.rpartition(" ")[2] for each in chosen]
     where: tuple[str, ...] = ()
-    if aspect == "decayed leaves":
-        lists = [set(text.split(", ")) - {""} for text in chosen]
-        where = tuple(sorted(lists[0] ^ lists[1]))
-        chosen = [f"{', '.join(sorted(each & set(where))) or 'none of them'}" for each in lists]
+    if aspect in _LISTS:
+        alone = _alone(a.choices, b.choices, aspect)
+        where = tuple(sorted({each.partition(" ")[0] for each in alone[0] | alone[1]}))
+        chosen = [", ".join(sorted(each)) or "none of them" for each in alone]
     else:
-        for key in (*_PLACES, "decayed leaves"):
+        for key in (*_PLACES[:2], _LISTS[0]):
             texts = {t for fit in (a, b) if (t := fit.choices.get(key))}
             if len(texts) == 1:
                 where = tuple(texts.pop().split(", "))
     words = [f"{aspect} {text}" if NUMBER.fullmatch(text) else f"{aspect}: {text}" for text in chosen]
-    return StepCause(
-        name, stage, where, words[0], words[1], contrast.difference,
-        residual_a=a.residual, residual_b=b.residual, advice=advice,
-    )  # fmt: skip
+    residuals = a.residual, b.residual
+    return named(stage, aspect, words, contrast.difference, where, residuals)  # pyright: ignore[reportArgumentType]
 
 
 def _missing(a: StepSegment, b: StepSegment, difference: float) -> StepCause | None:
@@ -225,26 +257,59 @@ def _missing(a: StepSegment, b: StepSegment, difference: float) -> StepCause | N
         return None
     lacking = [", ".join(name for name in names if name not in each.result) for each in (a, b)]
     words = [f"gradient: missing for {each or 'none of these'}" for each in lacking]
-    name, advice = CAUSES["gradients", "gradient"]
-    return StepCause(
-        name, "gradients", names, words[0], words[1], difference,
-        residual_a=0.0, residual_b=0.0, advice=advice,
-    )  # fmt: skip
+    return named("gradients", "gradient", words, difference, names)
+
+
+def _unmoved(
+    sides: tuple[RecordedSide, RecordedSide], rates: tuple[tuple[float, ...], ...]
+) -> StepCause | None:
+    """Return the cause that one side does not move parameters of which both have gradients; else None.
+
+    Args:
+        rates: the learning rates that each side itself recorded: at a rate of zero nothing moves.
+    """
+    moved = [
+        {k: _rms(x - begun[k]) for k, x in side.segment.result.items() if k in begun}
+        for side in sides
+        for begun in (side.segment.parameters,)
+    ]
+    for i, side in enumerate(sides):
+        own, other = side.segment, sides[1 - i]
+        still = [k for k, by in moved[i].items() if not by and np.any(own.gradients.get(k, 0))]
+        least = {k: NOISE * other.eps * _rms(own.parameters[k]) for k in still}
+        names = tuple(sorted(k for k in still if moved[1 - i].get(k, 0) > least[k]))
+        now = rates[i][own.index : own.index + 1]
+        if names and (any(now) or (own.index and any(moved[i].values()))):
+            words = ["moved: not these" if each == i else "moved: all" for each in (0, 1)]
+            size = _norm(sides[0].segment.result[k] - sides[1].segment.result[k] for k in names)
+            return named("updated", "moved", words, size, names)
+    return None
+
+
+def _skipped(a: StepSegment, b: StepSegment) -> StepCause | None:
+    """Return the cause that one side left out an update that made the other's values no numbers; else
+    None."""
+    keys = [key for key in a.result if key in b.result]
+    begun = [each.parameters if a.stage == "updated" else each.moments_before for each in (a, b)]
+    finite = [all(np.isfinite(each.result[key]).all() for key in keys) for each in (a, b)]
+    if finite[0] == finite[1]:
+        return None
+    after, old = (each[finite.index(True)] for each in ((a.result, b.result), begun))
+    if not all(np.array_equal(after[k], old.get(k, np.zeros_like(after[k]))) for k in keys):
+        return None
+    words = [f"update: {'left out' if each else 'made'}" for each in finite]
+    return named("updated", "update", words, np.inf, at=a.stage)
 
 
 def _rounded(a: RecordedSide, b: RecordedSide) -> StepCause | None:
     """Return the cause that one side computes its learning rates in float32, which no bound on their
     rounding tells from the other side's; else None."""
-    which = learning_rate.in_float32(a, b)
+    which = relations.in_float32(a, b)
     if which is None:
         return None
-    name, advice = CAUSES["learning rate", "number type of the rate"]
     words = [f"number type of the rate: {'float32' if which == i else 'float64'}" for i in (0, 1)]
     difference = _norm(a.segment.result[k] - b.segment.result[k] for k in a.segment.result)
-    return StepCause(
-        name, "learning rate", (), words[0], words[1], difference,
-        residual_a=0.0, residual_b=0.0, advice=advice,
-    )  # fmt: skip
+    return named("learning rate", "number type of the rate", words, difference)
 
 
 def _other_optimizers(a: RecordedSide, b: RecordedSide) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -10,6 +11,9 @@ import numpy as np
 CHOSEN = 4
 """Most significant digits that a number chosen by a person has: 0.9989, 1e-06, 0.01001."""
 
+
+UNTOLD = "untold leaves"
+"""Aspect that lists the leaves of which the numbers do not tell whether they are in a list."""
 
 PARALLEL = 1e-10
 """How far the cosine of two vectors is from one where they are parallel: nearer, and to solve for both
@@ -37,6 +41,10 @@ class JoinedLeaves:
         """Split a vector into leaves, the inverse of `join`."""
         parts = zip(self.names, np.split(vector, self._cuts), strict=True)
         return {f"{name} {kind}" if kind else name: part for name, part in parts}
+
+    def named(self, which: np.ndarray) -> str:
+        """Return the names of some leaves (leaves,), sorted."""
+        return ", ".join(sorted(name for name, yes in zip(self.names, which, strict=True) if yes))
 
     def total(self, vector: np.ndarray) -> np.ndarray:
         """Return the sum over each leaf: (leaves,)."""
@@ -79,6 +87,12 @@ def chosen(value: float) -> bool:
 def text(value: float) -> str:
     """Format a number for print."""
     return f"{value:.10g}"
+
+
+def last_number(said: str) -> float:
+    """Return the last number of what a side does; 0 where it has none."""
+    numbers = re.findall(r"\d[\d.]*(?:e[+-]?\d+)?", said)
+    return float(numbers[-1].rstrip(".")) if numbers else 0.0
 
 
 def slope(x: np.ndarray, y: np.ndarray, noise: np.ndarray, eps: float) -> float | None:

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from parity.verifier.recordings.steps.fitting import digits, snap, text
-from parity.verifier.recordings.steps.noise import noise
-from parity.verifier.recordings.steps.segment import Hypothesis
-from parity.verifier.recordings.steps.sides import RecordedSide
+from parity.verifier.recordings.steps.segments import Hypothesis
+from parity.verifier.recordings.steps.sides import RecordedSide, noise
 
 SCALES = (0.01, 0.05, 0.07, 0.1, 0.2, 0.25, 0.5, 2.0, 4.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 """Scales of the logits that are tried; one number, the loss, is not enough to fit any other scale."""

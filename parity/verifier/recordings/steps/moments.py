@@ -2,46 +2,159 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from parity.verifier.recordings.steps.clipped import ALIKE
+from parity.measure.error import relative_error
+from parity.verifier.recordings.steps.clipped import ALIKE, TORCH, in_parts
 from parity.verifier.recordings.steps.fitting import (
+    UNTOLD,
     JoinedLeaves,
     chosen,
+    digits,
     fit_multiple,
     slope,
     snap,
     text,
     two_slopes,
 )
-from parity.verifier.recordings.steps.given import (
-    BETAS,
-    BUFFER,
-    FIRST,
-    SECOND,
-    MomentsUpdate,
-    aside,
-    sources,
-)
-from parity.verifier.recordings.steps.noise import noise
-from parity.verifier.recordings.steps.segment import Hypothesis
-from parity.verifier.recordings.steps.sides import RecordedSide
+from parity.verifier.recordings.steps.segments import Hypothesis
+from parity.verifier.recordings.steps.sides import TINY, RecordedSide, noise
+
+BETAS = (0.9, 0.95, 0.8, 0.85, 0.99)
+"""Usual values of beta1, for a first update, where beta1 and an unrecorded clipping look the same."""
+EPSILONS = (1e-8, 1e-6, 1e-7, 1e-5, 1e-10, 1e-12, 1e-16, 1e-15, 1e-4, 1e-3)
+"""Epsilons that may be added in a denominator, the most usual first."""
+SEEN = 1e-5
+"""Relative precision at which a clipped norm is printed if it is not a short number: of a norm summed in
+float32, whose 1e-7 grows by the root of ten thousand numbers."""
+FIRST, SECOND, BUFFER = "exp_avg", "exp_avg_sq", "momentum_buffer"
+
+
+class MomentsUpdate(NamedTuple):
+    """Inputs and results of the moments' update."""
+
+    flat: JoinedLeaves
+    before: dict[str, np.ndarray]
+    """Moments before the step, by kind, each (N,)."""
+    after: dict[str, np.ndarray]
+    bounds: dict[str, np.ndarray]
+    parameters: np.ndarray
+    eps: float
+
+
+def sources(side: RecordedSide, given: MomentsUpdate) -> Iterator[tuple[dict[str, str], np.ndarray]]:
+    """Yield the gradients that the optimiser may have been given, clipped or not."""
+    segment, flat = side.segment, given.flat
+    if segment.clipped_by_both:
+        this, before = (flat.join(each) for each in (segment.clipped, segment.clipped_before))
+        for when, gradient in (("this step", this), ("the step before", before)):
+            if gradient is not None:
+                choices = {"step of the gradient": when, "gradient": "as the optimiser was given it"}
+                yield choices, gradient
+        plain = flat.join(segment.gradients)
+        if this is not None and plain is not None and not np.array_equal(plain, this):
+            yield {"step of the gradient": "this step", "gradient": "before clipping"}, plain
+        return
+    for when, gradients, norms in side.gradients:
+        plain = flat.join(gradients)
+        if plain is not None and (when["step of the gradient"] == "this step" or plain.any()):
+            for choices, gradient in _clipped(given, plain, norms, flat.join(segment.clipped)):
+                yield when | choices, gradient
+
+
+def _clipped(
+    given: MomentsUpdate, plain: np.ndarray, norms: Mapping[str, float], recorded: np.ndarray | None
+) -> Iterator[tuple[dict[str, str], np.ndarray]]:
+    """Yield a gradient as it is, and clipped in every usual way that the moments allow.
+
+    Args:
+        recorded: what the optimiser was given, if this program alone recorded it.
+    """
+    yield {"gradient": "not clipped"}, plain
+    if recorded is not None and np.array_equal(plain, recorded):
+        return
+    near, named = 1e3 * given.eps, False
+    for choices, gradient in _limited(given, plain, norms):
+        if recorded is None or relative_error(gradient, recorded) <= near:
+            named = True
+            yield choices, gradient
+    if recorded is not None and not named:
+        scale = float(plain @ recorded) / float(plain @ plain)
+        if relative_error(scale * plain, recorded) <= near:
+            norm = float(np.sqrt(sum(each**2 for each in norms.values())))
+            yield (
+                {"gradient": f"clipped to norm {text(snap(scale * norm, SEEN * scale * norm))}"},
+                recorded,
+            )
+
+
+def _limited(
+    given: MomentsUpdate, plain: np.ndarray, norms: Mapping[str, float]
+) -> Iterator[tuple[dict[str, str], np.ndarray]]:
+    eps, norm = given.eps, float(np.sqrt(sum(each**2 for each in norms.values())))
+    if not {FIRST, BUFFER} & given.after.keys():
+        return
+    for scale, off in _scales(given, plain):
+        for added in (0.0, TORCH) if 0 < scale < 1 else ():
+            whole = norm + added
+            most = snap(scale * whole, (32 * eps * scale + off) * whole)
+            if most and digits(most) <= 3:
+                choices = {"gradient": f"clipped to norm {text(most)}", "added to the norm": text(added)}
+                yield choices, plain * (most / whole)
+    kind = FIRST if FIRST in given.after else BUFFER
+    before, after, bound = given.before[kind], given.after[kind], given.bounds[kind]
+    for weight in _weights(given):
+        old = (1 - weight if kind == FIRST else 1.0) * before
+        made = (after - old) / weight
+        loose = max(eps, float(np.median(bound)) / weight / max(float(np.abs(made).max()), TINY))
+        for choices, value in in_parts(given.flat, plain, made, norms, loose):
+            limit = choices.get("max norm") or choices["max value"]
+            extra = {k: v for k, v in choices.items() if k == "added to the norm"}
+            yield {"gradient": f"{choices['clipping']} clipped to {limit}", **extra}, value
+
+
+def _weights(given: MomentsUpdate) -> list[float]:
+    """Return the weights that the new gradient may have in the first moment."""
+    if FIRST not in given.after:
+        return [] if given.before[BUFFER].any() else [1.0]
+    return [1 - beta for beta in BETAS]
+
+
+def _scales(given: MomentsUpdate, gradient: np.ndarray) -> Iterator[tuple[float, float]]:
+    """Yield the factors by which the gradient may have been multiplied before it reached the moments,
+    with their uncertainties."""
+    kind = FIRST if FIRST in given.after else BUFFER
+    before, after, bound = given.before[kind], given.after[kind], given.bounds[kind]
+    out = aside(given, bound)
+    if not before.any():
+        options = [(1 - beta, after) for beta in BETAS] if kind == FIRST else [(1.0, after)]
+    else:
+        both = two_slopes((out(before), out(gradient)), out(after), bound, given.eps)
+        # two fits at once are loose where moment and gradient are alike, and none where they are one
+        betas = BETAS if both is None else (snap(both[0], ALIKE),)
+        options = [(1 - b if kind == FIRST else 1.0, after - b * before) for b in betas if 0 <= b < 1]
+    x = out(gradient) / bound
+    size = float(x @ x)
+    for weight, rest in options if size > 1 else []:
+        yield float(x @ (out(rest) / bound)) / size / weight, 1 / np.sqrt(size) / weight
+
+
+def aside(given: MomentsUpdate, bound: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a function that removes from a vector any multiple of the parameters, which decay adds."""
+    flat, p = given.flat, given.parameters / bound
+    return lambda v: flat.project(v / bound, p) * bound
+
 
 RECORDED = "the moments before"
 CLIPPING = ("gradient", "added to the norm")
 
 
-class MomentRule(NamedTuple):
-    """One moment, recomputed under a rule."""
-
-    choices: dict[str, str]
-    value: np.ndarray
-    gradient: np.ndarray
-    """Gradient that went into the moment, coupled decay included."""
+MomentRule = tuple[dict[str, str], np.ndarray, np.ndarray]
+"""Choices, the moment recomputed under them, and the gradient that went into it, decay included."""
 
 
 def kinds(side: RecordedSide) -> list[str]:
@@ -56,8 +169,9 @@ def leaves(side: RecordedSide, kind: str) -> JoinedLeaves:
 
 
 def hypotheses(side: RecordedSide) -> Iterator[Hypothesis]:
-    """Yield Adam's averages of the gradient and its square (arXiv 1412.6980), or the sum that SGD with
-    momentum keeps; with or without L2 decay in the gradient, clipping, and moments reset to zero.
+    """Yield Adam's averages of the gradient and its square (arXiv 1412.6980), the squares alone that
+    RMSprop and Adagrad keep, or the sum that SGD with momentum keeps; with or without L2 decay in the
+    gradient, clipping, and moments reset to zero.
     """
     segment = side.segment
     if not segment.moments_before and segment.count not in (None, 1):
@@ -82,8 +196,8 @@ def hypotheses(side: RecordedSide) -> Iterator[Hypothesis]:
             entries = {k: v for kind in present for k, v in flat.split(before[kind], kind).items()}
             yield Hypothesis({"moments from": start, "update": "left out"}, entries)
         for source, gradient in sources(side, given):
-            made = _averages(given, gradient) if FIRST in present else _sums(given, gradient)
-            for choices, value in made:
+            rule = _averages if FIRST in present else _squares if SECOND in present else _sums
+            for choices, value in rule(given, gradient):
                 choices = {"moments from": start, "update": "made"} | source | choices
                 entries = {
                     k: v for kind, array in value.items() for k, v in flat.split(array, kind).items()
@@ -133,19 +247,37 @@ def _reproduces(side: RecordedSide, hypothesis: Hypothesis) -> bool:
 def _averages(
     given: MomentsUpdate, gradient: np.ndarray
 ) -> Iterator[tuple[dict[str, str], dict[str, np.ndarray]]]:
-    for first in _first(given, gradient):
+    for choices, first, whole in _first(given, gradient):
         if SECOND not in given.after:
-            yield first.choices, {FIRST: first.value}
+            yield choices, {FIRST: first}
             continue
-        for second in _average(given, SECOND, first.gradient**2, "beta2", "second moment"):
-            yield first.choices | second.choices, {FIRST: first.value, SECOND: second.value}
+        for more, second, _ in _average(given, SECOND, whole**2, "beta2", "second moment"):
+            yield choices | more, {FIRST: first, SECOND: second}
+
+
+def _squares(
+    given: MomentsUpdate, gradient: np.ndarray
+) -> Iterator[tuple[dict[str, str], dict[str, np.ndarray]]]:
+    """Yield the average or sum of squares, and the momentum of gradients divided by its root."""
+    for told, second, _ in _average(given, SECOND, gradient**2, "beta2", "second moment"):
+        if BUFFER not in given.after:
+            yield told, {SECOND: second}
+            continue
+        before, after, bound = (each[BUFFER] for each in (given.before, given.after, given.bounds))
+        for epsilon in EPSILONS:
+            roots = {"outside": np.sqrt(second) + epsilon, "inside": np.sqrt(second + epsilon)}
+            for place, root in roots.items():
+                momentum = slope(before, after - gradient / root, bound, given.eps) or 0.0
+                choices = {"epsilon": text(epsilon), "place of epsilon": f"{place} the root"}
+                choices |= {"momentum": text(momentum)} if before.any() else {}
+                value = {SECOND: second, BUFFER: momentum * before + gradient / root}
+                yield told | choices, value
 
 
 def _first(given: MomentsUpdate, gradient: np.ndarray) -> Iterator[MomentRule]:
     """Yield the rules of the first moment, with decay in the gradient of the leaves that need it."""
-    flat, bound = given.flat, given.bounds[FIRST]
+    bound = given.bounds[FIRST]
     before, after = given.before[FIRST], given.after[FIRST]
-    p = given.parameters
     out = aside(given, bound)
     for form in ("average", "sum"):
         x, y = (before - gradient, after - gradient) if form == "average" else (before, after - gradient)
@@ -154,17 +286,12 @@ def _first(given: MomentsUpdate, gradient: np.ndarray) -> Iterator[MomentRule]:
         if beta is None or not 0 <= beta < 1 or not chosen(beta):
             continue
         weight = 1 - beta if form == "average" else 1.0
-        decay = fit_multiple(flat, after - beta * before - weight * gradient, p, bound, given.eps)
-        strength = snap(decay.factor / weight, decay.uncertainty / weight)
-        if not chosen(strength):
+        coupled = _coupled(given, gradient, after - beta * before - weight * gradient, weight, bound)
+        if coupled is None:
             continue
-        whole = gradient + strength * p * decay.on[flat.leaf]
-        choices = {"first moment": form, "decay in the gradient": text(strength) if strength else "none"}
-        if form == "average" or before.any():
-            choices["beta1"] = text(beta)
-        if strength and not (decay.on | ~decay.sure).all():
-            choices["decayed leaves"] = _names(flat, decay.on & decay.sure)
-        yield MomentRule(choices, beta * before + weight * whole, whole)
+        whole, decay = coupled
+        told = {"beta1": text(beta)} if form == "average" or before.any() else {}
+        yield {"first moment": form} | decay | told, beta * before + weight * whole, whole
 
 
 def _average(
@@ -173,21 +300,19 @@ def _average(
     before, after, bound = given.before[kind], given.after[kind], given.bounds[kind]
     beta = slope(before - value, after - value, bound, given.eps)
     if beta is not None and 0 <= beta < 1 and chosen(beta):
-        yield MomentRule(
-            {aspect: "average", name: text(beta)}, beta * before + (1 - beta) * value, value
-        )
+        yield {aspect: "average", name: text(beta)}, beta * before + (1 - beta) * value, value
     beta = slope(before, after - value, bound, given.eps) or 0.0
     choices = {aspect: "sum"} | ({name: text(beta)} if before.any() else {})
     if 0 <= beta <= 1 and chosen(beta):
-        yield MomentRule(choices, beta * before + value, value)
+        yield choices, beta * before + value, value
 
 
 def _sums(
     given: MomentsUpdate, gradient: np.ndarray
 ) -> Iterator[tuple[dict[str, str], dict[str, np.ndarray]]]:
     """Yield momentum * before + (1 - dampening) * gradient, the rule of torch.optim.SGD."""
-    flat, bound = given.flat, given.bounds[BUFFER]
-    before, after, p = given.before[BUFFER], given.after[BUFFER], given.parameters
+    bound = given.bounds[BUFFER]
+    before, after = given.before[BUFFER], given.after[BUFFER]
     out = aside(given, bound)
     momenta: tuple[float, ...] = (0.0,)
     if before.any():
@@ -199,18 +324,26 @@ def _sums(
         if not weight:
             continue
         rest = after - momentum * before - weight * gradient
-        decay = fit_multiple(flat, rest, p, bound, given.eps)
-        strength = snap(decay.factor / weight, decay.uncertainty / abs(weight))
-        if not (chosen(momentum) and chosen(weight) and chosen(strength)):
+        coupled = _coupled(given, gradient, rest, weight, bound)
+        if coupled is None or not (chosen(momentum) and chosen(weight)):
             continue
-        whole = gradient + strength * p * decay.on[flat.leaf]
+        whole, decay = coupled
         choices = {"momentum": text(momentum)} if before.any() else {}
-        choices["dampening"] = text(round(1 - weight, 12))
-        choices["decay in the gradient"] = text(strength) if strength else "none"
-        if strength and not (decay.on | ~decay.sure).all():
-            choices["decayed leaves"] = _names(flat, decay.on & decay.sure)
+        choices |= {"dampening": text(round(1 - weight, 12))} | decay
         yield choices, {BUFFER: momentum * before + weight * whole}
 
 
-def _names(flat: JoinedLeaves, on: np.ndarray) -> str:
-    return ", ".join(name for name, yes in sorted(zip(flat.names, on, strict=True)) if yes)
+def _coupled(
+    given: MomentsUpdate, gradient: np.ndarray, rest: np.ndarray, weight: float, bound: np.ndarray
+) -> tuple[np.ndarray, dict[str, str]] | None:
+    """Return a gradient with the decay that explains the rest of a moment, and that in words; None if
+    its strength is nobody's."""
+    flat, p = given.flat, given.parameters
+    decay = fit_multiple(flat, rest, p, bound, given.eps)
+    strength = snap(decay.factor / weight, decay.uncertainty / abs(weight))
+    if not chosen(strength):
+        return None
+    choices = {"decay in the gradient": text(strength) if strength else "none"}
+    if strength and not (decay.on | ~decay.sure).all():
+        choices |= {"decayed leaves": flat.named(decay.on & decay.sure), UNTOLD: flat.named(~decay.sure)}
+    return gradient + strength * p * decay.on[flat.leaf], choices

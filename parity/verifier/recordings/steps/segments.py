@@ -1,21 +1,86 @@
-"""Reading of one stage of one training step from a trace, as a `StepSegment`."""
+"""One stage of one training step, and its reading from a trace."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from parity.measure.site import AVERAGE, Site, Stage
-from parity.measure.traces.format import Event
+from parity.measure.traces.format import Event, ModuleFacts
 from parity.measure.traces.reader import Trace
 from parity.measure.traces.recorder import OPTIMIZER
 from parity.verifier.recordings.accumulated import Joined
 from parity.verifier.recordings.difference import Difference
 from parity.verifier.recordings.judge import Divergence
 from parity.verifier.recordings.pairs import Counterpart, Counterparts, gathered
-from parity.verifier.recordings.steps.segment import StepSegment
+
+
+@dataclass(frozen=True)
+class StepSegment:
+    """Inputs and results of one stage of one training step of one program.
+
+    Keys of dictionaries are the names of parameters; all values are float64.
+    """
+
+    step: int
+    """Counted from 0 within the recording."""
+    stage: Stage
+    """The stage that differs: ``loss``, ``gradients``, ``clipped``, ``learning rate``, ``moments`` or
+    ``updated``."""
+    result: Mapping[str, np.ndarray]
+    """Values of that stage; moments as ``NAME exp_avg``, ``NAME exp_avg_sq``, ``NAME
+    momentum_buffer``."""
+    parameters: Mapping[str, np.ndarray]
+    """Parameters before the step."""
+    gradients: Mapping[str, np.ndarray]
+    """Gradients before clipping."""
+    clipped: Mapping[str, np.ndarray]
+    """Gradients that the optimiser was given; empty if they were not recorded."""
+    rates: tuple[float, ...]
+    """Learning rate of every recorded step."""
+    moments_before: Mapping[str, np.ndarray]
+    """Moments after the step before; empty at the first recorded step."""
+    moments: Mapping[str, np.ndarray]
+    """Moments after this step."""
+    count: int | None
+    """Number of this update, counted by the optimiser from 1; None if unknown."""
+    logits: np.ndarray | None = None
+    """Logits of this step's forward pass, (B, classes)."""
+    parts: tuple[int, ...] = ()
+    """Rows of the logits that each micro-batch of this step has."""
+    labels: np.ndarray | None = None
+    """Labels, (B,) integers or (B, classes)."""
+    optimizer: ModuleFacts | None = None
+    """Class and defaults of the optimiser, if recorded."""
+    index: int = 0
+    """Position of this step among the recorded ones: ``rates[index]`` is its learning rate."""
+    group_rates: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Learning rates of every recorded step, by group; the name of an only group is empty."""
+    gradients_before: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Gradients of the step before; empty at the first recorded step."""
+    gradients_single: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Gradients of micro-batches as a mean in float32; empty if there is no such mean."""
+    clipped_before: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Gradients that the optimiser was given in the step before; empty at the first."""
+    clipped_by_both: bool = False
+    """Whether both programs recorded the gradients that their optimisers were given: a difference in how
+    these were clipped is no difference of the moments."""
+    following: StepSegment | None = None
+    """Moments of the next step, if those before this step were not recorded."""
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One way in which a stage may have been computed."""
+
+    choices: Mapping[str, str]
+    """Assumptions in words, by aspect: ``{"momentum": "beta1 0.9"}``. Two hypotheses of the same aspects
+    that differ in one choice differ in one thing."""
+    value: Any
+    """Result under these assumptions: a dictionary like `StepSegment.result`."""
 
 
 class HeldLeaf(NamedTuple):
@@ -30,39 +95,16 @@ Elsewhere = dict[str, tuple[Counterpart, tuple[int, ...]]]
 """For each parameter that a side holds elsewhere: where, and its shape on the other side."""
 
 
-class SingleMeans(Mapping[str, np.ndarray]):
-    """Mean gradients of micro-batches, as `optax.MultiSteps` keeps them in float32; by A's names."""
-
-    def __init__(self, trace: Joined, events: Mapping[str, HeldLeaf]) -> None:
-        self._trace = trace
-        single = {k: h.events[0] for k, h in events.items() if h.shape is None}
-        self._events = single if len(single) == len(events) and self._told(single) else {}
-
-    def _told(self, events: Mapping[str, Event]) -> bool:
-        return any(self._trace.in_float32(each) is not None for each in list(events.values())[:1])
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        value = self._trace.in_float32(self._events[name])
-        assert value is not None
-        return value
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._events)
-
-    def __len__(self) -> int:
-        return len(self._events)
-
-
 class TraceArrays(Mapping[str, np.ndarray]):
     """Arrays of a trace by name, as float64, each read on demand."""
 
-    def __init__(self, trace: Trace, events: Mapping[str, HeldLeaf]) -> None:
-        self._trace = trace
+    def __init__(self, read: Callable[[Event], Any], events: Mapping[str, HeldLeaf]) -> None:
+        self._read = read
         self._events = dict(events)
 
     def __getitem__(self, name: str) -> np.ndarray:
         held = self._events[name]
-        read = [self._trace.read(each) for each in held.events]
+        read = [self._read(each) for each in held.events]
         value = read[0] if held.shape is None else gathered(read, held.index, held.shape)
         return np.asarray(value, dtype=np.float64)
 
@@ -127,15 +169,13 @@ def step_segment(
     """
 
     def loose(stage: Stage, step: int) -> TraceArrays:
-        return TraceArrays(trace, _leaves(trace, stage, step, elsewhere or {}))
+        return TraceArrays(trace.read, _leaves(trace, stage, step, elsewhere or {}))
 
     known = step - 1 in trace.steps
     rates = {name: _series(trace, "learning rate", name) for name in _paths(trace, "learning rate")}
-    losses = [_series(trace, "loss", name) for name in _paths(trace, "loss")]
     logits, parts = _logits(trace, step)
     counts = [e for e in trace.of("moments", step) if e.port == "step" and e.size == 1]
     return StepSegment(
-        framework=trace.index.framework,
         step=step,
         stage=stage,
         result=loose(stage, step),
@@ -149,19 +189,27 @@ def step_segment(
         logits=logits,
         parts=parts,
         labels=_labels(trace, step),
-        losses=next(iter(losses), ()),
         optimizer=trace.modules.get(OPTIMIZER),
         index=trace.steps.index(step),
         group_rates=rates,
         gradients_before=loose("gradients", step - 1) if known else {},
         clipped_before=loose("clipped", step - 1) if known else {},
-        gradients_single=SingleMeans(trace, _leaves(trace, "gradients", step, elsewhere or {}))
-        if stage == "moments" and isinstance(trace, Joined)
+        gradients_single=_single_means(trace, _leaves(trace, "gradients", step, elsewhere or {}))
+        if stage == "moments"
         else {},
         following=step_segment(trace, step + 1, stage, elsewhere)
         if stage == "moments" and not known and step + 1 in trace.steps
         else None,
     )
+
+
+def _single_means(trace: Trace, leaves: Mapping[str, HeldLeaf]) -> Mapping[str, np.ndarray]:
+    """Return mean gradients of micro-batches, as `optax.MultiSteps` keeps them in float32; none where
+    nothing is joined."""
+    first = next(iter(leaves.values()), None)
+    if first is None or not isinstance(trace, Joined) or trace.in_float32(first.events[0]) is None:
+        return {}
+    return TraceArrays(trace.in_float32, leaves)
 
 
 def _leaves(trace: Trace, stage: Stage, step: int, elsewhere: Elsewhere) -> dict[str, HeldLeaf]:

@@ -1,4 +1,4 @@
-"""Both sides of a comparison, reduced to the elements that can decide it."""
+"""Both sides of a comparison, reduced to the elements that decide it, and bounds on their rounding."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from parity.measure.error import joint_error
-from parity.verifier.recordings.steps.segment import StepSegment
+from parity.verifier.recordings.steps.segments import StepSegment
 
 KEPT = 512
 """Most elements of a leaf that are compared: half evenly spread, half where results differ most."""
@@ -49,11 +49,6 @@ class RecordedSide:
     """The same of `StepSegment.gradients_single`."""
     following: RecordedSide | None = None
     """Same elements of `StepSegment.following`."""
-
-    @property
-    def norm(self) -> float:
-        """Norm of the gradient of all leaves."""
-        return float(np.sqrt(sum(norm**2 for norm in self.norms.values())))
 
     @property
     def gradients(self) -> list[tuple[dict[str, str], Mapping[str, np.ndarray], Mapping[str, float]]]:
@@ -102,7 +97,24 @@ def _side(
     following = None if after is None else _side(after, eps, _norms(after.gradients), chosen)
     before = _norms(segment.gradients_before) if segment.stage in ("clipped", "moments") else {}
     single = _norms(segment.gradients_single)
-    return RecordedSide(_reduced(segment, chosen), eps, norms, before, single, following)
+    reduced = _reduced(segment, chosen)
+    reduced = _at_rest(reduced) if segment.stage == "updated" else reduced
+    return RecordedSide(reduced, eps, norms, before, single, following)
+
+
+def _at_rest(segment: StepSegment) -> StepSegment:
+    """Return a stage in which a frozen parameter, without gradient or moments, has zeros."""
+
+    def filled(values: Mapping[str, np.ndarray], ports: Iterable[str]) -> dict[str, np.ndarray]:
+        zeros = {f"{k}{port}": np.zeros_like(v) for k, v in segment.result.items() for port in ports}
+        return {**zeros, **values}
+
+    changed = {}
+    for each in ("gradients", "clipped", "moments", "moments_before"):
+        values = getattr(segment, each)
+        ports = {f" {key.rpartition(' ')[2]}" for key in values} if "moments" in each else {""}
+        changed[each] = filled(values, ports if values else ())
+    return replace(segment, **changed)
 
 
 def _values(segment: StepSegment) -> Iterable[np.ndarray]:
@@ -176,3 +188,54 @@ def _reduced(segment: StepSegment, chosen: Mapping[str, np.ndarray]) -> StepSegm
         name: "moments" in name or (name == "result" and segment.stage == "moments") for name in MAPPINGS
     }
     return replace(segment, **{name: reduce(getattr(segment, name), kinds[name]) for name in MAPPINGS})
+
+
+SHARES = {
+    "loss": 64,
+    "gradients": 2000,
+    "clipped": 64,
+    "learning rate": 16,
+    "moments": 400,
+    "updated": 2000,
+}
+"""Number of roundings that is allowed of what a stage changes. That of the update is large because
+1 - beta2^t is small, and optax computes it in the type of the parameters."""
+FLOOR = 1e-3
+"""Least bound, as a share of one rounding of the root mean square: smaller elements count as zero. A
+thousand of them, off by as much, are off by less than one rounding of the whole."""
+TINY = 1e-150
+"""Stand-in for zero in divisors and squares: its square, 1e-300, is a normal number of float64."""
+
+
+def noise(side: RecordedSide) -> dict[str, np.ndarray]:
+    """Return bounds on the rounding of every element of the result, by entry."""
+    segment, eps = side.segment, side.eps
+    share = SHARES[segment.stage] * eps
+    kinds: dict[str, list[str]] = {}
+    for key in segment.result:
+        kinds.setdefault(key.rpartition(" ")[2] if segment.stage == "moments" else "", []).append(key)
+    bounds = {}
+    for keys in kinds.values():
+        squares = [np.mean(segment.result[key] ** 2) for key in keys if segment.result[key].size]
+        rms = float(np.sqrt(np.mean(squares))) if squares else 0.0
+        for key in keys:
+            if segment.stage == "gradients":  # sums in another order, rounded like their largest terms
+                own = np.sqrt(np.mean(segment.result[key] ** 2))
+                bounds[key] = np.full_like(segment.result[key], share * (rms + own) + TINY)
+            else:
+                bounds[key] = _bound(side, key, share) + (FLOOR * eps * rms or TINY)
+    return bounds
+
+
+def _bound(side: RecordedSide, key: str, share: float) -> np.ndarray:
+    segment = side.segment
+    result = segment.result[key]
+    if segment.stage == "updated":
+        start = segment.parameters[key]
+        return 2 * side.eps * np.abs(start) + share * np.abs(start - result)
+    if segment.stage == "moments":
+        start = segment.moments_before.get(key, np.zeros_like(result))
+        return 4 * side.eps * (np.abs(start) + np.abs(result)) + share * np.abs(result - start)
+    if segment.stage == "loss" and segment.logits is not None:
+        return share * (np.abs(result) + np.abs(segment.logits).max(initial=0.0))
+    return share * np.abs(result)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 
 from parity.measure.error import relative_error
 from parity.verifier.recordings.steps.explain import explain_step
-from parity.verifier.recordings.steps.fitting import digits, snap, text
-from parity.verifier.recordings.steps.names import CAUSES
-from parity.verifier.recordings.steps.segment import StepSegment
-from parity.verifier.recordings.verdict import PlaceVerdict, StepCause
+from parity.verifier.recordings.steps.fitting import digits, last_number, snap, text
+from parity.verifier.recordings.steps.names import PlaceVerdict, StepCause, named
+from parity.verifier.recordings.steps.segments import StepSegment
 
 NEAR = 1e-5
 """Relative difference of two factors, or of two terms of a loss, that are taken to be one in float32."""
@@ -35,33 +36,23 @@ def another_loss(
     verdict = explain_step(a, b, carried)
     for cause in verdict.causes:
         if cause.name == "gradient-scale" and _is_ratio(losses, cause):
-            name, advice = CAUSES["loss", "reduction"]
             sides = [each.replace("scale", "multiple of the loss", 1) for each in (cause.a, cause.b)]
-            return PlaceVerdict(causes=(_loss(name, advice, cause, sides),))
+            told = named("loss", "reduction", sides)
+            same = {"name": told.name, "advice": told.advice, "a": told.a, "b": told.b}
+            return PlaceVerdict(causes=(replace(cause, stage="loss", **same),))
         if cause.name == "decay-in-gradient" and _is_penalty(losses, cause, a, b):
-            return PlaceVerdict(causes=(_loss(cause.name, cause.advice, cause, [cause.a, cause.b]),))
+            return PlaceVerdict(causes=(replace(cause, stage="loss"),))
     return _smoothed(a, b) or narrowed(a, b)
 
 
-def _loss(name: str, advice: str, cause: StepCause, sides: list[str]) -> StepCause:
-    residuals = cause.residual_a, cause.residual_b
-    return StepCause(name, "loss", cause.where, sides[0], sides[1], cause.difference, *residuals, advice)
-
-
-def _number(said: str) -> float:
-    """Return the first number of what a side does; 0 for none."""
-    words = [word.rstrip(":") for word in said.split()]
-    return next((float(word) for word in words if word[:1].isdigit()), 0.0)
-
-
 def _is_ratio(losses: tuple[float, float], cause: StepCause) -> bool:
-    x, y = _number(cause.a), _number(cause.b)
+    x, y = last_number(cause.a), last_number(cause.b)
     return abs(losses[0] * y - losses[1] * x) <= NEAR * abs(losses[0] * y)
 
 
 def _is_penalty(losses: tuple[float, float], cause: StepCause, a: StepSegment, b: StepSegment) -> bool:
     """Return whether the losses differ by half of the strength times the sum of the squares."""
-    strength = _number(cause.b) - _number(cause.a)
+    strength = last_number(cause.b) - last_number(cause.a)
     names = cause.where or tuple(a.result)
     squares = sum(float((a.parameters[name] ** 2).sum()) for name in names if name in a.parameters)
     penalty, apart = strength * squares / 2, losses[1] - losses[0]
@@ -87,14 +78,11 @@ def _smoothed(a: StepSegment, b: StepSegment) -> PlaceVerdict | None:
             continue
         short = snap(abs(share), NEAR * abs(share))
         if digits(short) <= DIGITS:
-            name, advice = CAUSES["loss", "smoothing"]
             words = [f"smoothing: {text(short)}" if (share < 0) == on else "smoothing: none"
                      for on in (True, False)]  # fmt: skip
-            residual = float(np.linalg.norm(apart - share * told))
-            difference = float(np.linalg.norm(apart))
-            cause = StepCause(
-                name, "loss", (key,), words[0], words[1], difference, residual, residual, advice
-            )
+            left = float(np.linalg.norm(apart - share * told))
+            size = float(np.linalg.norm(apart))
+            cause = named("loss", "smoothing", words, size, (key,), (left, left))
             return PlaceVerdict(causes=(cause,))
     return None
 
@@ -107,11 +95,9 @@ def narrowed(a: StepSegment, b: StepSegment) -> PlaceVerdict | None:
     for kind, dtype in NARROW.items():
         held = [sum(_holds(each.result[k], dtype) for k in matrices) for each in (a, b)]
         if min(held) == 0 and 2 * max(held) > len(matrices) > 0:
-            name, advice = CAUSES["gradients", "number type"]
             words = [f"gradients computed in {kind if n else 'a wider type'}" for n in held]
             apart = np.sqrt(sum(float(((a.result[k] - b.result[k]) ** 2).sum()) for k in keys))
-            cause = StepCause(name, "gradients", (), words[0], words[1], float(apart), 0.0, 0.0, advice)
-            return PlaceVerdict(causes=(cause,))
+            return PlaceVerdict(causes=(named("gradients", "number type", words, float(apart)),))
     return None
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
+from parity.verifier.recordings.steps.clipped import ALIKE
 from parity.verifier.recordings.steps.directions import Direction, denominators, directions
 from parity.verifier.recordings.steps.fitting import (
+    UNTOLD,
     JoinedLeaves,
     chosen,
     fit_multiple,
@@ -16,16 +18,29 @@ from parity.verifier.recordings.steps.fitting import (
     snap,
     text,
 )
-from parity.verifier.recordings.steps.noise import noise
-from parity.verifier.recordings.steps.segment import Hypothesis
-from parity.verifier.recordings.steps.sides import RecordedSide
+from parity.verifier.recordings.steps.moments import EPSILONS
+from parity.verifier.recordings.steps.segments import Hypothesis
+from parity.verifier.recordings.steps.sides import TINY, RecordedSide, noise
 
+SURE = 1e4
+"""Square of the size, in roundings, of an update that tells its learning rate to a hundredth."""
 AT_ONCE, AFTER = "of the parameters before the update", "of the parameters after the update"
+
+
+class Told(NamedTuple):
+    """Learning rates that an update tells, each (leaves,)."""
+
+    value: np.ndarray
+    off: np.ndarray
+    """How far they may be off."""
+    sure: np.ndarray
+    """Whether there is anything that tells it."""
 
 
 class Step(NamedTuple):
     """Parameters and their change in a step, as vectors (N,)."""
 
+    side: RecordedSide
     flat: JoinedLeaves
     start: np.ndarray
     change: np.ndarray
@@ -36,44 +51,58 @@ class Step(NamedTuple):
 def hypotheses(side: RecordedSide) -> Iterator[Hypothesis]:
     """Yield every usual rule with every usual number that comes near the recorded update."""
     step = _step(side)
-    if step is not None:
-        if side.segment.step and not step.change.any():
-            yield Hypothesis({"update": "left out"}, step.flat.split(step.start))
-        for direction in _near(step, directions(side, step.flat)):
-            for rate_name, rate in _rates(side):
-                yield from _decayed(side, step, direction, rate_name, rate)
+    if step is None:
+        return
+    if side.segment.step and not step.change.any():
+        yield Hypothesis({"update": "left out"}, step.flat.split(step.start))
+    for direction in _near(step, directions(side, step.flat)):
+        for rate_name, rates in _rates(side):
+            rate = _nearest(step, direction, rates)
+            yield from _decayed(step, direction, _said(step, rate_name, rates, rate), rate)
 
 
 def fitted(side: RecordedSide) -> Iterator[Hypothesis]:
-    """Yield the same rules with an epsilon or a learning rate that is fitted to the update."""
+    """Yield the same rules with an epsilon or learning rates that are fitted to the update."""
     step = _step(side)
     if step is None:
         return
     rates = _rates(side)
     for direction in _near(step, directions(side, step.flat)):
-        rate = _fitted_rate(side, step, direction)
-        whose = [rate_name for rate_name, r in rates if rate is not None and _is_rounded(rate, r)]
-        if rate is not None and whose:
-            yield from _decayed(side, step, direction, whose[0], rate, "rounded to float32")
-        elif rate is not None and (
-            chosen(rate) or any(chosen(round(rate / r, 9)) for _, r in rates[:1] if r)
-        ):
-            yield from _decayed(side, step, direction, text(rate), rate)
+        rate, told = _fitted_rate(step, direction), _told(step, direction)
+        one = rate is not None and _is_one(told, rate)
+        value = np.full_like(told.value, rate) if one else _grouped(told)
+        if value is None:
+            continue
+        near = [(rate_name, own, _nearest(step, direction, own)) for rate_name, own in rates]
+        rounded = [each for each in near if all(map(_is_rounded, value, each[2]))]
+        if rounded:
+            yield from _decayed(step, direction, _said(step, *rounded[0]), value, "rounded to float32")
+        elif one and rate is not None:
+            if chosen(rate) or any(chosen(round(rate / r, 9)) for _, own in rates[:1] for r in own if r):
+                yield from _decayed(step, direction, _said(step, text(rate)), value)
+        else:
+            value = np.where(told.sure, value, near[0][2] if near else value)
+            said = _said(step, "by groups", tuple(sorted(set(value))), value)
+            yield from _decayed(step, direction, said, value)
     for each in denominators(side, step.flat):
-        for rate_name, rate in rates[:1]:
-            epsilon = _fitted_epsilon(step, rate, each.of)
-            if epsilon is not None:
-                direction = Direction({**each.choices, "epsilon": text(epsilon)}, each.of(epsilon))
-                yield from _decayed(side, step, direction, rate_name, rate)
+        for rate_name, own in rates[:1]:
+            rate = _nearest(step, Direction(each.choices, each.of(EPSILONS[0])), own)
+            epsilon = _fitted_epsilon(step, rate[step.flat.leaf], each.of)
+            direction = Direction({**each.choices, "epsilon": text(epsilon)}, each.of(epsilon))
+            yield from _decayed(step, direction, _said(step, rate_name, own, rate), rate)
 
 
 def used_rate(side: RecordedSide) -> float | None:
-    """Return the learning rate that an update tells, where an usual direction explains all the rest."""
+    """Return the learning rate that an update tells, where an usual direction explains all the rest, and
+    that one rate all of it."""
     step = _step(side)
     if step is None:
         return None
-    near = _near(step, directions(side, step.flat))
-    return next((rate for each in near if (rate := _fitted_rate(side, step, each)) is not None), None)
+    for each in _near(step, directions(side, step.flat)):
+        rate = _fitted_rate(step, each)
+        if rate is not None and _is_one(_told(step, each), rate):
+            return rate
+    return None
 
 
 def _is_rounded(rate: float, recorded: float) -> bool:
@@ -89,22 +118,76 @@ def _step(side: RecordedSide) -> Step | None:
     bound = flat.join(noise(side))
     if start is None or after is None or bound is None:
         return None
-    return Step(flat, start, start - after, bound)
+    return Step(side, flat, start, start - after, bound)
 
 
-def _rates(side: RecordedSide) -> list[tuple[str, float]]:
-    """Return the signed learning rates that may have been used, in words; none if none was recorded."""
-    rates, index = side.segment.rates, side.segment.index
-    if len(rates) <= index:
+def _rates(side: RecordedSide) -> list[tuple[str, tuple[float, ...]]]:
+    """Return the signed learning rates, of all groups, that may have been used, in words; none if none
+    was recorded."""
+    index = side.segment.index
+    series = [each for each in side.segment.group_rates.values() if len(each) > index]
+    series = series or [side.segment.rates] * (len(side.segment.rates) > index)
+    if not series:
         return []
-    now = rates[index]
+    at = lambda i: tuple(dict.fromkeys(each[i] for each in series))  # noqa: E731
+    now = at(index)
     options = [("of this step", now)]
-    if index and rates[index - 1] != now:
-        options.append(("of the step before", rates[index - 1]))
-    if index + 1 < len(rates) and rates[index + 1] != now:
-        options.append(("of the step after", rates[index + 1]))
-    options += [("applied twice", now**2), ("not applied", 1.0), ("of this step, uphill", -now)]
-    return options
+    if index and at(index - 1) != now:
+        options.append(("of the step before", at(index - 1)))
+    if index + 1 < len(series[0]) and at(index + 1) != now:
+        options.append(("of the step after", at(index + 1)))
+    uphill = tuple(-rate for rate in now)
+    options += [("applied twice", tuple(rate**2 for rate in now)), ("not applied", (1.0,))]
+    return [*options, ("of this step, uphill", uphill)]
+
+
+def _told(step: Step, direction: Direction) -> Told:
+    """Return the learning rate that the update of each leaf tells, whatever its decay."""
+    flat = step.flat
+    out = lambda v: flat.project(v / step.bound, step.start / step.bound)  # noqa: E731
+    x, y = out(direction.value), out(step.change)
+    size = flat.total(x**2)
+    value = flat.total(x * y) / np.maximum(size, TINY)
+    off = 1 / np.sqrt(np.maximum(size, TINY)) + 16 * step.side.eps * np.abs(value)
+    snapped = np.array([snap(float(v), float(u)) for v, u in zip(value, off, strict=True)])
+    return Told(snapped, off, size > SURE)
+
+
+def _is_one(told: Told, rate: float) -> bool:
+    """Return whether a rate is that of all leaves."""
+    return bool((np.abs(told.value - rate) <= told.off + ALIKE * abs(rate))[told.sure].all())
+
+
+def _grouped(told: Told) -> np.ndarray | None:
+    """Return the rates that leaves tell (leaves,), one for all that agree; None unless each is a short
+    number or that of several leaves, which no rule outside the catalogue makes."""
+    value, left = told.value.copy(), told.sure.copy()
+    while left.any():
+        best = np.flatnonzero(left)[np.argmin(told.off[left])]
+        alike = left & (np.abs(told.value - told.value[best]) <= told.off + told.off[best])
+        if alike.sum() < 2 and not chosen(float(told.value[best])):
+            return None
+        value[alike], left = told.value[best], left & ~alike
+    return value
+
+
+def _nearest(step: Step, direction: Direction, rates: tuple[float, ...]) -> np.ndarray:
+    """Return the rate of each leaf (leaves,): of several, the one that leaves least of its update."""
+    flat = step.flat
+    p, c = step.start / step.bound, step.change / step.bound
+    rest = [flat.rms(flat.project(c - rate * direction.value / step.bound, p)) for rate in rates]
+    return np.array(rates)[np.argmin(rest, axis=0)]
+
+
+def _said(
+    step: Step, rate_name: str, rates: tuple[float, ...] = (), rate: np.ndarray | None = None
+) -> dict[str, str]:
+    """Say which rate was used; of several, by the name of each leaf."""
+    said = {"learning rate": rate_name}
+    if len(rates) > 1 and rate is not None:
+        leaves = sorted(f"{name} {text(own)}" for name, own in zip(step.flat.names, rate, strict=True))
+        said["rates of leaves"] = ", ".join(leaves)
+    return said
 
 
 def _near(step: Step, candidates: Iterable[Direction]) -> Iterator[Direction]:
@@ -122,88 +205,83 @@ def _near(step: Step, candidates: Iterable[Direction]) -> Iterator[Direction]:
                     yield direction
 
 
-def _fitted_rate(side: RecordedSide, step: Step, direction: Direction) -> float | None:
+def _fitted_rate(step: Step, direction: Direction) -> float | None:
     flat, bound = step.flat, step.bound
     out = lambda v: flat.project(v / bound, step.start / bound) * bound  # noqa: E731
-    return slope(out(direction.value), out(step.change), bound, side.eps)
+    return slope(out(direction.value), out(step.change), bound, step.side.eps)
 
 
-def _fitted_epsilon(step: Step, rate: float, direction) -> float | None:
-    """Return the short number that, as epsilon, leaves the smallest residual, by golden-section search
-    over its logarithm; None if there is none."""
+def _fitted_epsilon(step: Step, rate: np.ndarray, direction: Callable[[float], np.ndarray]) -> float:
+    """Return the number of one digit that, as epsilon, leaves the smallest residual."""
     flat, bound = step.flat, step.bound
     p, c = step.start / bound, flat.project(step.change / bound, step.start / bound)
 
-    def cost(power: float) -> float:
+    def cost(epsilon: float) -> float:
         with np.errstate(all="ignore"):
-            d = flat.project(rate * direction(10.0**power) / bound, p)
-            total = float(((c - d) ** 2).sum())
+            total = float(((c - flat.project(rate * direction(epsilon) / bound, p)) ** 2).sum())
         return total if np.isfinite(total) else np.inf
 
-    grid = np.arange(-16, 0, 0.25)
-    costs = [cost(power) for power in grid]
-    best = int(np.argmin(costs))
-    if best in (0, len(grid) - 1) or costs[best] == np.inf:
-        return None
-    low, high = grid[best - 1], grid[best + 1]
-    ratio = (np.sqrt(5) - 1) / 2
-    for _ in range(50):
-        left, right = high - ratio * (high - low), low + ratio * (high - low)
-        low, high = (low, right) if cost(left) < cost(right) else (left, high)
-    power = (low + high) / 2
-    return next(
-        (
-            short
-            for digits in range(4)  # nobody writes an epsilon with more digits
-            if cost(np.log10(short := float(f"{10**power:.{digits}e}")))
-            <= 1.1 * cost(power) + 0.01 * len(c)
-        ),
-        None,
+    return min(
+        (float(f"{digit}e{power}") for power in range(-16, 0) for digit in range(1, 10)), key=cost
     )
 
 
 def _decayed(
-    side: RecordedSide,
     step: Step,
     direction: Direction,
-    rate_name: str,
-    rate: float,
+    said: Mapping[str, str],
+    rate: np.ndarray,
     rounded: str = "as recorded",
 ) -> Iterator[Hypothesis]:
     """Yield an update with the remaining decay, if that has one strength on some leaves and none on
-    others."""
-    flat = step.flat
-    move = rate * direction.value
-    choices = {"update": "made", **direction.choices, "learning rate": rate_name}
+    others.
+
+    Args:
+        said: the rate in words.
+        rate: of each leaf.
+    """
+    flat, eps = step.flat, step.side.eps
+    by_element = rate[flat.leaf] if np.ptp(rate) else float(rate[0])
+    move = by_element * direction.value
+    choices = {"update": "made", **direction.choices, **said}
     last = {"number type of the rate": rounded}
     rest = step.change - move
     for order, decays in ((AT_ONCE, step.start), (AFTER, step.start - move)):
-        decay = fit_multiple(flat, rest, decays, step.bound, side.eps)
-        value = step.start - move - decay.factor * decays * decay.on[flat.leaf]
-        if (flat.rms((step.start - step.change - value) / step.bound) > 1).any():
+        of_one = fit_multiple(flat, rest, decays, step.bound, eps)
+        if not of_one.factor:
+            if order == AT_ONCE and (flat.rms(rest / step.bound) <= 1).all():
+                # at a rate of zero, no decay tells how large it is
+                none = {"weight decay": "none"} if np.any(rate) else {}
+                yield Hypothesis({**choices, **none, **last}, flat.split(step.start - move))
             continue
-        if not decay.factor:
-            if order == AT_ONCE:  # at a rate of zero, no decay tells how large it is
-                none = {"weight decay": "none"} if rate else {}
-                yield Hypothesis({**choices, **none, **last}, flat.split(value))
-            continue
-        sure = zip(flat.names, decay.on & decay.sure, strict=True)
-        leaves = ", ".join(sorted(name for name, on in sure if on))
-        for times, by in _multiples(side, rate):
+        for times, by in _multiples(step.side, by_element):
+            most = float(np.max(by))
+            if not most:
+                continue
+            along = decays * (by / most)
+            decay = fit_multiple(flat, rest, along, step.bound, eps) if np.ndim(by) else of_one
+            on = decay.on[flat.leaf]
+            if (flat.rms((rest - decay.factor * along * on) / step.bound) > 1).any():
+                continue
             # some programs multiply by 1 - decay, which is rounded before it is used
-            strength = snap(decay.factor / by, (decay.uncertainty + side.eps) / abs(by))
+            strength = snap(decay.factor / most, (decay.uncertainty + eps) / most)
             if not chosen(strength):
                 continue
-            value = step.start - move - strength * by * decays * decay.on[flat.leaf]
-            extra = {"decay": order, "decay multiplied by": times, "decayed leaves": leaves}
+            value = step.start - move - strength * by * decays * on
+            extra = {
+                "decay": order,
+                "decay multiplied by": times,
+                "decayed leaves": flat.named(decay.on & decay.sure),
+                UNTOLD: flat.named(~decay.sure),
+            }
             said_of = {"weight decay": text(strength), **extra, **last}
             yield Hypothesis({**choices, **said_of}, flat.split(value))
 
 
-def _multiples(side: RecordedSide, rate: float) -> list[tuple[str, float]]:
+def _multiples(side: RecordedSide, rate: np.ndarray | float) -> list[tuple[str, np.ndarray | float]]:
     """Return the factors that may multiply the strength of the decay, in words."""
     rates = side.segment.rates
-    factors = [("the learning rate", abs(rate)), ("nothing", 1.0)]
+    factors = [("the learning rate", np.abs(rate)), ("nothing", 1.0)]
     if rates and len(set(rates)) > 1 and max(rates) > 0:
-        factors.append(("the learning rate as a share of its largest", abs(rate) / max(rates)))
+        factors.append(("the learning rate as a share of its largest", np.abs(rate) / max(rates)))
     return factors

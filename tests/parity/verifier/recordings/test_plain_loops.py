@@ -159,7 +159,7 @@ def test_a_norm_is_found_where_moment_and_gradient_are_alike(tmp_path):
     """One batch again and again: the gradient of a step is nearly a multiple of the moment before."""
     diagnosis = compared(tmp_path, a={"most": 0.1}, b={"most": 0.2})
     assert [(each.name, each.a, each.b) for each in diagnosis.causes] == [
-        ("moments-gradient", "gradient: clipped to norm 0.1", "gradient: clipped to norm 0.2")
+        ("clip-norm", "max norm 0.1", "max norm 0.2")
     ]
 
 

@@ -17,8 +17,8 @@ from torch import nn
 from parity.measure.site import Stage
 from parity.measure.traces import Trace, record
 from parity.verifier.recordings.steps.explain import explain_step
+from parity.verifier.recordings.steps.names import PlaceVerdict
 from parity.verifier.recordings.steps.segments import step_segment
-from parity.verifier.recordings.verdict import PlaceVerdict
 
 BATCH, WIDTH, HIDDEN, CLASSES, STEPS = 11, 5, 7, 3, 4
 RATE = 1e-2

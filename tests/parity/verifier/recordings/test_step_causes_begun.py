@@ -8,8 +8,7 @@ import numpy as np
 import torch
 
 from parity.verifier.recordings.steps.explain import explain_step
-from parity.verifier.recordings.steps.segment import StepSegment
-from parity.verifier.recordings.steps.segments import step_segment
+from parity.verifier.recordings.steps.segments import StepSegment, step_segment
 from tests.parity.verifier.recordings.test_step_causes import RATE, both, groups, only, run_torch
 
 

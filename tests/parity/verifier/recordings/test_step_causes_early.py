@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from parity.verifier.recordings.steps.explain import explain_step
+from parity.verifier.recordings.steps.names import PlaceVerdict
 from parity.verifier.recordings.steps.segments import step_segment
-from parity.verifier.recordings.verdict import PlaceVerdict
 from tests.parity.verifier.recordings.test_step_causes import (
     BATCH,
     CLASSES,
@@ -186,8 +186,8 @@ def test_the_constant_of_clipping_is_invisible_at_a_large_norm(tmp_path):
 def test_clipping_within_optax_is_seen_in_the_moments(tmp_path, dtype, x64):
     a = run_torch(tmp_path / "a.trace", dtype, clip=norm_clip(0.1, 0.0))
     b = run_jax(tmp_path / "b.trace", dtype, of_optax(optax.clip_by_global_norm(0.2)))
-    cause = only(a, b, "moments-gradient", "moments")
-    assert (cause.a, cause.b) == ("gradient: clipped to norm 0.1", "gradient: clipped to norm 0.2")
+    cause = only(a, b, "clip-norm", "clipped")
+    assert (cause.a, cause.b) == ("max norm 0.1", "max norm 0.2")
     c = run_jax(tmp_path / "c.trace", dtype, of_optax())
     assert only(a, c, "moments-gradient", "moments").b == "gradient: not clipped"
 
@@ -226,15 +226,16 @@ def test_schedules(tmp_path, dtype, fault):
         assert cause.b == "scale 1.001"
 
 
-def test_a_rate_of_nobody_is_unknown(tmp_path):
+def test_a_rate_of_nobody_is_another_schedule(tmp_path):
     a = run_torch(tmp_path / "warm.trace", rates=[0.5 * RATE, RATE, RATE, RATE])
     b = run_torch(tmp_path / "constant.trace", rates=[RATE] * STEPS)  # of which a has fewer: no shift
-    assert not verdict(a, b).causes
+    cause = only(a, b, "schedule", "learning rate")
+    assert (cause.a, cause.b) == ("schedule: 0.005, 0.01, 0.01 ...", "schedule: 0.01, 0.01, 0.01 ...")
     a = run_torch(tmp_path / "a.trace", rates=cosine(100))
     b = run_torch(
         tmp_path / "b.trace", rates=list(RATE * np.random.default_rng(4).uniform(0.5, 1.5, STEPS))
     )
-    assert not verdict(a, b).causes
+    assert only(a, b, "schedule", "learning rate").a.startswith("schedule: 0.01, ")
 
 
 def test_groups_with_rates_of_their_own(tmp_path):

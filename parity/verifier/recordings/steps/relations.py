@@ -1,4 +1,5 @@
-"""Rules for learning rates: one side's series in terms of the other's, or both by a formula."""
+"""Rules for gradients and learning rates that differ although all before agrees: one side's in terms
+of the other's, or both by a formula."""
 
 from __future__ import annotations
 
@@ -6,11 +7,77 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from parity.verifier.recordings.steps.fitting import snap, text
-from parity.verifier.recordings.steps.gradients import Pair
-from parity.verifier.recordings.steps.noise import SHARES
-from parity.verifier.recordings.steps.segment import Hypothesis
-from parity.verifier.recordings.steps.sides import RecordedSide
+from parity.measure.nearness import CERTAIN
+from parity.measure.nearness import MOST as FARTHEST
+from parity.verifier.recordings.steps.fitting import JoinedLeaves, fit_multiple, slope, snap, text
+from parity.verifier.recordings.steps.segments import Hypothesis
+from parity.verifier.recordings.steps.sides import SHARES, RecordedSide, noise
+
+Pair = tuple[Hypothesis, Hypothesis]
+LARGEST_COUNT = 4096
+"""Most terms that a sum in place of an average may have."""
+
+
+def of_gradients(a: RecordedSide, b: RecordedSide) -> Iterator[Pair]:
+    """Yield each way in which one side's gradients may follow from the other's; neither side is known
+    to be right."""
+    yield from _relations(a, b)
+    yield from ((first, second) for second, first in _relations(b, a))
+
+
+def _relations(one: RecordedSide, other: RecordedSide) -> Iterator[Pair]:
+    """Yield the ways in which `other` may have changed gradients that were those of `one`."""
+    names = {k: v for k, v in other.segment.result.items() if k in one.segment.result}
+    flat = JoinedLeaves(names)
+    g, made = flat.join(one.segment.result), flat.join(other.segment.result)
+    bound = flat.join(noise(other))
+    if g is None or made is None or bound is None:
+        return
+
+    def pair(aspect: str, plain: str, changed: str, value: np.ndarray, **more: str) -> Pair:
+        ordinary = Hypothesis({aspect: plain}, one.segment.result)
+        return ordinary, Hypothesis({aspect: changed, **more}, flat.split(value))
+
+    missing = (flat.rms(made) == 0) & (flat.rms(g / bound) > 1)
+    if missing.any():
+        where = flat.named(missing)
+        value = np.where(missing[flat.leaf], 0.0, g)
+        yield pair("gradient", "of every leaf", "zero on some leaves", value, leaves=where)
+    factor = slope(g, made, bound, max(one.eps, other.eps) * 16)
+    if factor is not None and factor < 0 and abs(factor + 1) < FARTHEST.norm:
+        yield pair("sign", "downhill", "reversed", -g)
+    if factor is not None and factor > 1:
+        yield pair("scale", "1", _scale(one, factor), factor * g)
+    # after clipping in place, new gradients are added to clipped ones; else to unclipped ones
+    for left in (other.segment.clipped_before, other.segment.gradients_before):
+        before = flat.join(left)
+        if before is not None and before.any():
+            yield pair("gradients of the step before", "cleared", "still in it", g + before)
+    parameters = flat.join(other.segment.parameters)
+    if parameters is not None:
+        decay = fit_multiple(flat, made - g, parameters, bound, max(one.eps, other.eps))
+        strength = snap(decay.factor, decay.uncertainty)
+        if strength > 0:
+            value = g + strength * parameters * decay.on[flat.leaf]
+            on = [name for name, yes in zip(flat.names, decay.on & decay.sure, strict=True) if yes]
+            where = {} if len(on) == len(flat.names) else {"leaves": ", ".join(sorted(on))}
+            yield pair("decay in the gradient", "as it is", f"{text(strength)} more", value, **where)
+
+
+def _scale(side: RecordedSide, factor: float) -> str:
+    """Describe a factor, with its likely origin."""
+    batch = None if side.segment.labels is None else len(side.segment.labels)
+    whole = round(factor)
+    if abs(factor - whole) > CERTAIN * factor:
+        return text(factor)
+    if whole == batch:
+        return f"{whole}: summed over the batch of {batch}, not averaged"
+    if whole >= 1024 and whole & (whole - 1) == 0:
+        return f"{whole}: the loss scale of mixed precision, not divided out"
+    if whole <= LARGEST_COUNT:
+        return f"{whole}: summed over {whole} micro-batches or devices, not averaged"
+    return text(factor)
+
 
 FLOAT32 = 4 * float(np.finfo(np.float32).eps)
 """Distance of a schedule in float32 from the same in float64, as a share of its peak."""
@@ -18,7 +85,7 @@ LONGEST = 20_000
 """Most steps of a cosine that is searched for."""
 
 
-def relations(a: RecordedSide, b: RecordedSide) -> Iterator[Pair]:
+def of_rates(a: RecordedSide, b: RecordedSide) -> Iterator[Pair]:
     """Yield the relations of the two series; the hypotheses hold the rates of the differing step."""
     keys = [key for key in a.segment.result if key in b.segment.result]
     series = [{key: np.array(_series(side, key)) for key in keys} for side in (a, b)]
@@ -26,7 +93,15 @@ def relations(a: RecordedSide, b: RecordedSide) -> Iterator[Pair]:
         return
     apart = [key for key in keys if (np.abs(series[0][key] - series[1][key]) > 0).any()]
     eps = SHARES["learning rate"] * max(a.eps, b.eps)
-    for relation in _of(series[0], series[1], apart or keys, eps):
+    related = list(_of(series[0], series[1], apart or keys, eps))
+    recorded = a.segment.rates and b.segment.rates  # else the updates tell them
+    if (
+        not related
+        and apart
+        and (recorded or _part_later(series[0][apart[0]], series[1][apart[0]], eps))
+    ):
+        related = [("schedule", *(_read(each[apart[0]], a.segment.index) for each in series))]
+    for relation in related:
         aspect, said_a, said_b = relation
         where = {} if len(apart) == len(keys) else {"groups": ", ".join(apart)}
         yield (
@@ -106,6 +181,18 @@ def _one(a: np.ndarray, b: np.ndarray, eps: float) -> Iterator[Words]:
     formulas = [_formula(each, eps) for each in (a, b)]
     if formulas[0] is not None and formulas[1] is not None and formulas[0] != formulas[1]:
         yield "schedule", formulas[0], formulas[1]
+
+
+def _part_later(a: np.ndarray, b: np.ndarray, eps: float) -> bool:
+    """Return whether two series begin alike, so that what parts them is no other rule of the update."""
+    return len(a) > 2 and bool((np.abs(a - b)[:2] <= eps * np.abs(a)[:2]).all()) and a[0] != a[1]
+
+
+def _read(rates: np.ndarray, index: int) -> str:
+    """Say what a series is around a step."""
+    return (
+        f"{', '.join(text(float(f'{rate:.6g}')) for rate in rates[max(index - 1, 0) : index + 3])} ..."
+    )
 
 
 def _late(by: int) -> str:
