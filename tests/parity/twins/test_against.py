@@ -102,7 +102,7 @@ def test_a_checkpoint_is_known_by_its_digest(tmp_path, capsys, monkeypatch):
     Path("there/w.safetensors").rename("w.safetensors")  # beside the file
     assert main(["check", "--against", "c.json"]) == 0
     capsys.readouterr()
-    save("w.safetensors", vit_torch.ViT(SMALL))  # drawn anew
+    save("w.safetensors", vit_torch.ViT(SMALL), force=True)  # drawn anew
     assert main(["check", "--against", "c.json"]) == 2
     assert "w.safetensors: its SHA-256 is " in capsys.readouterr().err
     Path("w.safetensors").unlink()
