@@ -73,9 +73,14 @@ def keep_libraries_silent() -> None:
 
 
 def _but_for_late_answers(kind: Any, error: Any, trace: Any) -> None:
-    """Print an exception, but not of TensorStore's threads, which answer when nobody waits any more."""
-    if "Event loop is closed" not in str(error):
+    """Print an exception, unless it is late."""
+    if not _is_late(error):
         sys.__excepthook__(kind, error, trace)
+
+
+def _is_late(error: Any) -> bool:
+    """Return whether it is of TensorStore's threads, which answer when nobody waits any more."""
+    return "Event loop is closed" in str(error)
 
 
 @contextmanager
@@ -110,12 +115,13 @@ def muted() -> Iterator[None]:
 
 def let_interrupts_through() -> None:
     """Raise Ctrl-C again a moment later if it arrives within a call of the garbage collector, where
-    Python can only print the exception."""
+    Python can only print the exception; do not print one that is late."""
     usual = sys.unraisablehook
 
     def again(unraisable: Any) -> None:
         if not isinstance(unraisable.exc_value, KeyboardInterrupt):
-            usual(unraisable)
+            if not _is_late(unraisable.exc_value):
+                usual(unraisable)
             return
         later = threading.Timer(_MOMENT, _interrupt)
         later.daemon = True

@@ -127,6 +127,7 @@ def _check_several(arguments: Check, subjects: Sequence[str]) -> int:
 def _check_against(arguments: Check) -> int:
     from parity.twins.against import find_changes, find_failures, read_sealed, run_again
     from parity.twins.check_report import print_report
+    from vit_config.files.stored import guarded
 
     assert arguments.against is not None
     usual = {**vars(Check()), "against": arguments.against}
@@ -137,9 +138,10 @@ def _check_against(arguments: Check) -> int:
     saved = read_sealed(arguments.against)
     report = run_again(saved, arguments.against)
     print_report(report)
-    for note in find_changes(saved, report):
+    with guarded(arguments.against, "saved check"):
+        notes, reasons = [*find_changes(saved, report)], [*find_failures(saved, report)]
+    for note in notes:
         say(f"note: {note}")
-    reasons = [*find_failures(saved, report)]
     for reason in reasons:
         say(f"NOT VERIFIED: {arguments.against}: {reason}")
     if not reasons:

@@ -5,20 +5,42 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from pydantic import Field, NonNegativeInt, PositiveInt
+
+from parity.measure.device import Device
+from parity.measure.precision import Precision
 from parity.measure.shown import finite, portable
-from parity.measure.tolerance import FEW, FLOAT64, LIMITS, RATIO
+from parity.measure.tolerance import FEW, FLOAT64, LIMITS, RATIO, DType
 from parity.porting.opening import hub
 from parity.porting.opening.provenance import digest_of
 from parity.porting.reading.checkpoint import read_checkpoint
 from parity.twins.check import CheckReport, check_config, check_weights
 from parity.twins.check_report import JSON_VERSION, to_dict
 from vit_config import MissingFileError, ViTConfig, WeightsError
+from vit_config.base import Listed, Schema
+from vit_config.errors import naming
 from vit_config.files.foreign import parse_json, read_text, without_repeats
 from vit_config.files.json_digest import json_digest
+from vit_config.files.stored import guarded
 
 SEAL = "seal"
+
+
+class Arguments(Schema, frozen=True):
+    """What a saved check is of, and the arguments of `check_weights` or `check_config`."""
+
+    subject: str
+    checkpoint: Annotated[dict[Literal["path", "sha256"], str], Field(min_length=2)] | None
+    dtypes: Annotated[tuple[DType, ...], Listed, Field(min_length=1)] | None = None
+    batch_size: PositiveInt = 2
+    seed: NonNegativeInt = 0
+    precision: Precision = "highest"
+    device: Device = "cpu"
+    fault: str | None = None
+    token_offset: float = 0.0
+    wrong: dict[str, Any] | None = None
 
 
 def sealed(report: CheckReport, arguments: dict[str, Any], checkpoint: str | None) -> dict[str, Any]:
@@ -65,6 +87,9 @@ def read_sealed(path: Path) -> dict[str, Any]:
             f"{path}: its seal is {str(stated)[:16]}..., but its content has {actual[:16]}...: it was"
             " edited after it was written; get the original, or make it again"
         )
+    with naming(path), guarded(path, "saved check"):
+        of = {name: content[name] for name in ("subject", "checkpoint")}
+        Arguments(**of, **content["arguments"])
     return content
 
 
@@ -96,7 +121,8 @@ def run_again(saved: dict[str, Any], path: Path) -> CheckReport:
             f"{source}: its SHA-256 is {actual[:16]}..., {path} is of a file with"
             f" {checkpoint['sha256'][:16]}...; get that one"
         )
-    return check_weights(source, **arguments)
+    of_schema = ("token_offset", "wrong")
+    return check_weights(source, **{n: each for n, each in arguments.items() if n not in of_schema})
 
 
 def find_failures(saved: dict[str, Any], today: CheckReport) -> Iterator[str]:
@@ -108,7 +134,7 @@ def find_failures(saved: dict[str, Any], today: CheckReport) -> Iterator[str]:
         yield "it was not passed"
     if not today.passed:
         worst = [f"{d.dtype}: {d.where or '(model)'} - {d.detail}" for d in today.divergences]
-        yield f"today the check is not passed ({(worst or list(today.uncertified))[0]})"
+        yield f"today the check is not passed ({[*worst, *today.uncertified, today.unseen][0]})"
     now = to_dict(today)
     if fields := [name for name, value in saved["schema"].items() if now["schema"].get(name) != value]:
         yield f"the checkpoint is read as another schema today: {', '.join(fields)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from rich.table import Table
 
 from parity.measure.judged import LevelResult
 from parity.measure.rows import Column, Rows
-from parity.measure.shown import first_three, number
+from parity.measure.shown import first_three, number, portable
 from parity.measure.site import LEVELS
 from parity.measure.tables import show_table
 from parity.measure.tolerance import epsilon
@@ -167,6 +168,7 @@ def to_dict(report: CheckReport) -> dict[str, Any]:
 def write_svg(report: CheckReport, path: Path) -> None:
     """Draw the printed report as an SVG picture."""
     console = screen(record=True, width=112, file=io.StringIO())
+    report = replace(report, subject=portable(report.subject))
     print_report(report, console)
     svg = console.export_svg(title=f"parity check {report.subject}")
     write_atomically(path, svg.encode())

@@ -113,7 +113,7 @@ def compare_programs(
             return compare_programs(a, b, started, pair=pair, on_place=on_place, stopped=stopped)
         a, b = search.a, search.b
     met = meet(b.operations, search.index)
-    counts = _counts(a, b, paired._replace(pairs=pairs, left_out=left_out), met)
+    counts = _counts(a, b, paired._replace(pairs=pairs, left_out=left_out), met, pair is not None)
     letters = Letters(search.index)
     runs = ((a, b), exact) if coarse else ((a, b),)
     error = max(_farthest(search, *run, pairs) for run in runs)
@@ -212,12 +212,13 @@ def _types(a: Program, b: Program) -> tuple[str, ...]:
     return tuple(requests)
 
 
-def _counts(a: Program, b: Program, paired: Paired, met: dict[int, list[int]]) -> Counts:
+def _counts(a: Program, b: Program, paired: Paired, met: dict[int, list[int]], backward: bool) -> Counts:
     pairs = paired.pairs
     comparable = [op for op in b.operations if op.run is not None and not is_weak(op) and op.size]
     ends = {y for _, y in pairs}
     used = ends.union(*(b.operations[i].inputs for i in b.upstream(ends)))
     leaves = [op for op in b.operations if op.kind == "parameter"]
+    of_a, of_b = (_unseen(each, backward) for each in (a, b))
     return Counts(
         outputs=len(pairs),
         elements=sum(b.operations[y].size for _, y in pairs),
@@ -233,7 +234,19 @@ def _counts(a: Program, b: Program, paired: Paired, met: dict[int, list[int]]) -
         zero_in_theory=paired.zero,
         unread=paired.unread,
         unmoved=sum(_is_zero(a, x) and _is_zero(b, y) for x, y in pairs),
+        unseen=sum(x in of_a and y in of_b for x, y in pairs),
     )
+
+
+def _unseen(program: Program, backward: bool) -> set[int]:
+    """Return the outputs in which no difference could show: zeros, and gradients to which no parameter
+    and no input leads but past zeros."""
+    seen: set[int] = set()
+    for op in program.operations:
+        begins = not backward or op.kind in ("parameter", "input")
+        if op.number != 0 and (begins or not seen.isdisjoint(op.inputs)):
+            seen.add(op.index)
+    return {index for _, index in program.outputs} - seen
 
 
 def _is_zero(program: Program, output: int) -> bool:

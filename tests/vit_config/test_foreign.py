@@ -177,8 +177,14 @@ def test_a_schema_says_no_number_that_nothing_could_hold():
 
 
 def test_an_answer_that_nobody_waits_for_is_not_printed(monkeypatch, capsys):
+    said: list[object] = []
     monkeypatch.setattr("sys.excepthook", sys.__excepthook__)
+    monkeypatch.setattr("sys.unraisablehook", said.append)
     terminal.keep_libraries_silent()
-    for text in ("Event loop is closed", "another"):
-        sys.excepthook(RuntimeError, RuntimeError(text), None)
+    terminal.let_interrupts_through()
+    answers = [SimpleNamespace(exc_value=RuntimeError(e)) for e in ("Event loop is closed", "another")]
+    for each in answers:
+        sys.excepthook(RuntimeError, each.exc_value, None)
+        sys.unraisablehook(each)
     assert capsys.readouterr().err == "RuntimeError: another\n"
+    assert said == answers[1:]

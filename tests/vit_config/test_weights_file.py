@@ -458,14 +458,18 @@ def test_a_failed_write_leaves_the_old_file(path, monkeypatch, failing, error):
 
     monkeypatch.setattr(os, failing, fail)
     with pytest.raises(type(error)):
-        parity.save(path, model)
+        parity.save(path, model, force=True)
     monkeypatch.undo()
     assert os.listdir(path.parent) == [path.name]
     assert path.read_bytes() == before
 
 
-def test_a_write_replaces_the_whole_file(path):
-    parity.save(path, vit_torch.from_arrays(CFG, arrays_of("float16")))
+def test_a_write_replaces_the_whole_file_if_it_is_asked_to(path):
+    before, model = path.read_bytes(), vit_torch.from_arrays(CFG, arrays_of("float16"))
+    with pytest.raises(ConfigError, match=r"already exists; give another path, or .*force=True"):
+        parity.save(path, model)
+    assert path.read_bytes() == before
+    parity.save(path, model, force=True)
     assert os.listdir(path.parent) == [path.name]
     assert_same_bits(read_weights(path).arrays, arrays_of("float16"))
     assert stat.S_IMODE(path.stat().st_mode) == 0o644

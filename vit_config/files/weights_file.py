@@ -81,15 +81,19 @@ def write_weights(
     arrays: Mapping[str, np.ndarray],
     preprocess: Preprocess | None = None,
     provenance: Sequence[Any] = (),
+    *,
+    force: bool = True,
 ) -> None:
     """Write a weights file; the path holds either the whole new file or its old content.
 
     Args:
         provenance: origin of the weights, oldest first; JSON values.
+        force: replace a file that exists.
 
     Raises:
         MissingFileError: the folder to write in does not exist.
-        ConfigError: the path is a folder, or a tensor has a type that safetensors lacks.
+        ConfigError: the path is a folder, or exists and `force` is not set; or a tensor has a type that
+            safetensors lacks.
     """
     metadata = {
         "vit.schema": config.to_json(),
@@ -98,7 +102,7 @@ def write_weights(
         "vit.provenance": json.dumps(list(provenance), ensure_ascii=False),
     }
     tensors = {name: Stored.of(array) for name, array in arrays.items()}
-    with atomic_file(path, force=True) as file:
+    with atomic_file(path, force=force) as file:
         write_stream(file, tensors, metadata, sealed=True)
 
 

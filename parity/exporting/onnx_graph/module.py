@@ -22,8 +22,10 @@ import torch
 
 from parity.exporting.onnx_graph.operands import fold_constants
 from parity.exporting.onnx_graph.operators import OPERATORS, RESULTS, find_unsupported
+from parity.porting.formats.budget import budget_of
 from vit_config import ConfigError, MissingFileError, WeightsError
 from vit_config.errors import USER_ERRORS, first_line, one_line
+from vit_config.files.held import check_held, most_of
 from vit_config.files.stored import guarded
 
 DOMAINS = ("", "ai.onnx")
@@ -31,6 +33,9 @@ DOMAINS = ("", "ai.onnx")
 OPSET = 13
 """Oldest version of the standard whose operators are evaluated; a graph of an older one is converted."""
 
+_MOST_NODES = 100_000
+_TIMES = 64
+"""How many times the bytes of the inputs a value may take, beside what the file may."""
 _FAILS = (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError)
 """What evaluating a node fails with where its operands do not fit it."""
 _CALL = (lambda run, operands, attributes: run(*operands, **attributes)).__code__
@@ -72,13 +77,46 @@ def graph_module(path: str | Path) -> OnnxGraph:
     if not path.is_file():
         raise MissingFileError(f"{path}: no such file")
     with guarded(path, "ONNX file"):
-        model = onnx.load(path)
+        check_held(path)
+        model = onnx.load(path, load_external_data=False)
         if model.functions:
             from onnx.inliner import inline_local_functions
 
+            _check_calls(model)
             model = inline_local_functions(model)
+        most = _load_beside(model.graph, path)
         opset = next((each.version for each in model.opset_import if each.domain in DOMAINS), OPSET)
-        return OnnxGraph(model if opset >= OPSET else _newer(model, opset, path), path)
+        return OnnxGraph(model if opset >= OPSET else _newer(model, opset, path), path, most)
+
+
+def _check_calls(model: Any) -> None:
+    """Refuse functions that stand for more nodes than models have. WeightsError: there are too many."""
+    functions = {(each.domain, each.name): each for each in model.functions}
+
+    @functools.cache
+    def count(name: tuple[str, str]) -> int:
+        return total(functions[name].node) if name in functions else 1
+
+    def total(nodes: Any) -> int:
+        return sum(count((each.domain, each.op_type)) for each in nodes)
+
+    if total(model.graph.node) > _MOST_NODES:
+        raise WeightsError(f"its functions stand for more than {_MOST_NODES} nodes; do not trust it")
+
+
+def _load_beside(graph: Any, path: Path) -> int:
+    """Load what lies in other files, within their budget, and return how much a value may take."""
+    from onnx.external_data_helper import load_external_data_for_tensor
+
+    inside = (attribute.t for node in graph.node for attribute in node.attribute)
+    tensors = [each for each in (*graph.initializer, *inside) if each.external_data]
+    named = {e.value for each in tensors for e in each.external_data if e.key == "location"}
+    files = [path, *filter(Path.is_file, map(path.parent.joinpath, named))]
+    budget = budget_of(path, files)
+    for each in tensors:
+        load_external_data_for_tensor(each, str(path.parent))
+        budget.values(len(each.raw_data))
+    return most_of(sum(each.stat().st_size for each in files))
 
 
 def _newer(model: Any, opset: int, path: Path) -> Any:
@@ -104,14 +142,14 @@ class OnnxGraph(torch.nn.Module):
     forward_only = "an ONNX graph runs forward only"
     """Why its gradients are compared with nobody's."""
 
-    def __init__(self, model: Any, path: Path) -> None:
+    def __init__(self, model: Any, path: Path, most: int) -> None:
         super().__init__()
         graph = model.graph
         self.inputs = [each for each in graph.input if each.name not in _initialised(graph)]
         """The graph's inputs, as ONNX describes them."""
         self.metadata = {each.key: each.value for each in model.metadata_props}
         """The file's entries about itself."""
-        self._path = path
+        self._path, self._most = path, most
         self._paths: dict[str, str] = {}
         self._held: dict[str, np.ndarray] = {}
         for name, array in _constants(graph, path):
@@ -169,6 +207,7 @@ class OnnxGraph(torch.nn.Module):
             inputs: values of the graph's inputs, in its order.
         """
         values = dict(zip((each.name for each in self.inputs), inputs, strict=True))
+        most = self._most + _TIMES * sum(getattr(each, "nbytes", 0) for each in inputs)
 
         def value(name: str) -> Any:
             return None if not name else values[name] if name in values else self.constant(name)
@@ -182,6 +221,8 @@ class OnnxGraph(torch.nn.Module):
                 where = f"{self._path}: node {node.results[0]!r:.80} ({node.name})"
                 raise WeightsError(f"{where} cannot be computed: {first_line(error)}") from error
             results = result if node.is_several else (result,)
+            if max(getattr(each, "nbytes", 0) for each in results) > most:
+                raise WeightsError(f"{self._path}: {node.results[0]!r:.80} takes more than {most} bytes")
             values.update(zip(node.results, results, strict=True))
         return {name: value(name) for name in self._outputs}
 

@@ -12,6 +12,7 @@ import numpy as np
 from parity.measure.site import Site, Stage
 from parity.measure.traces.format import FORMAT, INDEX, VERSION, Event, ModuleFacts, TraceIndex
 from vit_config import ConfigError, MissingFileError, WeightsError
+from vit_config.files.lasting import lasting
 from vit_config.files.safetensors_header import read_file_header
 from vit_config.files.seal import tensors_of
 from vit_config.files.stored import Stored
@@ -92,6 +93,7 @@ class Trace:
                 raise MissingFileError(
                     f"{self.path}: its file {file} is missing; copy the whole folder again"
                 )
+            path = lasting(path)
             self._files[file] = tensors_of(read_file_header(path), path)
         return self._files[file]
 

@@ -93,17 +93,19 @@ def save(
     *,
     preprocess: Preprocess | None = None,
     provenance: Sequence[Any] | None = None,
+    force: bool = False,
 ) -> None:
     """Write either twin's model to a weights file, whole or not at all.
 
     Args:
         preprocess: how images are prepared; default: the model's own, from the file it was read from.
         provenance: hops of the weights, oldest first, JSON values; default: the model's own.
+        force: replace an existing file.
 
     Raises:
         MissingFileError: the folder to write in does not exist.
-        ConfigError: the path is a folder, or the model is not one of the twins', or `preprocess` is no
-            `Preprocess`.
+        ConfigError: the path is a folder, or exists and `force` is not set; or the model is not one of
+            the twins', or `preprocess` is no `Preprocess`.
         WeightsError: `load` would refuse the file: the parameters are not those of the model's
             configuration, as after ``model.head = ...``, or not of one type, or the class names are not
             as many as the classes. Nothing is written.
@@ -127,7 +129,7 @@ def save(
     advice = "nothing is written; give a preprocess whose class_names are one a class"
     Metadata.of(preprocess).check_classes(cfg.num_classes, advice)
     hops = json.loads(model.about.provenance) if provenance is None else provenance
-    write_weights(path, cfg, arrays, preprocess, hops)
+    write_weights(path, cfg, arrays, preprocess, hops, force=force)
 
 
 def twin_of(framework: str) -> Any:

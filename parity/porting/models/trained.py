@@ -60,7 +60,7 @@ def write_trained(
 
     with jax.enable_x64(any(value.dtype == np.float64 for value in params.values())):
         model = make_merge(cfg)({name: from_numpy(value) for name, value in params.items()})
-        save(path, model, preprocess=preprocess, provenance=provenance)
+        save(path, model, preprocess=preprocess, provenance=provenance, force=True)
 
 
 def write_images(path: Path, records: Records, cfg: ViTConfig, preprocess: Preprocess) -> np.ndarray:

@@ -21,6 +21,7 @@ SHAPES, GIVEN, OVERRIDDEN, ASSUMED = "shapes", "given", "overridden", "assumed"
 """Origins of a field, beside the names of files and presets."""
 PRESET = "preset "
 """Prefix of the origin of a field from a preset."""
+_OVERRULE = "to overrule the file, give --override"
 
 
 @dataclass
@@ -35,7 +36,9 @@ class Known:
     """Questions about statements that cannot be taken, by field."""
 
     def take(self, stated: Mapping[str, Any], where: str) -> None:
-        """Add the fields that a source states; refuse a contradiction of an earlier source."""
+        """Add the fields that a source states; refuse all that contradict an earlier source at once."""
+        facts: list[str] = []
+        ways: dict[str, list[str]] = {}
         for name, value in stated.items():
             value = comparable(name, value)
             if isinstance(value, Unsaid):
@@ -47,33 +50,27 @@ class Known:
                 self.fields[name], self.origins[name] = value, where
                 continue
             before, origin = self.fields[name], self.origins[name]
+            keeping = f"{name}={word(before)}"
             if before == value:
                 if where in (GIVEN, OVERRIDDEN):  # the user confirms the tensors, whatever a file says
                     self.origins[name] = where
-                continue
-            if origin == GIVEN:
-                raise ConfigError(
-                    f"{name} = {word(value)} ({where}), but {word(before)} (--set); to overrule the"
-                    f" file, give --override {name}={word(before)}"
-                )
-            if origin == OVERRIDDEN:
+            elif origin == GIVEN:
+                facts.append(f"{name} = {word(value)} ({where}), but {word(before)} (--set)")
+                ways.setdefault(_OVERRULE, []).append(keeping)
+            elif origin == OVERRIDDEN:
                 note = f"{name} = {word(before)} by --override, where {where} says {word(value)}"
                 self.overridden.setdefault(name, note)
             elif where == OVERRIDDEN:
-                raise WeightsError(
-                    f"{name} = {word(before)} ({origin}), but {word(value)} (--override); tensors cannot"
-                    " be overridden"
-                )
+                facts.append(f"{name} = {word(before)} ({origin}), but {word(value)} (--override)")
+                ways["tensors cannot be overridden"] = []
             elif not agree(name, before, value) and (name not in NEUTRAL or origin == SHAPES):
-                ways = f"to go with the first, give --override {name}={word(before)}"
+                facts.append(f"{name} = {word(before)} ({origin}), but {word(value)} ({where})")
                 if where.startswith(PRESET) and origin == SHAPES:
-                    ways = (
-                        f"give another preset by --like, or none; --override {name}={word(before)} keeps"
-                        " it"
-                    )
-                raise WeightsError(
-                    f"{name} = {word(before)} ({origin}), but {word(value)} ({where}); {ways}"
-                )
+                    ways["give another preset by --like, or none"] = []
+                ways.setdefault("to go with the first, give --override", []).append(keeping)
+        if facts:
+            said = [" ".join([way, *fields]) for way, fields in ways.items()]
+            raise (ConfigError if _OVERRULE in ways else WeightsError)("; ".join([*facts, *said]))
 
     def _take_unsaid(self, name: str, value: Unsaid, where: str) -> None:
         """Keep the user's value in place of one that no schema can express; ask if there is none."""

@@ -65,7 +65,7 @@ def compare_devices(
         for i, ((path, values), (_, theirs)) in enumerate(zip(a.outputs, b.outputs, strict=False))
     ]
     return Devices(a.about, b.about, dict(settings), tuple(apart), judged, drawn, tuple(alone),
-                   tuple(outputs))  # fmt: skip
+                   tuple(outputs), not any(each.any() for _, each in a.outputs))  # fmt: skip
 
 
 def _aligned(a: list[Step], b: list[Step], alone: list[str]) -> Iterator[tuple[Step, Step]]:

@@ -36,6 +36,8 @@ class Devices:
     """Operations of one side that the other does not have."""
     outputs: tuple[tuple[str, float, float], ...]
     """Path of each output; how far the whole runs are apart, and how far rounding alone moves it."""
+    zero: bool = False
+    """Whether all outputs are zero, where no difference shows."""
 
     @property
     def fused(self) -> list[tuple[str, float, float]]:
@@ -48,7 +50,9 @@ class Devices:
         """EQUAL: no operation differs by more than its type's rounding, nor does the whole."""
         if self.apart or self.fused:
             return "DIFFERENT"
-        return "INCOMPLETE" if self.alone or not self.judged else "EQUAL"
+        if self.alone or not self.judged:
+            return "INCOMPLETE"
+        return "UNCERTIFIED" if self.zero else "EQUAL"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data; a field is never renamed or removed within a version of `schema`."""
@@ -82,6 +86,8 @@ class Devices:
         else:
             count = _operations(self.judged)
             yield f"{self.verdict}  to rounding: {count} of B, each run on A's numbers"
+        if self.verdict == "UNCERTIFIED":
+            yield "all outputs are zero, where no difference shows; give other weights or inputs"
         yield f"A: {', '.join(self.a)}; B: {side}"
         worst = sorted(self.outputs, key=lambda each: each[1] / (each[2] or 1e-16), reverse=True)
         for path, apart, rounding in worst[:SHOWN]:

@@ -45,6 +45,8 @@ class Difference:
     two lacks; if there is anything, the two are not EQUAL."""
     b_alone: tuple[str, ...] = ()
     """What only B has, such as a parameter that it does not use, by stage."""
+    unseen: str = ""
+    """Why nothing that was computed could have differed; empty if it could."""
     notes: tuple[str, ...] = ()
     """Facts about a recording that its author may not expect, such as tensors kept only as samples."""
 
@@ -69,7 +71,8 @@ class Difference:
     @property
     def verdict_but_for_differences(self) -> Verdict:
         """Verdict if what differs did not."""
-        return "INCOMPLETE" if self.left_out else "UNCERTIFIED" if self.uncertified else "EQUAL"
+        vague = self.uncertified or self.unseen
+        return "INCOMPLETE" if self.left_out else "UNCERTIFIED" if vague else "EQUAL"
 
     @property
     def tensors(self) -> int:
@@ -138,6 +141,7 @@ def compare_sides(a: Recorded, b: Recorded) -> Difference:
             *lacking_stages(trace_a, trace_b, "B"),
             *left_out(traces, partners, "B"),
         ),
+        unseen=_unseen(trace_a),
         notes=tuple(dict.fromkeys(notes)),
     )
 
@@ -158,6 +162,13 @@ def _samples(trace: Trace) -> Iterator[str]:
     count = sum(event.spacing is not None for event in trace.events)
     if count:
         yield f"of {count} of its {len(trace.events)} tensors a sample was kept, and is what is compared"
+
+
+def _unseen(trace: Trace) -> str:
+    """Return why no difference could show in what was computed; empty if one could."""
+    computed = [e for e in trace.events if e.stage in ("forward", "loss", "gradients")]
+    zero = computed and not any(trace.read(each).any() for each in computed)
+    return "all outputs and gradients are zero, where no difference shows" if zero else ""
 
 
 def _uncertified(name_a: str, a: Trace, name_b: str, b: Trace) -> Iterator[str]:

@@ -114,6 +114,8 @@ def _print_verdict(diagnosis: Diagnosis, console: Console) -> None:
         console.print(
             f"[bold yellow]UNCERTIFIED[/]: float32 products ran at reduced precision - {escape(flag)}"
         )
+    if difference.unseen:
+        console.print(f"[bold yellow]UNCERTIFIED[/]: {difference.unseen}")
     if difference.left_out:
         agree = f"agree in the {difference.tensors} tensors compared"
         console.print(f"[bold yellow]INCOMPLETE[/]: {names} {agree}")
@@ -144,6 +146,8 @@ def report_of_diagnosis(diagnosis: Diagnosis) -> Report:
     for flag in difference.uncertified:
         message = f"float32 products ran at reduced precision: {flag}"
         findings.append(Finding("reduced-precision", "warning", message, nothing, nothing))
+    if difference.unseen:
+        findings.append(Finding("unseen", "warning", difference.unseen, nothing, nothing))
     summary = f"{difference.tensors} pairs of tensors compared"
     summary += f"; equal but for: {', '.join(diagnosis.but_for)}" if diagnosis.but_for else ""
     table = Table(COLUMNS, tuple(_rows(diagnosis)))

@@ -51,8 +51,8 @@ class Compared:
         if not any(part.counts.elements for part in self.parts):
             return "there are no numbers in what was compared; give rows"
         return (
-            "all that was compared is zero on both sides, where no difference shows; give other weights"
-            " or inputs"
+            "all that was compared is zero on both sides, or the same whatever was given, where no"
+            " difference shows; give other weights or inputs"
         )
 
     @property

@@ -81,11 +81,13 @@ class Counts:
     """Parameters of A alone that reach no output, and so have no gradient."""
     unmoved: int = 0
     """Compared pairs of outputs that are zero on both sides, of which nothing can be seen."""
+    unseen: int = 0
+    """These, and pairs of gradients to which only parameters and inputs of zeros lead."""
 
     @property
     def sees(self) -> bool:
-        """Whether a number was compared that is not zero on both sides."""
-        return bool(self.elements) and self.unmoved < self.outputs
+        """Whether a number was compared in which a difference could show."""
+        return bool(self.elements) and self.unseen < self.outputs
 
 
 @dataclass(frozen=True, repr=False)

@@ -10,6 +10,7 @@ from pathlib import Path
 from parity.measure.shown import number, portable
 from parity.verifier.report.report import Finding, Report, Table
 from parity.verifier.report.sides import Line, PlaceSide
+from vit_config.terminal import harmless
 
 _STYLE = """
 :root { color-scheme: light dark; --text: #1f2328; --dim: #59636e; --page: #fff; --card: #f6f8fa;
@@ -71,7 +72,7 @@ def to_html(report: Report) -> str:
         parts.append("</dl></section>")
     if report.table is not None:
         parts += _table(report.table)
-    return portable("\n".join([*parts, "</html>"]) + "\n")
+    return portable(harmless("\n".join([*parts, "</html>"]) + "\n"))
 
 
 def _finding(index: int, each: Finding) -> Iterator[str]:

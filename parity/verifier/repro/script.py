@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from parity.measure.shown import portable
 from parity.measure.tolerance import FLOAT64
 from parity.verifier.report.comparison import Place
 from parity.verifier.repro.side import Arrays, side_of
@@ -17,6 +18,7 @@ from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.region import Gap, Region
 from vit_config import ConfigError, InputError
 from vit_config.files.atomic import check_writable, write_atomically
+from vit_config.terminal import harmless
 
 SECONDS = 120
 """Time limit for running the written program."""
@@ -57,7 +59,7 @@ def write_repro(place: Place, path: Path, *, a: str = "A", b: str = "B") -> str:
     if place.gap is None or not place.gap.closed:
         raise InputError(f"{path}: the difference has no end, so there is no region to write")
     text, held = script(place, place.gap, a, b)
-    files = {path: text.encode(), path.with_suffix(".npz"): _npz(held)}
+    files = {path: portable(harmless(text)).encode(), path.with_suffix(".npz"): _npz(held)}
     with TemporaryDirectory() as folder:
         for each, content in files.items():
             Path(folder, each.name).write_bytes(content)

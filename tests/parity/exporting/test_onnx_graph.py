@@ -246,6 +246,42 @@ def test_a_damaged_graph_ends_in_one_line(tmp_path, capsys):
         assert err.count("\n") == 1
 
 
+def test_a_graph_that_grows_ends_in_one_line(tmp_path, capsys):
+    """A kilobyte of nodes, of functions or of holes may stand for gigabytes."""
+    path, images = tmp_path / "odd.onnx", {"images": np.zeros((2, 3, 32, 32), np.float32)}
+
+    def sizes():
+        nodes = [helper.make_node("Concat", [f"x{i}"] * 2, [f"x{i + 1}"], axis=0) for i in range(40)]
+        written(path, nodes, {"x0": images["images"]}, ["x40"])
+
+    def functions():
+        written(path, [helper.make_node("F39", ["images"], ["y"], domain="f")], images, ["y"])
+        model, of = onnx.load(path), [helper.make_opsetid("", 23), helper.make_opsetid("f", 1)]
+        for i in range(40):
+            kind, domain = (f"F{i - 1}", "f") if i else ("Neg", "")
+            nodes = [helper.make_node(kind, [a], [b], domain=domain) for a, b in ("xy", "yz")]
+            model.functions.append(helper.make_function("f", f"F{i}", "x", "z", nodes, of))
+        model.opset_import.append(of[1])
+        onnx.save(model, path)
+
+    def holes():
+        written(path, [helper.make_node("Add", ["images", "w"], ["y"])], images, ["y"])
+        beside = TensorProto(name="w", data_type=1, dims=[2**31], data_location=TensorProto.EXTERNAL)
+        beside.external_data.add(key="location", value="beside")
+        model = onnx.load(path)
+        model.graph.initializer.append(beside)
+        path.write_bytes(model.SerializeToString())
+        with (tmp_path / "beside").open("wb") as file:
+            file.truncate(2**33)
+
+    for make, said in ((sizes, "' takes more than "), (functions, "100000 nodes"), (holes, "holes")):
+        make()
+        assert main(["diff", str(path), str(path)]) == 2
+        err = capsys.readouterr().err
+        assert said in err
+        assert err.count("\n") == 1
+
+
 @pytest.mark.parametrize("kind", ["Identity", "Dropout", "Add"])
 def test_no_text_of_a_file_is_executed(tmp_path, capsys, kind):
     code = f"a=0);open({str(tmp_path / 'ran')!r},'w').close();x=dict(a"

@@ -34,6 +34,13 @@ def test_plain_arrays(tmp_path):
         trace.read(trace.events[0])[0] = 1
 
 
+def test_a_trace_that_is_recorded_again_while_it_is_read_is_refused(tmp_path):
+    trace = parity.Trace(_record(tmp_path / "a.trace"))
+    _record(tmp_path / "a.trace", force=True)
+    with pytest.raises(WeightsError, match="changed while it was read"):
+        trace.read(trace.events[0])
+
+
 def test_a_trace_of_another_program(tmp_path):
     """Made as docs/traces.md says, with nothing of this package."""
     folder = tmp_path / "theirs"

@@ -37,6 +37,21 @@ def test_what_a_file_states_is_not_set(stated, expected, folder, tmp_path, capsy
     refused(capsys, tmp_path, expected, *argv)
 
 
+def test_all_that_contradicts_a_file_is_said_at_once(folder):
+    with pytest.raises(ConfigError) as of_set:
+        read_checkpoint(folder, given={"num_heads": 3, "act": "relu"})
+    assert "5 (config.json), but 3 (--set)" in str(of_set.value)
+    assert str(of_set.value).endswith("to overrule the file, give --override num_heads=3 act=relu")
+    with pytest.raises(WeightsError) as of_preset:
+        read_checkpoint(folder, like="vit_tiny_patch16_224")
+    for said in (
+        "30 (shapes), but 192",
+        "5x5 (shapes), but 16x16",
+        "by --like, or none; to go with the",
+    ):
+        assert said in str(of_preset.value)
+
+
 def test_saying_the_same_is_fine(folder):
     stated = {"num_heads": 5, "image_size": 15, "norm_eps": 1e-12, "rope": None}
     assert read_checkpoint(folder, given=stated).config == read_checkpoint(folder).config

@@ -88,6 +88,36 @@ def test_what_does_not_hold_is_said(saved, tmp_path):
     assert any(each.startswith("jax 0.1 then, ") for each in against.find_changes(then, today))
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda saved: saved["arguments"].update(batch_size=-1), "batch_size = -1: input should be"),
+        (lambda saved: saved["arguments"].update(images=[[0]]), "Arguments has no field 'images'"),
+        (lambda saved: saved.update(checkpoint={}), "Arguments.checkpoint = {}"),
+        (lambda saved: saved.update(arguments=3), "damaged or truncated saved check"),
+        (lambda saved: saved.update(levels=[1]), "damaged or truncated saved check"),
+    ],
+)
+def test_a_file_that_a_stranger_sealed_is_bad_input(saved, tmp_path, capsys, change, said):
+    assert main(["check", "--against", forged(tmp_path / "forged.json", saved, change)]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_what_nothing_could_change_is_not_verified(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    model = vit_torch.ViT(SMALL)
+    for each in model.parameters():
+        each.data.zero_()
+    save("zero.safetensors", model)
+    argv = ["check", str(tmp_path / "zero.safetensors"), "--dtype", "float64", "--json", "c.json"]
+    assert main([*argv, "--svg", "c.svg"]) == 1
+    assert str(tmp_path) not in Path("c.svg").read_text()
+    assert main(["check", "--against", "c.json"]) == 1
+    assert "today the check is not passed (it is zero throughout" in capsys.readouterr().out
+
+
 def test_a_twin_that_has_become_another_is_not_verified(saved, capsys):
     with inject("tanh_gelu", SMALL):
         assert main(["check", "--against", str(saved)]) == 1
@@ -102,7 +132,7 @@ def test_a_checkpoint_is_known_by_its_digest(tmp_path, capsys, monkeypatch):
     Path("there/w.safetensors").rename("w.safetensors")  # beside the file
     assert main(["check", "--against", "c.json"]) == 0
     capsys.readouterr()
-    save("w.safetensors", vit_torch.ViT(SMALL))  # drawn anew
+    save("w.safetensors", vit_torch.ViT(SMALL), force=True)  # drawn anew
     assert main(["check", "--against", "c.json"]) == 2
     assert "w.safetensors: its SHA-256 is " in capsys.readouterr().err
     Path("w.safetensors").unlink()

@@ -66,6 +66,17 @@ def run(function, *inputs):
     return run_as_it_is(taken_apart((function, inputs), "A"), "")
 
 
+def test_outputs_of_zeros_certify_nothing():
+    for scale, verdict in ((0.0, "UNCERTIFIED"), (2.0, "EQUAL")):
+
+        def function(x, scale=scale):
+            return jnp.sin(x) * scale
+
+        result = compare_devices(run(function, X), run(function, X), settings={})
+        assert result.verdict == verdict
+        assert ("all outputs are zero" in result.to_text()) == (scale == 0)
+
+
 X = np.random.default_rng(0).normal(size=(3, 8)).astype(np.float32)
 W = np.random.default_rng(1).normal(size=(4, 8, 8)).astype(np.float32)
 

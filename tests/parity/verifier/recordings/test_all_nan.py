@@ -1,4 +1,4 @@
-"""Of tensors that are all NaN in both recordings nothing can be said."""
+"""Of tensors that are all NaN in both recordings, or all zero, nothing can be said."""
 
 import numpy as np
 import pytest
@@ -12,12 +12,12 @@ pytestmark = pytest.mark.quick
 NAN = float("nan")
 
 
-def _record(path, losses, gradient=NAN):
+def _record(path, losses, gradient=NAN, weight=1.0):
     with parity.record(path) as trace:
         for loss in losses:
             with trace.step(x=np.ones(3)):
                 trace.log("loss", loss)
-                trace.log("gradients", {"fc": {"weight": np.array([[1.0, gradient]])}})
+                trace.log("gradients", {"fc": {"weight": np.array([[weight, gradient]])}})
     return path
 
 
@@ -40,3 +40,10 @@ def test_a_gradient_of_which_a_part_is_nan_is_compared(tmp_path):
 def test_a_loss_that_is_nan_on_one_side_differs(tmp_path):
     a, b = (Recorded(_record(tmp_path / f"{x}.trace", [x])) for x in (0.5, NAN))
     assert compare_sides(a, b).verdict == "DIFFERENT"
+
+
+def test_losses_and_gradients_of_zeros_certify_nothing(tmp_path, capsys):
+    a, b = (str(_record(tmp_path / f"{name}.trace", [0.0], 0.0, 0.0)) for name in "ab")
+    assert main(["diff", a, b, "--json", str(tmp_path / "c.json")]) == 1
+    assert "UNCERTIFIED: all outputs and gradients are zero" in " ".join(capsys.readouterr().out.split())
+    assert '"rule": "unseen"' in (tmp_path / "c.json").read_text()

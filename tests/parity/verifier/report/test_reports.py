@@ -1,6 +1,7 @@
 """One report in two forms: JSON by its schema, a page that loads nothing."""
 
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -49,6 +50,11 @@ class Page(HTMLParser):
     def handle_data(self, data):
         if self.open[-1:] != ["style"]:
             self.text.append(data)
+
+
+def test_no_name_acts_on_a_terminal_that_shows_the_page(report):
+    text = to_html(replace(report, summary="\x1b[2J<b>\r\ud800"))
+    assert "\\x1b[2J&lt;b&gt;\\x0d\\ud800" in text
 
 
 def test_json_keeps_to_its_schema(report):

@@ -51,3 +51,19 @@ def test_what_hides_a_difference_is_said(x, w1, w2, said, exact):
 def test_a_last_layer_of_zeros_hides_nothing_of_the_gradients():
     assert compare(X, W1, W2 * 0, True).verdict == "EQUAL"
     assert compare(X, W1, W2 * 0, False).verdict == "DIFFERENT"
+
+
+def test_gradients_that_are_the_same_for_any_input_hide_all():
+    """Of layers of zeros the last bias has a gradient that is not zero: the weights of the loss."""
+    model = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.GELU(), torch.nn.Linear(4, 3)).double()
+    for each in model.parameters():
+        each.data.zero_()
+
+    def port(p, x):
+        return jax.nn.relu(x @ p["w1"] + p["b1"]) @ p["w2"] + p["b2"]
+
+    names = zip(("w1", "b1", "w2", "b2"), model.parameters(), strict=True)
+    mine = model.eval(), torch.from_numpy(X)
+    compared = parity.diff(mine, (port, ({n: each.detach().numpy().T for n, each in names}, X)))
+    assert compared.backward.counts.unmoved < compared.backward.counts.outputs
+    assert compared.verdict == "UNCERTIFIED"

@@ -1,6 +1,7 @@
 """Places written as programs of their own: each is run, and prints the difference that was found."""
 
 import ast
+import os
 import re
 import runpy
 
@@ -192,8 +193,10 @@ def test_drawn_numbers_cannot_be_written(tmp_path):
 def test_the_command_writes_and_runs_it(tmp_path, capsys):
     sides = [f"docs/port.py:{name}" for name in ("original", "port", "corrected")]
     path = tmp_path / "place.py"
+    sides[0] = os.path.abspath(sides[0])
     assert run("diff", [*sides[:2], "--repro", str(path)], prog="parity diff") == 1
     out = capsys.readouterr().out
+    assert os.getcwd() not in path.read_text()
     assert difference(out) == pytest.approx(2.21e-4, rel=0.01)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["place.npz", "place.py"]
     path.unlink()
