@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 class Check(Checking):
     """Build both twins with the same weights, feed both the same batch, and compare every parameter,
     every module's output, the logits, the loss and every gradient. `parity check-steps` trains both.
-    With --json and --against a check can be kept and repeated. Exit status: 0 equal, 1 different or
-    uncertified, 2 bad input.
+    Exit status: 0 equal, 1 different or uncertified, 2 bad input.
     """
 
     subject: Annotated[tuple[str, ...], tyro.conf.Positional, shown_as("[PRESET or FILE ...]")] = ()
@@ -49,9 +48,6 @@ class Check(Checking):
     fail."""
     svg: Annotated[Path | None, shown_as("FILE")] = None
     """Also draw the report as an SVG picture."""
-    against: Annotated[Path | None, shown_as("FILE.json")] = None
-    """Run the check that --json wrote to this file again, with its schema, weights, batch and types: do
-    both twins begin with the same numbers, and is all still within limits that are no looser?"""
 
     @property
     def subjects(self) -> list[str]:
@@ -72,7 +68,7 @@ def main(argv: list[str], prog: str = "parity check") -> int:
     arguments = parse(Check, argv, prog=prog)
 
     from parity.measure.shown import write_json
-    from parity.twins.check_report import print_report, write_svg
+    from parity.twins.check_report import print_report, to_dict, write_svg
     from vit_jax.host_memory import keep_freed_memory
 
     arguments.refuse(seed=arguments.seed, batch_size=arguments.batch_size)
@@ -81,8 +77,6 @@ def main(argv: list[str], prog: str = "parity check") -> int:
     if arguments.fault and arguments.wrong:
         raise ConfigError("--fault and --wrong are two deliberate mistakes; give one")
     subjects = arguments.subjects
-    if arguments.against:
-        return _check_against(arguments)
     if not subjects:
         raise ConfigError(f"give a preset or a checkpoint; {prog} --help explains")
     keep_freed_memory()  # one twin takes what the other has freed
@@ -94,7 +88,7 @@ def main(argv: list[str], prog: str = "parity check") -> int:
         if arguments.svg:
             write_svg(report, arguments.svg)
         if arguments.json:
-            write_json(arguments.json, _sealed(arguments, report))
+            write_json(arguments.json, to_dict(report))
     return 0 if report.passed else 1
 
 
@@ -124,29 +118,6 @@ def _check_several(arguments: Check, subjects: Sequence[str]) -> int:
     return 1 if failed else 0
 
 
-def _check_against(arguments: Check) -> int:
-    from parity.twins.against import find_changes, find_failures, read_sealed, run_again
-    from parity.twins.check_report import print_report
-
-    assert arguments.against is not None
-    usual = {**vars(Check()), "against": arguments.against}
-    if extra := [name for name, value in vars(arguments).items() if value != usual[name]]:
-        words = {"subject": " ".join(arguments.subject), "fields": "--set"}
-        given = ", ".join(words.get(name, "--" + name.replace("_", "-")) for name in extra)
-        raise ConfigError(f"{given}: --against repeats the check of its file; give nothing beside it")
-    saved = read_sealed(arguments.against)
-    report = run_again(saved, arguments.against)
-    print_report(report)
-    for note in find_changes(saved, report):
-        say(f"note: {note}")
-    reasons = [*find_failures(saved, report)]
-    for reason in reasons:
-        say(f"NOT VERIFIED: {arguments.against}: {reason}")
-    if not reasons:
-        say(f"VERIFIED: {arguments.against}")
-    return 1 if reasons else 0
-
-
 def _options(arguments: Check, subject: str) -> dict[str, Any]:
     """Return the arguments of the check of one subject."""
     options: dict[str, Any] = {
@@ -161,13 +132,6 @@ def _options(arguments: Check, subject: str) -> dict[str, Any]:
         wrong = parse_fields([arguments.wrong], "--wrong") if arguments.wrong else None
         options |= {"token_offset": arguments.token_offset, "wrong": wrong}
     return options
-
-
-def _sealed(arguments: Check, report: CheckReport) -> dict[str, Any]:
-    from parity.twins.against import sealed
-
-    (subject,) = arguments.subjects
-    return sealed(report, _options(arguments, subject), subject if _is_file(subject) else None)
 
 
 def _check(arguments: Check, subject: str) -> CheckReport:
