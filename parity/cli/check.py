@@ -30,10 +30,8 @@ class Check(Checking):
     """
 
     subject: Annotated[tuple[str, ...], tyro.conf.Positional, shown_as("[PRESET or FILE ...]")] = ()
-    """Presets; or checkpoints of any dialect: paths, or names on the Hub."""
-    pretrained: Annotated[tuple[str, ...], shown_as("TAG ...")] = ()
-    """Pretrained weights to check: names of timm's such as vit_base_patch16_224.augreg_in21k, or
-    hf-hub:ORG/NAME; they are downloaded from the Hub unless its cache has them."""
+    """Presets; or checkpoints of any dialect: paths, or names on the Hub, timm:NAME.TAG or
+    hf-hub:ORG/NAME, which are downloaded unless its cache has them."""
     fields: Annotated[tuple[str, ...], shown_as("FIELD=VALUE ...", name="set")] = ()
     """Fields of the schema in which a preset is changed in both twins, such as depth=2 norm=rmsnorm."""
     batch_size: Annotated[int, shown_as("N", "2")] = 2
@@ -48,15 +46,6 @@ class Check(Checking):
     fail."""
     svg: Annotated[Path | None, shown_as("FILE")] = None
     """Also draw the report as an SVG picture."""
-
-    @property
-    def subjects(self) -> list[str]:
-        """Everything to check, presets and files first."""
-        from parity.porting.opening import hub
-
-        prefixes = (hub.HUB, hub.TIMM)
-        weights = (each if each.startswith(prefixes) else hub.TIMM + each for each in self.pretrained)
-        return [*self.subject, *weights]
 
 
 ONE = ("json", "svg", "fault", "wrong", "token_offset")
@@ -76,7 +65,7 @@ def main(argv: list[str], prog: str = "parity check") -> int:
         raise ConfigError(f"--token-offset {arguments.token_offset}: must be a finite number")
     if arguments.fault and arguments.wrong:
         raise ConfigError("--fault and --wrong are two deliberate mistakes; give one")
-    subjects = arguments.subjects
+    subjects = arguments.subject
     if not subjects:
         raise ConfigError(f"give a preset or a checkpoint; {prog} --help explains")
     keep_freed_memory()  # one twin takes what the other has freed
