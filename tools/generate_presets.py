@@ -1,6 +1,6 @@
 """Write vit_config/presets/timm.json: timm's Vision Transformers as schemas, and what weights expect.
 
-python tools/generate_presets.py      # then tools/count_flops.py, which reads what this wrote
+python tools/generate_presets.py
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from timm_understood import TRAINING_ONLY
 
 from evidence.timm_sweep.peer import MODULES, import_timm
 from vit_config import ConfigError, Preprocess, ViTConfig
+from vit_config.costs import costs
 
 ROOT = Path(__file__).parent.parent
 timm = import_timm()
@@ -97,10 +98,13 @@ def entry(module: str, name: str) -> Entry:
     """One architecture: its schema and its pretrained tags, the default one first.
 
     Raises:
-        NotUnderstoodError: the schema has no word for something in it.
+        NotUnderstoodError: the schema has no word for something in it, or another number of parameters.
     """
     built = build(name)
     cfg = built.schema
+    there, here = sum(each.numel() for each in built.model.parameters()), costs(cfg).parameters
+    if there != here:
+        raise NotUnderstoodError(f"{there} parameters in timm, {here} of the schema")
     default = timm.models.get_pretrained_cfg(name)
     if default is None or not default.tag:
         raise NotUnderstoodError("no pretrained tag")
@@ -112,7 +116,6 @@ def entry(module: str, name: str) -> Entry:
     left_out = sorted(built.arguments & TRAINING_ONLY)
     return {
         "module": module,
-        "parameters": sum(parameter.numel() for parameter in built.model.parameters()),
         "schema": short(cfg),
         **({"left_out": left_out} if left_out else {}),
         "tags": tags,

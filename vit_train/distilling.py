@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,13 +64,6 @@ def check_taught(recipe: Recipe, cfg: ViTConfig, teacher: TeacherWeights | None)
             f"--teacher {teacher.name}: nobody says how images are prepared for it; say it by `parity"
             " convert --preprocess`"
         )
-
-
-def taught(
-    batches: Iterator[Mapping[str, Any]], teacher: Teacher, *, ours: Preprocess, theirs: Preprocess
-) -> Generator[dict[str, Any], None, None]:
-    """Add a teacher's logits to each batch, see `make_teach`."""
-    yield from map(make_teach(teacher, ours=ours, theirs=theirs), batches)
 
 
 def make_teach(

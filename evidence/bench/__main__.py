@@ -72,8 +72,9 @@ def _main(argv: list[str]) -> int:
 
     from evidence.bench.measure import machine, measure
     from evidence.bench.peak import peak_flops
+    from vit_config import preset
+    from vit_config.costs import costs
     from vit_config.files.weights_file import check_writable, write_atomically
-    from vit_config.presets.costs import costs
     from vit_config.screen import screen
 
     for side in arguments.sides:
@@ -87,7 +88,7 @@ def _main(argv: list[str]) -> int:
         raise ConfigError(f"--peak = {arguments.peak}: must be greater than 0")
     if arguments.beside and not shutil.which(arguments.beside):
         raise ConfigError(f"--beside = {arguments.beside}: no program that can be run; name a Python")
-    flops = costs(arguments.preset).flops
+    flops = costs(preset(arguments.preset)).flops
     if arguments.json:
         check_writable(arguments.json)
     console = screen(144)

@@ -39,7 +39,7 @@ def measure(topology: str, depth: int, scan: str, remat: str, dtype: Any) -> dic
 
     recipe = Recipe(dtype=dtype, batch_size=BATCH, clip_norm=1.0)
     job = Job(preset("vit_tiny_patch16_224").replace(depth=depth), recipe)
-    how = {"mesh": "data=1", "parallel": "jit", "sharding": "replicated", "scan": scan, "remat": remat}
+    how = {"mesh": "data=1", "parallel": "jit", "scan": scan, "remat": remat}
     jax.config.update("jax_enable_compilation_cache", False)
     flight = fly(job, get_topology(topology), how, BATCH, limit=float("inf"))
     assert flight.memory is not None
@@ -54,7 +54,7 @@ def measure_steps(depth: int, width: int, image: int, steps: int) -> str:
     from vit_config import Recipe, preset
     from vit_jax.host_memory import keep_freed_memory
     from vit_jax.scanned import Loop
-    from vit_jax.train.sharding import make_program
+    from vit_jax.train.spread import make_program
 
     keep_freed_memory()
     shape = {"hidden_size": width, "mlp_dim": 4 * width, "num_heads": width // 64}

@@ -12,7 +12,7 @@ from evidence.timm_sweep.architecture import ArchitectureResult, check_all
 from parity.measure.rows import Column, Rows
 from parity.measure.shown import write_json
 from vit_config import PRESETS, ConfigError
-from vit_config.presets.costs import costs
+from vit_config.costs import costs
 from vit_config.terminal import say
 
 JSON_VERSION = 1
@@ -111,4 +111,4 @@ def sweep(
 
 
 def _parameters(name: str) -> int:
-    return costs(name).parameters if name in PRESETS else 0
+    return costs(PRESETS[name]).parameters if name in PRESETS else 0

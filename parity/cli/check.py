@@ -26,15 +26,12 @@ if TYPE_CHECKING:
 class Check(Checking):
     """Build both twins with the same weights, feed both the same batch, and compare every parameter,
     every module's output, the logits, the loss and every gradient. `parity check-steps` trains both.
-    With --json and --against a check can be kept and repeated. Exit status: 0 equal, 1 different or
-    uncertified, 2 bad input.
+    Exit status: 0 equal, 1 different or uncertified, 2 bad input.
     """
 
     subject: Annotated[tuple[str, ...], tyro.conf.Positional, shown_as("[PRESET or FILE ...]")] = ()
-    """Presets; or checkpoints of any dialect: paths, or names on the Hub."""
-    pretrained: Annotated[tuple[str, ...], shown_as("TAG ...")] = ()
-    """Pretrained weights to check: names of timm's such as vit_base_patch16_224.augreg_in21k, or
-    hf-hub:ORG/NAME; they are downloaded from the Hub unless its cache has them."""
+    """Presets; or checkpoints of any dialect: paths, or names on the Hub, timm:NAME.TAG or
+    hf-hub:ORG/NAME, which are downloaded unless its cache has them."""
     fields: Annotated[tuple[str, ...], shown_as("FIELD=VALUE ...", name="set")] = ()
     """Fields of the schema in which a preset is changed in both twins, such as depth=2 norm=rmsnorm."""
     batch_size: Annotated[int, shown_as("N", "2")] = 2
@@ -49,18 +46,6 @@ class Check(Checking):
     fail."""
     svg: Annotated[Path | None, shown_as("FILE")] = None
     """Also draw the report as an SVG picture."""
-    against: Annotated[Path | None, shown_as("FILE.json")] = None
-    """Run the check that --json wrote to this file again, with its schema, weights, batch and types: do
-    both twins begin with the same numbers, and is all still within limits that are no looser?"""
-
-    @property
-    def subjects(self) -> list[str]:
-        """Everything to check, presets and files first."""
-        from parity.porting.opening import hub
-
-        prefixes = (hub.HUB, hub.TIMM)
-        weights = (each if each.startswith(prefixes) else hub.TIMM + each for each in self.pretrained)
-        return [*self.subject, *weights]
 
 
 ONE = ("json", "svg", "fault", "wrong", "token_offset")
@@ -72,7 +57,7 @@ def main(argv: list[str], prog: str = "parity check") -> int:
     arguments = parse(Check, argv, prog=prog)
 
     from parity.measure.shown import write_json
-    from parity.twins.check_report import print_report, write_svg
+    from parity.twins.check_report import print_report, to_dict, write_svg
     from vit_jax.host_memory import keep_freed_memory
 
     arguments.refuse(seed=arguments.seed, batch_size=arguments.batch_size)
@@ -80,9 +65,7 @@ def main(argv: list[str], prog: str = "parity check") -> int:
         raise ConfigError(f"--token-offset {arguments.token_offset}: must be a finite number")
     if arguments.fault and arguments.wrong:
         raise ConfigError("--fault and --wrong are two deliberate mistakes; give one")
-    subjects = arguments.subjects
-    if arguments.against:
-        return _check_against(arguments)
+    subjects = arguments.subject
     if not subjects:
         raise ConfigError(f"give a preset or a checkpoint; {prog} --help explains")
     keep_freed_memory()  # one twin takes what the other has freed
@@ -94,7 +77,7 @@ def main(argv: list[str], prog: str = "parity check") -> int:
         if arguments.svg:
             write_svg(report, arguments.svg)
         if arguments.json:
-            write_json(arguments.json, _sealed(arguments, report))
+            write_json(arguments.json, to_dict(report))
     return 0 if report.passed else 1
 
 
@@ -124,31 +107,6 @@ def _check_several(arguments: Check, subjects: Sequence[str]) -> int:
     return 1 if failed else 0
 
 
-def _check_against(arguments: Check) -> int:
-    from parity.twins.against import find_changes, find_failures, read_sealed, run_again
-    from parity.twins.check_report import print_report
-    from vit_config.files.stored import guarded
-
-    assert arguments.against is not None
-    usual = {**vars(Check()), "against": arguments.against}
-    if extra := [name for name, value in vars(arguments).items() if value != usual[name]]:
-        words = {"subject": " ".join(arguments.subject), "fields": "--set"}
-        given = ", ".join(words.get(name, "--" + name.replace("_", "-")) for name in extra)
-        raise ConfigError(f"{given}: --against repeats the check of its file; give nothing beside it")
-    saved = read_sealed(arguments.against)
-    report = run_again(saved, arguments.against)
-    print_report(report)
-    with guarded(arguments.against, "saved check"):
-        notes, reasons = [*find_changes(saved, report)], [*find_failures(saved, report)]
-    for note in notes:
-        say(f"note: {note}")
-    for reason in reasons:
-        say(f"NOT VERIFIED: {arguments.against}: {reason}")
-    if not reasons:
-        say(f"VERIFIED: {arguments.against}")
-    return 1 if reasons else 0
-
-
 def _options(arguments: Check, subject: str) -> dict[str, Any]:
     """Return the arguments of the check of one subject."""
     options: dict[str, Any] = {
@@ -163,13 +121,6 @@ def _options(arguments: Check, subject: str) -> dict[str, Any]:
         wrong = parse_fields([arguments.wrong], "--wrong") if arguments.wrong else None
         options |= {"token_offset": arguments.token_offset, "wrong": wrong}
     return options
-
-
-def _sealed(arguments: Check, report: CheckReport) -> dict[str, Any]:
-    from parity.twins.against import sealed
-
-    (subject,) = arguments.subjects
-    return sealed(report, _options(arguments, subject), subject if _is_file(subject) else None)
 
 
 def _check(arguments: Check, subject: str) -> CheckReport:

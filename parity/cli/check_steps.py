@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 
 DATA = "that of --config; without one random, but digits for the preset digits"
-SIZE = "the recipe's; 2 for random without --config"
-"""Data set and batch size that are taken if none is given, in words."""
+"""Data set that is taken if none is given, in words."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ COMMANDS = {
     "match": "find whether a checkpoint was really loaded, or which parameter of a file is which",
     "convert": "convert a checkpoint of any dialect to any other, exactly",
     "export": "write a model as StableHLO, ONNX or torch.export, read back and compared",
-    "convert-run": "move a training run to JAX or PyTorch, also one of timm's or of the Trainer's",
+    "convert-run": "move a training run to JAX or PyTorch",
     "compare-runs": "measure how far apart two training runs are",
     "scan": "list every checkpoint in a folder, ready to convert",
     "train": "train either twin, export the weights, score them in both frameworks",
@@ -34,8 +34,6 @@ COMMANDS = {
     "list": "list the models, the dialects, the causes that diff names, or deliberate mistakes",
     "inspect": "show what a preset or checkpoint consists of, layer by layer",
 }
-OTHER_NAMES = {"locate": "diff", "diagnose": "diff"}
-"""Names that commands had before, which version 0.1 still takes."""
 INTERRUPTED = 130
 """Exit status after Ctrl-C; shells give it for SIGINT."""
 FAULT = 70
@@ -81,11 +79,11 @@ def _main(argv: list[str]) -> int:
 
         say(f"parity {versions().get('vit-parity', 'from a source tree that is not installed')}")
         return 0
-    command = OTHER_NAMES.get(argv[0], argv[0])
+    command, *words = argv
     if command not in COMMANDS:
         complain(f"parity: no command {command!r}; {_hint(command)}")
         return 2
-    return run(command, argv[1:])
+    return run(command, words)
 
 
 def _hint(word: str) -> str:

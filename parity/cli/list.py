@@ -124,10 +124,11 @@ def _closest(pattern: str) -> str:
 
 def _row(name: str) -> ListedPreset:
     from vit_config import PRESETS, preset_tags
+    from vit_config.costs import costs
     from vit_config.presets import from_timm
-    from vit_config.presets.costs import costs
 
-    cfg, cost = PRESETS[name], costs(name)
+    cfg = PRESETS[name]
+    cost = costs(cfg)
     return ListedPreset(
         name=name,
         parameters=cost.parameters,

@@ -34,9 +34,6 @@ class Match:
     that the model is not to have."""
     json: Annotated[Path | None, shown_as("FILE")] = None
     """Also write the result as JSON to this file."""
-    table: Annotated[Path | None, shown_as("FILE.py")] = None
-    """Of two files, also write a dialect's table that reads and writes B's names, if A has this
-    project's."""
 
 
 def main(argv: list[str], prog: str = "parity match") -> int:
@@ -64,8 +61,6 @@ def _loaded(arguments: Match, model: str, file: str) -> int:
     from parity.verifier.programs.build import built_by
     from vit_config.waiting import Waiting
 
-    if arguments.table:
-        raise ConfigError(f"--table goes with two files, and {model} is a model")
     with Waiting("building the model") as waiting:
         report = judge(built_by(model), file, apart_from=arguments.apart_from, on_stage=waiting.now)
     if arguments.json:
@@ -79,8 +74,6 @@ def _matched(arguments: Match, a: Path, b: Path) -> int:
     from parity.verifier.match import match
     from parity.verifier.match.leaves import read_leaves
     from parity.verifier.match.match_report import print_links, print_rest, to_dict
-    from parity.verifier.match.table_text import table_text
-    from vit_config.files.atomic import together, write_atomically
     from vit_config.screen import screen
     from vit_config.waiting import Waiting
 
@@ -88,12 +81,8 @@ def _matched(arguments: Match, a: Path, b: Path) -> int:
         raise ConfigError(f"--apart-from goes with a model, FILE.py:FUNCTION, and {a} is a file")
     with Waiting("opening both files") as waiting:
         matched = match(read_leaves(a), read_leaves(b), on_stage=waiting.now)
-    table = table_text(matched, b.name) if arguments.table else ""
-    with together():
-        if arguments.table:
-            write_atomically(arguments.table, table.encode())
-        if arguments.json:
-            write_json(arguments.json, {"a": str(a), "b": str(b), **to_dict(matched)})
+    if arguments.json:
+        write_json(arguments.json, {"a": str(a), "b": str(b), **to_dict(matched)})
     console = screen(140, highlight=False)
     print_links(matched, console)
     print_rest(matched, console)

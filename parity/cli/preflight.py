@@ -105,11 +105,8 @@ def batch_unit(request: Request, num_devices: int) -> int:
     """Return the number that a batch must be a multiple of."""
     from vit_jax.train.mesh import parse_mesh
 
-    shares = num_devices
-    if request.mesh is not None:
-        sizes = parse_mesh(request.mesh, num_devices)
-        shares = sizes["data"] * sizes["fsdp"]
-    return shares * request.job.recipe.accumulate
+    sizes = parse_mesh(request.mesh, num_devices)
+    return sizes["data"] * sizes["fsdp"] * request.job.recipe.accumulate
 
 
 def _lines(
@@ -122,10 +119,9 @@ def _lines(
 
     job, count, recipe = request.job, len(topology.devices), request.job.recipe
     numbers = sum(_product(each.shape) for each in parameters(job.model).values())
-    layout = f"mesh {request.mesh}" if request.mesh else f"data={count}, state {request.sharding}"
     kind = topology.devices[0].device_kind
     yield "run", f"{numbers:,} parameters, batch {recipe.batch_size:,}, {recipe.dtype}"
-    yield "devices", f"{topology.name}: {count} x {kind}, {_size(limit)} each; {layout}"
+    yield "devices", f"{topology.name}: {count} x {kind}, {_size(limit)} each; mesh {request.mesh}"
     loop = loop_of(job, topology, request.spread)
     yield "blocks", account(abstract_model(job.model).blocks, loop)
     verdict, least = "fits" if flight.fits else "does not fit", "" if flight.memory else "at least "

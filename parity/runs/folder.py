@@ -91,18 +91,7 @@ def read_run(folder: Path, step: int | None = None, *, cold: bool = False) -> Ru
             " initial state"
         )
     state, notes = _module(framework).read(folder, what, manifest, step, cold)
-    data = manifest["data"]
-    return Run(
-        what.config,
-        what.recipe,
-        state,
-        None,
-        data["name"],
-        data["fingerprint"],
-        tuple(notes),
-        what.lora,
-        what.frozen,
-    )
+    return Run(what.config, what.recipe, state, tuple(notes), what.lora, what.frozen)
 
 
 def write_run(
@@ -120,7 +109,7 @@ def write_run(
 
     Args:
         manifest: the description of the run.
-        log: the folder of the run that is moved, whose log is continued; None for another library's.
+        log: the folder of the run that is moved, whose log is continued; None if it was in none.
         force: replace an existing run folder.
 
     Returns:

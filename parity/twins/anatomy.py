@@ -42,8 +42,7 @@ class ModulePart:
     own: dict[str, Shape]
     """Names and shapes of the parameters that the module itself holds."""
     flops: int
-    """FLOPs of all its calls, everything below included: two for each multiply-add of a matrix
-    product or convolution, attention's products among them; elementwise work is not counted."""
+    """FLOPs of all its calls, everything below included, counted as `vit_config.costs` does."""
 
     @property
     def own_parameters(self) -> int:
@@ -99,16 +98,6 @@ def anatomy(
             )
         )
     return parts[::-1]
-
-
-def count_flops(cfg: ViTConfig) -> int:
-    """Count the FLOPs of one image of the schema's size; see `ModulePart.flops`."""
-    return anatomy(cfg)[0].flops
-
-
-def count_parameters(cfg: ViTConfig) -> int:
-    """Count the parameters of the schema's model."""
-    return vit_torch.leaves.count_parameters(abstract_model(cfg))
 
 
 def fold(parts: Sequence[ModulePart]) -> list[RepeatedModules]:

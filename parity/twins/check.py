@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -12,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from parity.measure.device import Device
-from parity.measure.digest import digest, digest_each
 from parity.measure.environment import environment, find_uncertified_flags
 from parity.measure.judged import LevelResult
 from parity.measure.precision import Precision
@@ -57,10 +55,6 @@ class CheckReport:
     """Why neither outputs nor gradients could have differed; empty if they could."""
     zero_gradients: tuple[str, ...] = ()
     """Parameters whose gradient is zero throughout: what they do was not compared by it."""
-    digests: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """SHA-256 (hex) of the parameters in common form: by type, then by twin, ``jax`` and ``torch``."""
-    batch_digest: str = ""
-    """SHA-256 (hex) of images and labels."""
 
     @property
     def agrees(self) -> bool:
@@ -221,7 +215,6 @@ def _report(
     """
     results: list[LevelResult] = []
     divergences: list[FirstDivergence] = []
-    digests: dict[str, dict[str, str]] = {}
     reasons: list[str] = []
     zeros: list[str] = []
     for tower, each in (("", task), (TEXT, text)):
@@ -237,11 +230,7 @@ def _report(
                 results += [replace(result, level=f"{tower}{result.level}") for result in level_results]
                 if parted:
                     divergences.append(replace(parted, where=f"{tower}{parted.where}"))
-                joined = digests.setdefault(runs.dtype, {"jax": "", "torch": ""})
-                for twin, run in (("jax", runs.jax), ("torch", runs.torch)):
-                    joined[twin] = _joined(joined[twin], _parameters_digest(run))
     assert isinstance(task.config, ViTConfig)
-    fed = {} if text is None else {f"{TEXT}{n}": array for n, array in text.batch._asdict().items()}
     return CheckReport(
         config=task.config,
         results=tuple(results),
@@ -250,8 +239,6 @@ def _report(
         uncertified=find_uncertified_flags(dtypes, precision),
         unseen=reasons[0] if reasons and all(reasons) else "",
         zero_gradients=tuple(zeros),
-        digests=digests,
-        batch_digest=digest({**task.batch._asdict(), **fed}),
         **about,
     )
 
@@ -264,13 +251,3 @@ def _what_nothing_moves(run: Recording) -> tuple[str, list[str]]:
     inside = any(moves for name, moves in gradients.items() if not name.startswith("head."))
     why = "" if inside else unseen(outputs)
     return why, [name for name, moves in gradients.items() if not moves]
-
-
-def _joined(one: str, other: str) -> str:
-    """Return the digest of two, or the second where there is no first."""
-    return hashlib.sha256(f"{one}{other}".encode()).hexdigest() if one else other
-
-
-def _parameters_digest(run: Recording) -> str:
-    sites = {site.path: site for site in run.sites("parameters")}
-    return digest_each(sites, lambda name: run.read(sites[name]))

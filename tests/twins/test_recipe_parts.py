@@ -18,7 +18,8 @@ from vit_jax import step
 from vit_jax.functional import get_params
 from vit_jax.leaves import leaves
 from vit_jax.step import make_gradients
-from vit_jax.train.sharding import make_program
+from vit_jax.train.pmap import make_pmap_program
+from vit_jax.train.spread import make_program
 from vit_torch.step import make_eval_step
 from vit_torch.step import make_gradients as make_torch_gradients
 
@@ -143,15 +144,14 @@ def test_each_of_several_labels_must_be_right():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", rarely(("jit", "jit full", "pmap"), ("jit full",)))
+@pytest.mark.parametrize("how", rarely(("data=-1", "fsdp=-1", "pmap"), ("fsdp=-1",)))
 def test_parts_on_eight_devices(how):
     """Two updates in two parts on eight devices are those of the whole batch on one."""
-    parallel, *sharding = how.split()
     recipe = RECIPE.replace(batch_size=16, ema=0.9)
 
-    def run(recipe, count, **options):
+    def run(recipe, count, make=make_program, **options):
         with jax.enable_x64(True):
-            program = make_program(CFG, recipe, 4, devices=jax.local_devices()[:count], **options)
+            program = make(CFG, recipe, 4, devices=jax.local_devices()[:count], **options)
             params = get_params(vit_jax.from_arrays(CFG, _arrays()))
             state = program.fetch(program.initialise())._replace(
                 params=jax.device_get(params), ema=jax.device_get(params)
@@ -164,7 +164,7 @@ def test_parts_on_eight_devices(how):
             state = program.fetch(state)
         return state, float(program.fetch(metrics)["loss"])
 
-    options = {"parallel": parallel} | ({"sharding": sharding[0]} if sharding else {})
+    options = {"make": make_pmap_program} if how == "pmap" else {"mesh": how}
     spread, loss = run(recipe.replace(accumulate=2), 8, **options)
     alone, expected = run(recipe, 1)
     assert loss == pytest.approx(expected, rel=1e-12)

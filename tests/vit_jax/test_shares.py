@@ -20,8 +20,7 @@ from vit_jax.scanned import UNROLLED, Loop
 from vit_jax.step import make_gradients
 from vit_jax.train.layout import make_layout
 from vit_jax.train.mesh import BATCH_AXES, make_mesh, parse_mesh
-from vit_jax.train.sharding import make_program
-from vit_jax.train.spread import make_mesh_program, make_shares
+from vit_jax.train.spread import make_program, make_shares
 from vit_jax.train.topology import get_topology
 from vit_jax.weights import abstract_model
 
@@ -140,13 +139,13 @@ def test_what_the_compiler_for_cpus_cannot_is_refused():
     with pytest.raises(
         ConfigError, match=r"with tensor = 2: XLA cannot compile that for CPUs; use reduce_dtype"
     ):
-        make_mesh_program(CFG, recipe, 1, mesh="data=4,tensor=2")
+        make_program(CFG, recipe, 1, mesh="data=4,tensor=2")
 
 
 def test_adapters_need_whole_weights():
     recipe, lora = RECIPE.replace(reduce_dtype="float32"), Lora(rank=2)
     with pytest.raises(ConfigError, match=r"adapters needs whole weights, .* fsdp = 4; use --mesh data"):
-        make_mesh_program(CFG, recipe, 1, mesh="data=2,fsdp=4", lora=lora)
+        make_program(CFG, recipe, 1, mesh="data=2,fsdp=4", lora=lora)
 
 
 @pytest.mark.skipif(find_spec("libtpu") is None, reason="libtpu is not installed; make tpu")

@@ -1,5 +1,7 @@
 """Blocks held together on the devices: the same updates, as many tensors at any depth, unseen."""
 
+from functools import partial
+
 import jax
 import numpy as np
 import pytest
@@ -11,8 +13,9 @@ from vit_jax.scanned import Loop
 from vit_jax.stacks import along_stack, is_stack, members, ndims, stack, unstack
 from vit_jax.step import TrainState, init_state, make_train_step, make_update
 from vit_jax.train.checkpoint import to_named
+from vit_jax.train.pmap import make_pmap_program
 from vit_jax.train.program import held_together
-from vit_jax.train.sharding import make_program
+from vit_jax.train.spread import make_program
 from vit_jax.weights import abstract_model
 
 LOOP = Loop(scan=True)
@@ -106,10 +109,10 @@ def test_what_is_trained_apart_is_held_apart():
     assert set(every) - set(held_together(TINY, listed, LOOP, ())) == {"blocks.0-2.norm1.weight"}
 
 
-@pytest.mark.parametrize("how", [{"sharding": "full"}, {"parallel": "pmap"}])
-def test_the_host_sees_single_blocks(how):
+@pytest.mark.parametrize("make", [partial(make_program, mesh="fsdp=-1"), make_pmap_program])
+def test_the_host_sees_single_blocks(make):
     recipe = Recipe(batch_size=2)
-    program = make_program(TINY, recipe, 4, devices=jax.devices()[:2], loop=LOOP, **how)
+    program = make(TINY, recipe, 4, devices=jax.devices()[:2], loop=LOOP)
     usual = jax.eval_shape(lambda: init_state(TINY, recipe, 4))
     assert program.abstract_state == usual
     rng = np.random.default_rng(0)

@@ -11,7 +11,7 @@ from tests.support.counts_lock import Lock
 from vit_config import Recipe, preset
 from vit_jax.compiling import least_effort
 from vit_jax.train.hlo import transfers
-from vit_jax.train.spread import make_mesh_program
+from vit_jax.train.spread import make_program
 from vit_jax.train.topology import get_topology
 
 TOPOLOGY = "v5e:2x4"
@@ -22,7 +22,7 @@ RECIPE = Recipe(dtype="bfloat16", batch_size=256, clip_norm=1.0)
 def counts(mesh):
     """What the step consists of on one chip, and the bytes of each kind of transfer."""
     cfg = preset("vit_base_patch16_224")
-    program = make_mesh_program(cfg, RECIPE, 10, mesh=mesh, devices=get_topology(TOPOLOGY).devices)
+    program = make_program(cfg, RECIPE, 10, mesh=mesh, devices=get_topology(TOPOLOGY).devices)
     state = jax.eval_shape(program.initialise)
     image = jax.ShapeDtypeStruct((RECIPE.batch_size, *cfg.image_size, 3), "float32")
     batch = {"image": image, "label": jax.ShapeDtypeStruct((RECIPE.batch_size,), "int32")}

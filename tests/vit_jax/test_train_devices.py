@@ -3,7 +3,6 @@
 import jax
 import numpy as np
 import pytest
-from jax.sharding import PartitionSpec as P
 
 from parity.measure.redraw import redraw
 from tests.support.same_state import assert_same_state
@@ -11,7 +10,8 @@ from vit_config import ConfigError, Recipe, ViTConfig
 from vit_jax.leaves import leaves
 from vit_jax.train.checkpoint import to_named
 from vit_jax.train.checks import check_batch_size
-from vit_jax.train.sharding import make_program, shard_fully
+from vit_jax.train.pmap import make_pmap_program
+from vit_jax.train.spread import make_program
 from vit_jax.weights import abstract_model
 
 CFG = ViTConfig(
@@ -43,12 +43,12 @@ def test_there_are_eight_devices():
     )
 
 
-def train_on(num_devices, **how):
+def train_on(num_devices, make=make_program, **how):
     """Twenty steps from re-drawn weights: the final state as named numpy arrays."""
     devices = jax.local_devices()
     assert len(devices) == 8
     with jax.enable_x64(True):
-        program = make_program(CFG, RECIPE, STEPS_PER_EPOCH, devices=devices[:num_devices], **how)
+        program = make(CFG, RECIPE, STEPS_PER_EPOCH, devices=devices[:num_devices], **how)
         parts = leaves(abstract_model(CFG))
         params = {
             leaf.name: leaf.from_common(redraw(leaf.name, leaf.kind, leaf.shape, 0)) for leaf in parts
@@ -67,7 +67,7 @@ def train_on(num_devices, **how):
         batch = {"image": images, "label": labels, "mask": np.arange(RECIPE.batch_size) < 11}
         scores = program.fetch(program.eval_step(state.params, program.place_batch(batch)))
         assert scores["count"] == 11
-        if how.get("sharding") == "full":
+        if how.get("mesh") == "fsdp=-1":
             kernel = state.params["blocks.0.mlp.fc1.weight"]
             assert kernel.addressable_shards[0].data.size == kernel.size // num_devices
         return to_named(program.fetch(state)) | {"evaluated_loss": scores["loss"]}
@@ -81,10 +81,10 @@ def alone():
 @pytest.mark.parametrize(
     "how",
     [
-        pytest.param({"parallel": "jit"}, id="jit", marks=pytest.mark.exhaustive),
-        pytest.param({"parallel": "jit", "sharding": "full"}, id="jit-full", marks=pytest.mark.slow),
+        pytest.param({}, id="data", marks=pytest.mark.exhaustive),
+        pytest.param({"mesh": "fsdp=-1"}, id="fsdp", marks=pytest.mark.slow),
         pytest.param(
-            {"parallel": "pmap"}, id="pmap", marks=pytest.mark.exhaustive
+            {"make": make_pmap_program}, id="pmap", marks=pytest.mark.exhaustive
         ),  # test_train_mesh.py has it,
     ],
 )
@@ -99,16 +99,3 @@ def test_a_batch_must_divide_over_the_devices():
         check_batch_size(Recipe(batch_size=3), 8)
     with pytest.raises(ConfigError, match="use 8 or 16"):
         make_program(CFG, RECIPE.replace(batch_size=12), 1, devices=jax.local_devices())
-
-
-def test_pmap_cannot_shard_the_state():
-    with pytest.raises(ConfigError, match='sharding = "full" needs parallel = "jit"'):
-        make_program(CFG, RECIPE, 1, parallel="pmap", sharding="full")
-
-
-@pytest.mark.parametrize(
-    ("shape", "spec"),
-    [((), P()), ((7,), P()), ((16, 24), P(None, "data")), ((32, 24), P("data")), ((0, 3), P())],
-)
-def test_full_sharding_splits_the_largest_axis_that_divides(shape, spec):
-    assert shard_fully(shape, 8) == spec

@@ -190,8 +190,8 @@ def test_a_cluster_that_does_not_answer_is_one_line(monkeypatch):
         pass
 
 
-def test_several_processes_need_a_mesh(monkeypatch):
+def test_pmap_is_for_one_process(monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     task = rehearsal_task(parse(words(FLAGS), prog="train").job)
-    with pytest.raises(ConfigError, match=r"2 processes train together, .* add --mesh data=-1"):
-        make_trainer(task)
+    with pytest.raises(ConfigError, match=r"for one process, and 2 train together; use --mesh"):
+        make_trainer(task, parallel="pmap")

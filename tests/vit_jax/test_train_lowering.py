@@ -6,7 +6,7 @@ import pytest
 
 from vit_config import PRESETS, Recipe
 from vit_config.presets.own import OWN
-from vit_jax.train.sharding import make_program
+from vit_jax.train.spread import make_program
 
 RECIPE = Recipe(batch_size=8, dtype="bfloat16", weight_decay=0.1, clip_norm=1.0)
 
@@ -31,7 +31,7 @@ VARIED = (
 def traced(request):
     """The very step that a run compiles, with each device holding its share of the state."""
     cfg = PRESETS[request.param]
-    program = make_program(cfg, RECIPE, 10, sharding="full")
+    program = make_program(cfg, RECIPE, 10, mesh="fsdp=-1")
     batch = {
         "image": jax.ShapeDtypeStruct((8, *cfg.image_size, cfg.in_channels), jnp.float32),
         "label": jax.ShapeDtypeStruct((8,), jnp.int32),
@@ -44,5 +44,5 @@ def test_the_train_step_lowers(traced, platform):
     text = traced.lower(lowering_platforms=(platform,)).as_text()
     assert "stablehlo.dot_general" in text
     assert "bf16" in text
-    assert 'sdy.mesh @mesh = <["data"=8]>' in text
-    assert '[{"data"}, {}]' in text  # a matrix split over the devices
+    assert 'sdy.mesh @mesh = <["data"=1, "fsdp"=8, "tensor"=1]>' in text
+    assert '[{"fsdp"}, {}]' in text  # a matrix split over the devices

@@ -18,8 +18,8 @@ from vit_jax.leaves import leaves
 from vit_jax.scanned import Loop
 from vit_jax.train.checkpoint import Checkpoints, to_named
 from vit_jax.train.mesh import parse_mesh
-from vit_jax.train.sharding import make_program
-from vit_jax.train.spread import make_mesh_program
+from vit_jax.train.pmap import make_pmap_program
+from vit_jax.train.spread import make_program
 from vit_jax.weights import abstract_model
 from vit_train.augmentation.mixing import mix_batch
 
@@ -64,14 +64,14 @@ def build(how):
     mesh, *words = how.split()
     recipe = RECIPE.replace(reduce_dtype="float64") if "added" in words else RECIPE
     with jax.enable_x64(True):
-        if mesh in ("none", "pmap"):
-            count, parallel = (1, "jit") if mesh == "none" else (8, "pmap")
-            devices = jax.devices()[:count]
-            return make_program(CFG, recipe, STEPS_PER_EPOCH, parallel=parallel, devices=devices)
+        if mesh == "none":
+            return make_program(CFG, recipe, STEPS_PER_EPOCH, devices=jax.devices()[:1])
+        if mesh == "pmap":
+            return make_pmap_program(CFG, recipe, STEPS_PER_EPOCH, devices=jax.devices()[:8])
         count = 2 if mesh == "tensor=2" else 8
         options = {"mesh": mesh, "devices": jax.devices()[:count]}
         options |= {"loop": Loop(scan=True, remat="full")} if "scanned" in words else {}
-        return make_mesh_program(CFG, recipe, STEPS_PER_EPOCH, **options)
+        return make_program(CFG, recipe, STEPS_PER_EPOCH, **options)
 
 
 def start(program):
@@ -243,11 +243,11 @@ def test_a_mesh_that_does_not_fit_is_refused(mesh, sentence):
 
 def test_a_mesh_must_fit_the_model_and_the_batch():
     def make(mesh, **changes):
-        return make_mesh_program(CFG.replace(**changes), RECIPE, 1, mesh=mesh)
+        return make_program(CFG.replace(**changes), RECIPE, 1, mesh=mesh)
 
     with pytest.raises(ConfigError, match=r"tensor = 8: does not divide num_heads = 2; .* is 2"):
         make("tensor=8")
     with pytest.raises(ConfigError, match="neither heads nor hidden units of this model"):
         make("data=4,tensor=2", block="parallel")
     with pytest.raises(ConfigError, match="batch_size = 16 cannot be split evenly over 8 devices"):
-        make_mesh_program(CFG, RECIPE.replace(accumulate=4), 1, mesh="data=4,fsdp=2")
+        make_program(CFG, RECIPE.replace(accumulate=4), 1, mesh="data=4,fsdp=2")

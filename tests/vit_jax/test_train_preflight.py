@@ -27,7 +27,6 @@ CFG = ViTConfig(
 JOB = Job(CFG, Recipe(batch_size=8, ema=0.9, accumulate=2))
 PLAIN = Job(CFG, Recipe(batch_size=8))
 """As the job, in one piece: half as long to trace."""
-LOCAL = {"parallel": "jit", "sharding": "replicated"}
 NUMBERS = sum(math.prod(each.shape) for each in parameters(CFG).values())
 SCALARS = 3 * 4
 """Bytes of the step, Adam's count and that of the learning rate."""
@@ -36,7 +35,7 @@ SCALARS = 3 * 4
 @cache  # several tests look at the same program
 def flight(mesh, count, job=PLAIN, limit=2**30):
     topology = Topology("local", tuple(jax.devices()[:count]), None)
-    how = {"parallel": "jit", "sharding": "replicated", "mesh": mesh, "scan": "auto", "remat": "none"}
+    how = {"parallel": "jit", "mesh": mesh, "scan": "auto", "remat": "none"}
     return fly(job, topology, how, job.recipe.batch_size, limit=limit)
 
 
@@ -58,11 +57,6 @@ def test_weights_of_other_classes_are_refused_before_anything_is_compiled():
     job = Job(CFG, JOB.recipe.replace(class_weights=(1.0, 2.0)))
     with pytest.raises(ConfigError, match=r"class_weights has 2 numbers, .* num_classes = 5"):
         flight("data=1", 1, job)
-
-
-def test_a_mesh_of_one_device_takes_the_memory_of_one_device():
-    """Both are compiled with the same options; without, the temporaries differ."""
-    assert flight("data=1", 1).memory.temporaries == flight(None, 1).memory.temporaries
 
 
 def work(*wanted):
@@ -88,7 +82,7 @@ def test_work_is_the_products_of_the_model():
 def test_a_loop_is_counted_as_often_as_it_runs(remat, job):
     """Work as of all tokens in every block; of transfers at least each block's gradients."""
     mesh, topology = "data=2,fsdp=2", Topology("local", tuple(jax.devices()[:4]), None)
-    how = {"parallel": "jit", "sharding": "replicated", "mesh": mesh, "scan": "on", "remat": remat}
+    how = {"parallel": "jit", "mesh": mesh, "scan": "on", "remat": remat}
     actual = fly(job, topology, how, 8, limit=2**30)
     ahead = 2 * 8 * CFG.depth * 7 * 4 * 20 * 20  # what is computed again: at least q, k, v and proj
     expected = work(7, 7) / 4

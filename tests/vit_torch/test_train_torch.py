@@ -22,7 +22,7 @@ from vit_config.job import Job
 from vit_jax.train.checkpoint import Checkpoints as JaxCheckpoints
 from vit_jax.train.run import numerics as jax_numerics
 from vit_jax.train.run import train as train_in_jax
-from vit_jax.train.sharding import make_program as make_jax_program
+from vit_jax.train.spread import make_program as make_jax_program
 from vit_torch import ViT
 from vit_torch.train.checkpoint import Checkpoints, read_checkpoint, to_named
 from vit_torch.train.program import make_program

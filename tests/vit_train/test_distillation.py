@@ -20,7 +20,7 @@ from vit_jax.step import make_gradients
 from vit_jax.weights import from_arrays
 from vit_torch.loss import distillation as torch_distillation
 from vit_torch.step import make_gradients as make_torch_gradients
-from vit_train.distilling import taught
+from vit_train.distilling import make_teach
 
 STREAM = np.random.default_rng(0)
 LOGITS, TEACHER = 3 * STREAM.standard_normal((2, 5, 7))
@@ -108,8 +108,8 @@ def test_a_teacher_of_either_framework_sees_what_the_student_sees():
     ours = Preprocess(mean=(0.5, 0.5, 0.5), std=(0.1, 0.2, 0.3))
     expected = model.eval()(torch.from_numpy(theirs.normalise(pixels).transpose(0, 3, 1, 2).copy()))
     for module in (vit_jax.teacher, vit_torch.teacher):
-        batches = iter([{"image": ours.normalise(pixels), "label": np.arange(4)}])
-        [batch] = taught(batches, module.make_teacher(weights), ours=ours, theirs=theirs)
+        teach = make_teach(module.make_teacher(weights), ours=ours, theirs=theirs)
+        batch = teach({"image": ours.normalise(pixels), "label": np.arange(4)})
         assert batch["teacher"].shape == (4, 11)
         assert error(batch["teacher"], expected.logits.detach()) < 1e-5
         assert batch["label"].tolist() == [0, 1, 2, 3]
@@ -126,4 +126,4 @@ def test_a_model_without_the_head_and_a_teacher_of_other_images_are_refused():
         one_line(caught.value, 'distill = "hard"', "distill_token = false")
     grey = Preprocess(mean=(0.5,), std=(0.5,))
     with pytest.raises(InputError, match="1 channels, the student 3"):
-        next(taught(iter([]), lambda images: images, ours=Preprocess(), theirs=grey))
+        make_teach(lambda images: images, ours=Preprocess(), theirs=grey)

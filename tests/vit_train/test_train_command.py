@@ -63,9 +63,8 @@ def digits(tmp_path_factory):
         ("--preset vit_paper", "has 1 channel and 10 classes"),
         ("--recipe.batch-size 12", "batch_size = 12 cannot be split evenly over 8 devices; use 8 or 16"),
         ("--recipe.batch-size 1024", "batch_size = 1024 is more than the 898 training examples"),
-        ("--parallel pmap --sharding full", 'sharding = "full" needs parallel = "jit"'),
+        ("--parallel pmap --mesh fsdp=-1", "jax.pmap has none; leave one out"),
         ("--framework torch --parallel pmap", "--parallel pmap goes with --framework jax, not"),
-        ("--framework torch --sharding full", "--sharding full goes with --framework jax, not"),
         ("--framework torch --recipe.kernel xla", 'kernel = "xla", which only JAX has; add --recipe'),
         (
             "--framework torch --recipe.device-side 96 --recipe.augment.crop torchvision"
@@ -73,7 +72,6 @@ def digits(tmp_path_factory):
             "device_side = 96, which only JAX has; add --recipe.device-side None",
         ),
         ("--framework torch --recipe.reduce-dtype float32", "add --recipe.reduce-dtype auto"),
-        ("--recipe.reduce-dtype float32", "over 8 devices needs a mesh or pmap; add --mesh data=-1"),
         ("--recipe.reduce-dtype float64", 'with dtype = "float32": float64 goes with float64 alone'),
         ("--framework tensorflow", "invalid choice 'tensorflow'"),
         ("--stop-after -1", "--stop-after -1: give a number of steps, 0 or more"),

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from parity.cli import run
-from parity.twins.anatomy import count_flops, count_parameters
 from vit_config import preset
+from vit_config.costs import costs
 
 CFG = preset("digits").replace(depth=1)
 MOMENTS_AND_EMA = 4  # parameters, two moments, the average
@@ -36,10 +36,10 @@ def test_it_says_what_a_run_will_cost(capsys, tmp_path, framework):
     ]
     assert run("train", [*flags, "--freeze", "patch_embed", "--dry-run"]) == 0
     out = capsys.readouterr().out
-    count = count_parameters(CFG)
+    count = costs(CFG).parameters
     frozen = CFG.hidden_size * (CFG.patch_dim + 1)
     assert f"model   {count:,} parameters, {count - frozen:,} of them trained; " in out
-    assert f"FLOPs {count_flops(CFG) / 1e9:.3g} G forward for an image" in out
+    assert f"FLOPs {costs(CFG).flops / 1e9:.3g} G forward for an image" in out
     mib = float(re.search(r"memory  ([\d.]+) MiB", out)[1])
     held = MOMENTS_AND_EMA * count
     if framework == "torch":  # keeps no moments of what is frozen

@@ -22,7 +22,7 @@ def test_the_defaults():
     request = ask()
     assert request.job == default_job("digits")
     assert request.run_dir == Path("runs/digits").absolute()
-    assert (request.parallel, request.sharding) == ("jit", "replicated")
+    assert (request.parallel, request.mesh) == ("jit", "data=-1")
     assert (request.framework, request.stop_after) == ("jax", None)
     assert request.job.recipe != Recipe()
 

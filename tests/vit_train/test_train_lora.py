@@ -25,8 +25,7 @@ from vit_config.job import Job
 from vit_config.lora import Lora
 from vit_config.parameters import parameters
 from vit_jax.leaves import leaves
-from vit_jax.train.sharding import make_program
-from vit_jax.train.spread import make_mesh_program
+from vit_jax.train.spread import make_program
 from vit_jax.weights import abstract_model
 from vit_train.folder.log import read_log
 
@@ -159,12 +158,9 @@ def test_over_a_mesh_a_step_is_the_same(setting, tensor):
         "label": np.arange(8) % 3,
     }
     losses = []
-    for make, how in (
-        (make_program, {"devices": jax.local_devices()[:1]}),
-        (make_mesh_program, {"mesh": f"data=-1,fsdp=2,tensor={tensor}"}),
-    ):
+    for how in ({"devices": jax.local_devices()[:1]}, {"mesh": f"data=-1,fsdp=2,tensor={tensor}"}):
         with jax.enable_x64(True):
-            program = make(cfg, RECIPE, 4, frozen=untrained_names(LORA, cfg), lora=LORA, **how)
+            program = make_program(cfg, RECIPE, 4, frozen=untrained_names(LORA, cfg), lora=LORA, **how)
             state = program.fetch(program.initialise())
             rng = np.random.default_rng(1)  # not as they begin: then B is zero, and A learns nothing
             drawn = {n: 0.1 * rng.standard_normal(x.shape) for n, x in sorted(state.params.items())}

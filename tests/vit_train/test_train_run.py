@@ -20,7 +20,7 @@ from vit_config.errors import ConfigError
 from vit_config.job import Job, default_job
 from vit_jax.train.checkpoint import Checkpoints
 from vit_jax.train.run import train
-from vit_jax.train.sharding import make_program
+from vit_jax.train.spread import make_program
 from vit_train.folder.log import RunLog, read_log
 from vit_train.folder.manifest import Manifest, as_begun, claim, differences, locked
 
@@ -164,10 +164,10 @@ def test_a_run_goes_on_under_pmap(data_dir, tmp_path, monkeypatch):
     But for the keys' bias, whose gradient is rounding alone, of which Adam makes whole steps.
     """
     job = Job(CFG.replace(dropout_embed=0.0, dropout_mlp_inner=0.0), RECIPE, JOB.data)
-    whole = train(job, data_dir=data_dir, run_dir=tmp_path / "whole", sharding="full")
+    whole = train(job, data_dir=data_dir, run_dir=tmp_path / "whole", mesh="fsdp=-1")
     with monkeypatch.context() as patch:
         stopping_after(6, patch)
-        train(job, data_dir=data_dir, run_dir=tmp_path / "run", sharding="full")
+        train(job, data_dir=data_dir, run_dir=tmp_path / "run", mesh="fsdp=-1")
     resumed = train(job, data_dir=data_dir, run_dir=tmp_path / "run", parallel="pmap")
     keys = np.s_[CFG.hidden_size : 2 * CFG.hidden_size]
     for name, value in whole.params.items():

@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import xxhash
@@ -142,3 +142,11 @@ def _seal_of(metadata: Mapping[str, str]) -> str:
     keys = sorted(key for key in metadata if key.startswith("vit.") and key != "vit.seal")
     pairs = "".join(f"{key}\0{metadata[key]}\0" for key in keys)
     return hashlib.sha256(pairs.encode(errors="surrogatepass")).hexdigest()
+
+
+def json_digest(value: Any) -> str:
+    """Compute SHA-256 (hex) of a JSON value, however a file lays it out: keys sorted, ASCII.
+
+    The digest is for accidents and small temptations: a forger can seal a file again.
+    """
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

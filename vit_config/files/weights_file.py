@@ -29,12 +29,9 @@ from vit_config.schema import ViTConfig
 __all__ = [
     "DIALECT",
     "Described",
-    "Header",
-    "Tensor",
     "Weights",
     "check_writable",
     "match_arrays",
-    "read_header",
     "read_weights",
     "write_atomically",
     "write_weights",
@@ -56,23 +53,6 @@ class Weights(NamedTuple):
     """None if nobody knows how the images were prepared."""
     arrays: dict[str, np.ndarray]
     """Parameters by timm-style name, in PyTorch's layout."""
-
-
-class Tensor(NamedTuple):
-    """The description of one tensor in a weights file, before its bytes are read."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype
-
-
-class Header(NamedTuple):
-    """A weights file without its tensors' bytes."""
-
-    config: ViTConfig
-    preprocess: Preprocess | None
-    """None if nobody knows how the images were prepared."""
-    tensors: dict[str, Tensor]
-    """Tensors by timm-style name, with shapes in PyTorch's layout."""
 
 
 def write_weights(
@@ -121,21 +101,6 @@ def read_weights(path: str | Path) -> Weights:
     if wrong := [name for name, array in arrays.items() if not seal.fits(name, array)]:
         raise damage_error(path, *wrong)
     return Weights(*_meaning(path, header.metadata), arrays)
-
-
-def read_header(path: str | Path) -> Header:
-    """Read the header of a weights file; no tensor is read, so damage to one goes unnoticed.
-
-    Raises:
-        MissingFileError: there is no such file.
-        WeightsError: the file is not a weights file of this project, is truncated, its header is
-            damaged, or numpy lacks a tensor's type.
-    """
-    path = Path(path)
-    header, _ = _read(path)
-    entries = {name: each for name, each in header.entries.items() if not name.startswith(TEXT_TOWER)}
-    tensors = {name: Tensor(entry.shape, entry.dtype) for name, entry in entries.items()}
-    return Header(*_meaning(path, header.metadata), tensors)
 
 
 def _read(path: Path) -> tuple[FileHeader, Seal]:

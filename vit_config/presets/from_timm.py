@@ -1,11 +1,11 @@
 """timm's Vision Transformers as data: each one's schema, and its weights' preprocessing.
 
 ``tools/generate_presets.py`` writes ``timm.json`` from the models of an installed timm. For each
-architecture the file has ``schema``, the fields that are not their default; ``parameters``, as timm
-counts them; ``left_out``, arguments that act in training alone and are in no schema; and ``tags``,
-the default one first. For each tag it has ``schema``, the fields that differ from the
-architecture's; ``preprocess``, those that are not their default; and ``weights``, a repository on
-the Hugging Face Hub, "url" for weights elsewhere, or null where timm has none.
+architecture the file has ``schema``, the fields that are not their default; ``left_out``, arguments
+that act in training alone and are in no schema; and ``tags``, the default one first. For each tag it
+has ``schema``, the fields that differ from the architecture's; ``preprocess``, those that are not their
+default; and ``weights``, a repository on the Hugging Face Hub, "url" for weights elsewhere, or null
+where timm has none.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from etils import epath
 from orbax.checkpoint.future import CommitFutureAwaitingContractedSignals, Future
 
 from vit_config.files.foreign import parse_json
-from vit_config.files.json_digest import json_digest
+from vit_config.files.seal import json_digest
 from vit_jax.train.digests import join_descriptions
 
 FILE = "metadata"

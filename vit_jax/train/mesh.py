@@ -21,6 +21,8 @@ AXES = ("data", "fsdp", "tensor")
 """From the slowest links to the fastest: devices next to each other share a tensor axis."""
 BATCH_AXES = ("data", "fsdp")
 """The axes that split a batch."""
+ONE_AXIS = "data=-1"
+"""The mesh of a run that asks for none: every device has the whole state."""
 
 
 def parse_mesh(text: str, num_devices: int) -> dict[str, int]:

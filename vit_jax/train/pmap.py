@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -11,11 +11,12 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from vit_config import Recipe, ViTConfig
+from vit_config import ConfigError, Recipe, ViTConfig
 from vit_config.lora import Lora
-from vit_jax.scanned import Loop
+from vit_jax.scanned import UNROLLED, Loop
 from vit_jax.stacks import stack, unstack
 from vit_jax.step import Batch, TrainState, init_state, make_eval_step
+from vit_jax.train.checks import check_batch_size, check_kernel
 from vit_jax.train.program import CompiledRun, Device, held_together, make_step
 
 AXIS = "data"
@@ -25,17 +26,30 @@ def make_pmap_program(
     cfg: ViTConfig,
     recipe: Recipe,
     steps_per_epoch: int,
-    devices: list[Device],
-    frozen: Collection[str],
-    lora: Lora | None,
-    loop: Loop,
+    *,
+    devices: Sequence[Device] | None = None,
+    frozen: Collection[str] = (),
+    lora: Lora | None = None,
+    loop: Loop = UNROLLED,
 ) -> CompiledRun:
-    """Make a program with `jax.pmap`, as `vit_jax.train.sharding.make_program` does.
+    """Make a program with `jax.pmap`; see `vit_jax.train.spread.make_program`.
 
     On n devices every leaf of the state is (n, ...), a copy for each, and a batch of B rows is
     (n, B / n, ...). Gradients and metrics are added by the name of the mapped axis.
+
+    Args:
+        devices: default: all local ones.
+
+    Raises:
+        ConfigError: a batch that the devices cannot share evenly, an attention kernel that they do not
+            run, or several processes.
+        InputError: an attention kernel that cannot do what the schema asks for.
     """
-    n = len(devices)
+    if (together := jax.process_count()) > 1:
+        raise ConfigError(f"--parallel pmap: for one process, and {together} train together; use --mesh")
+    devices = list(devices or jax.local_devices())
+    check_batch_size(recipe, n := len(devices))
+    check_kernel(cfg, recipe, devices)
     mesh = jax.make_mesh((n,), (AXIS,), axis_types=(AxisType.Auto,), devices=devices)
     split = NamedSharding(mesh, P(AXIS))
     together = held_together(cfg, recipe, loop, frozen, lora)

@@ -21,8 +21,7 @@ from vit_jax.step import TrainState
 from vit_jax.train.flops import count_flops
 from vit_jax.train.hlo import Transfers, transfers
 from vit_jax.train.program import CompiledRun
-from vit_jax.train.sharding import make_program
-from vit_jax.train.spread import make_mesh_program
+from vit_jax.train.spread import make_program
 from vit_jax.train.topology import Chip, Topology
 
 APART = 1 / 16
@@ -87,7 +86,7 @@ def fly(
     """Compile the step of a job with another batch size.
 
     Args:
-        how: the mesh, or the sharding, and how blocks are run, as `vit_jax.train.run.make_trainer` takes
+        how: the mesh, and how blocks are run, as `vit_jax.train.run.make_trainer` takes
             them.
         limit: bytes of memory of one device.
         quick: compile with the least effort.
@@ -122,13 +121,9 @@ def build(job: Job, topology: Topology, how: Mapping[str, Any], batch_size: int)
     job.check()
     recipe = job.recipe.replace(batch_size=batch_size)
     rest: dict[str, Any] = {"devices": topology.devices, "loop": loop_of(job, topology, how)}
-    if how["mesh"] is not None:
-        return make_mesh_program(job.model, recipe, STEPS_PER_EPOCH, mesh=how["mesh"], **rest)
     if how["parallel"] != "jit":
-        raise ConfigError(
-            f"--parallel {how['parallel']}: preflight compiles jax.jit; leave it out, or use --mesh"
-        )
-    return make_program(job.model, recipe, STEPS_PER_EPOCH, sharding=how["sharding"], **rest)
+        raise ConfigError(f"--parallel {how['parallel']}: preflight compiles jax.jit; leave it out")
+    return make_program(job.model, recipe, STEPS_PER_EPOCH, mesh=how["mesh"], **rest)
 
 
 def loop_of(job: Job, topology: Topology, how: Mapping[str, Any]) -> Loop:

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 import jax
 import numpy as np
 from rich.console import Console
 
-from vit_config import ConfigError, Recipe
+from vit_config import Recipe
 from vit_config.adapters import export_params
 from vit_config.job import Job
 from vit_config.screen import screen
@@ -25,13 +25,16 @@ from vit_jax.teacher import make_teacher
 from vit_jax.train.augment import make_changes
 from vit_jax.train.checkpoint import Checkpoints
 from vit_jax.train.hosts import make_hosts
+from vit_jax.train.mesh import ONE_AXIS
+from vit_jax.train.pmap import make_pmap_program
 from vit_jax.train.program import CompiledRun, Device
-from vit_jax.train.sharding import Parallel, Sharding, make_program
-from vit_jax.train.spread import make_mesh_program
+from vit_jax.train.spread import make_program
 from vit_jax.weights import abstract_model
 from vit_train.conduct import RunResult, conduct
 from vit_train.task import Task, TaskOptions, make_task
 from vit_train.trainer import Trainer
+
+Parallel = Literal["jit", "pmap"]
 
 
 def train(
@@ -40,8 +43,7 @@ def train(
     data_dir: Path,
     run_dir: Path,
     parallel: Parallel = "jit",
-    sharding: Sharding = "replicated",
-    mesh: str | None = None,
+    mesh: str = ONE_AXIS,
     scan: Scan = "auto",
     remat: Remat = "none",
     devices: Sequence[Device] | None = None,
@@ -54,9 +56,10 @@ def train(
 
     Args:
         data_dir: the folder of prepared data sets.
-        mesh: the mesh's axes, such as ``data=4,fsdp=2``, instead of `parallel` and `sharding`.
+        parallel: `jax.jit` over the mesh, or `jax.pmap`, which has none.
+        mesh: the mesh's axes, such as ``data=4,fsdp=2``.
         scan, remat: how the blocks are run, see `vit_jax.scanned`.
-        devices: default: all local devices; for a mesh those of all hosts.
+        devices: default: all devices of all hosts.
         console: where progress is shown; default: the terminal.
         options: see `vit_train.task.TaskOptions`.
 
@@ -67,8 +70,8 @@ def train(
     """
     with numerics(job.recipe):
         task = make_task(job, data_dir, **options)
-        how: dict[str, Any] = {"parallel": parallel, "sharding": sharding, "mesh": mesh}
-        trainer = make_trainer(task, **how, scan=scan, remat=remat, devices=devices)
+        how: dict[str, Any] = {"scan": scan, "remat": remat, "devices": devices}
+        trainer = make_trainer(task, parallel=parallel, mesh=mesh, **how)
         return conduct(task, trainer, run_dir, console or screen())
 
 
@@ -76,8 +79,7 @@ def make_trainer(
     task: Task,
     *,
     parallel: Parallel = "jit",
-    sharding: Sharding = "replicated",
-    mesh: str | None = None,
+    mesh: str = ONE_AXIS,
     scan: Scan = "auto",
     remat: Remat = "none",
     devices: Sequence[Device] | None = None,
@@ -85,15 +87,11 @@ def make_trainer(
     """Build the model and the optimiser of a task as one compiled program; use it under `numerics`.
 
     Raises:
-        ConfigError, InputError: the devices cannot run it; see `vit_jax.train.sharding.make_program` and
-            `vit_jax.train.spread.make_mesh_program`.
+        ConfigError, InputError: the devices cannot run it; see `vit_jax.train.spread.make_program` and
+            `vit_jax.train.pmap.make_pmap_program`.
     """
     job = task.job
-    how: dict[str, Any] = (
-        {"parallel": parallel, "sharding": sharding} if mesh is None else {"mesh": mesh}
-    )
-    _check_mesh(mesh)
-    everywhere = devices or (jax.local_devices() if mesh is None else jax.devices())
+    everywhere = devices or jax.devices()
     loop = choose_loop(scan, remat, depth=job.model.depth, platform=everywhere[0].platform)
     rest: dict[str, Any] = {
         "devices": devices,
@@ -101,8 +99,12 @@ def make_trainer(
         "lora": job.lora,
         "loop": loop,
     }
-    make = make_program if mesh is None else make_mesh_program
-    program = make(job.model, job.recipe, task.steps_per_epoch, **how, **rest)
+    if parallel == "pmap":
+        how = {"parallel": parallel}
+        program = make_pmap_program(job.model, job.recipe, task.steps_per_epoch, **rest)
+    else:
+        how = {"mesh": mesh}
+        program = make_program(job.model, job.recipe, task.steps_per_epoch, **how, **rest)
     kinds = [device.device_kind for device in everywhere]
     notes = () if loop == UNROLLED else (account(abstract_model(job.model).blocks, loop),)
     return Trainer(
@@ -119,16 +121,6 @@ def make_trainer(
         notes=notes,
         hosts=make_hosts(program.rows),
     )
-
-
-def _check_mesh(mesh: str | None) -> None:
-    """Refuse several processes that train together without a mesh."""
-    together = jax.process_count()
-    if together > 1 and mesh is None:
-        raise ConfigError(
-            f"{together} processes train together, which takes a mesh over all their devices;"
-            " add --mesh data=-1"
-        )
 
 
 def with_arrays(job: Job, state: TrainState, arrays: Mapping[str, np.ndarray]) -> TrainState:

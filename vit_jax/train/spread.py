@@ -21,32 +21,36 @@ from vit_jax.shares import Shares
 from vit_jax.step import TrainState, init_state, make_eval_step
 from vit_jax.train.checks import check_batch_size, check_kernel
 from vit_jax.train.layout import MeshLayout, make_layout
-from vit_jax.train.mesh import BATCH_AXES, make_mesh, parse_mesh
+from vit_jax.train.mesh import BATCH_AXES, ONE_AXIS, make_mesh, parse_mesh
 from vit_jax.train.program import CompiledRun, Device, held_together, make_step
 
 
-def make_mesh_program(
+def make_program(
     cfg: ViTConfig,
     recipe: Recipe,
     steps_per_epoch: int,
     *,
-    mesh: str,
+    mesh: str = ONE_AXIS,
     devices: Sequence[Device] | None = None,
     frozen: Collection[str] = (),
     lora: Lora | None = None,
     loop: Loop = UNROLLED,
 ) -> CompiledRun:
-    """Spread the pure steps over a mesh; `vit_jax.train.sharding.make_program` explains the rest.
+    """Spread the pure steps over a mesh by `jax.jit`.
 
-    Adapters, which are small, are whole on every device.
+    The host sees one state, whole and unsplit, whatever the mesh, so a checkpoint of one mesh, or of
+    `jax.pmap`, can be continued by another. Adapters, which are small, are whole on every device.
 
     Args:
         mesh: the mesh's axes, see `vit_jax.train.mesh.parse_mesh`.
         devices: default: all devices of all hosts.
+        frozen: parameters that stay as they are; their gradients are not computed.
+        lora: adapters beside the model's parameters.
+        loop: how the blocks of the model are run.
 
     Raises:
         ConfigError: the mesh does not fit the devices, the model, the batch, or the type in which
-            the recipe adds gradients.
+            the recipe adds gradients; or the devices do not run the attention kernel.
         InputError: an attention kernel that cannot do what the schema asks for.
     """
     devices = list(devices or jax.devices())

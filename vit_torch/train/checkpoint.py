@@ -21,7 +21,7 @@ import torch
 from vit_config import CheckpointError
 from vit_config.errors import first_line
 from vit_config.files.atomic import atomic_file
-from vit_config.files.json_digest import json_digest
+from vit_config.files.seal import json_digest
 from vit_config.job import Job
 from vit_torch.train.state import StoredState, named_moments
 from vit_torch.weights import to_numpy

@@ -124,10 +124,10 @@ def score_and_compare(
             f"{NAMES[framework]} is not installed: score {weights} elsewhere with"
             f" `python -m vit_{framework}.evaluate {files}`",
         )
-    return _compare(trained, weights, images, console) if all(there.values()) else 0
+    return _compare(trained, weights, images) if all(there.values()) else 0
 
 
-def _compare(trained: RunResult, weights: Path, images: Path, console: Console) -> int:
+def _compare(trained: RunResult, weights: Path, images: Path) -> int:
     import numpy as np
 
     from parity.twins.check import check_weights

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from datetime import timedelta
-from importlib.util import find_spec
 from typing import Any
 
 from rich.console import Console
@@ -13,6 +12,7 @@ from rich.console import Console
 from parity.cli.support.base_recipe import PUBLISHED
 from parity.cli.support.train_options import Request
 from vit_config import MissingFileError
+from vit_config.costs import costs
 from vit_train.batches.data import open_dataset, steps_per_epoch
 from vit_train.batches.fit import fit_dataset, hold_out
 from vit_train.dry_run import Rehearsal, rehearsal_task, rehearse
@@ -76,11 +76,7 @@ def _examples(request: Request) -> tuple[int | None, str]:
 
 
 def _model(request: Request, trial: Rehearsal) -> str:
-    flops = "unknown without PyTorch, which counts them"
-    if find_spec("torch"):
-        from parity.twins.anatomy import count_flops
-
-        flops = f"{count_flops(request.job.model) / GIGA:.3g} G forward for an image"
+    flops = f"{costs(request.job.model).flops / GIGA:.3g} G forward for an image"
     trained = "" if trial.trained == trial.parameters else f", {trial.trained:,} of them trained"
     return f"model   {trial.parameters:,} parameters{trained}; FLOPs {flops}"
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vit_config.job import Job
 
 WRITTEN = (
-    "json", "csv", "html", "repro", "svg", "plot", "features", "names", "table",
+    "json", "csv", "html", "repro", "svg", "plot", "features", "names",
 )  # fmt: skip
 """Fields of commands that are reports: files to write beside what a command prints."""
 NAMES = (

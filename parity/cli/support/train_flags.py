@@ -105,10 +105,8 @@ class Options(BaseFlags):
     dry_run_batch: Annotated[int | None, _arg("IMAGES", "as --recipe.batch-size")] = None
     """Images in a batch of --dry-run, for a machine that the recipe's batch does not fit on."""
     parallel: Literal["jit", "pmap"] = "jit"
-    """Spread a step over JAX's local devices by jax.jit with sharded arguments, or by jax.pmap."""
-    sharding: Literal["replicated", "full"] = "replicated"
-    """Training state on each device of JAX: the whole, or (under jit) the device's share."""
-    mesh: Annotated[str | None, _arg("AXES", "none: one axis, as --sharding says")] = None
+    """Spread a step over JAX's devices by jax.jit over --mesh, or by jax.pmap."""
+    mesh: Annotated[str, tyro.conf.arg(metavar="AXES")] = "data=-1"
     """Named axes to spread a step over, such as data=4,fsdp=2,tensor=1: data splits the batch, fsdp
     batch and state, tensor heads and hidden layers; -1 takes the devices that are left."""
     scan: Literal["auto", "on", "off"] = "auto"
@@ -122,7 +120,7 @@ class Options(BaseFlags):
     """Keep JAX's compiled programs in this folder, and take them from there the next time."""
     coordinator: Annotated[str | None, _arg("HOST:PORT", "none: this process trains alone")] = None
     """Address of the first of several processes of JAX that train together, or auto where the cluster
-    (TPU pod, SLURM, Open MPI, GKE) or JAX_COORDINATOR_ADDRESS says it. Goes with --mesh."""
+    (TPU pod, SLURM, Open MPI, GKE) or JAX_COORDINATOR_ADDRESS says it."""
     process: Annotated[str | None, _arg("I/N", "as the cluster says")] = None
     """Number of this process, from 0, and of all processes."""
     dtype: Annotated[

@@ -39,8 +39,7 @@ class Request(typing.NamedTuple):
     data_dir: Path
     run_dir: Path
     parallel: Literal["jit", "pmap"]
-    sharding: Literal["replicated", "full"]
-    mesh: str | None
+    mesh: str
     scan: Literal["auto", "on", "off"]
     remat: Literal["none", "full", "dots_saveable", "dots_with_no_batch_dims_saveable"]
     coordinator: str | None
@@ -121,7 +120,7 @@ class Request(typing.NamedTuple):
         """Options of spreading a step over JAX's devices; none for PyTorch, which uses one device."""
         if self.framework != "jax":
             return {}
-        names = ("parallel", "sharding", "mesh", "scan", "remat")
+        names = ("parallel", "mesh", "scan", "remat")
         return {name: getattr(self, name) for name in names}
 
     @contextmanager
@@ -224,7 +223,6 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         data_folder(options.data_dir),
         folder,
         options.parallel,
-        options.sharding,
         options.mesh,
         options.scan,
         options.remat,
@@ -272,7 +270,6 @@ def _check_framework(options: Options, recipe: Recipe) -> None:
         flag: getattr(options, flag)
         for flag in (
             "parallel",
-            "sharding",
             "mesh",
             "coordinator",
             "process",
@@ -282,11 +279,9 @@ def _check_framework(options: Options, recipe: Recipe) -> None:
         )
         if getattr(options, flag) != getattr(Options, flag)
     }
-    other = next(iter(changed), None)
-    if options.mesh is not None and other in ("parallel", "sharding"):
+    if {"parallel", "mesh"} <= changed.keys():
         raise ConfigError(
-            f"--mesh {options.mesh} and --{other} {changed[other]}: a mesh says all of how a step is"
-            f" spread; leave --{other} out"
+            f"--mesh {options.mesh} and --parallel {options.parallel}: jax.pmap has none; leave one out"
         )
     if options.framework == "jax":
         return

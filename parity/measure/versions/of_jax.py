@@ -95,9 +95,6 @@ def purposes(value: Any) -> Iterator[str]:
         trace = getattr(trace, "parent_trace", None)
 
 
-REPLAY = "checkpoint"
-"""Part of the purpose of a trace that computes the forward pass again, in the backward pass."""
-
 SEALED = ("jax._src.stages", "jax._src.export")
 """Modules that define the classes of programs exported or compiled ahead of time."""
 EXPORT_FOLDER = "/jax/_src/export/"

@@ -66,11 +66,6 @@ def parse(name: str | Path) -> Repository:
     return Repository(rest, revision or None, None)
 
 
-def resolve(source: str | Path) -> Path:
-    """Return the path of a checkpoint, see `locate`."""
-    return locate(source).path
-
-
 def locate(source: str | Path, **downloading: Any) -> Located:
     """Locate a checkpoint; files of a name on the Hub are downloaded unless the cache has them.
 

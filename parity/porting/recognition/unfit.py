@@ -23,7 +23,6 @@ QUANTISERS = {
 """Names that only quantised weights have beside them, by quantiser."""
 SCALE = re.compile(r"(^|[._/])scales?(_inv)?$|scale_weight$|_scale(_inv)?$")
 PATCHES = re.compile(r"patch|tubelet|conv_proj|(^|[./])conv1\.")
-WIDE = ("float64", "float32", "float16", "bfloat16")
 
 
 def unfit(tensors: Tensors) -> str:

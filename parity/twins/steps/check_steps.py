@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -12,14 +13,15 @@ from typing import cast
 from parity.faults.step_table import STEP_FAULTS
 from parity.faults.twin import TwinName
 from parity.measure.device import Device
-from parity.measure.digest import digest
 from parity.measure.environment import environment, find_uncertified_flags
 from parity.measure.precision import Precision
 from parity.measure.tolerance import DType
+from parity.runs.state import Arrays
 from parity.twins.steps.plan import StepPlan, make_plan
 from parity.twins.steps.stability import Stability, stability
 from parity.twins.steps.train_both import TypeResult, walk
 from vit_config import ConfigError, Recipe, ViTConfig
+from vit_config.files.seal import array_bytes
 from vit_config.job import Job
 
 DEFAULT_DTYPES: tuple[DType, ...] = ("float64",)
@@ -153,3 +155,12 @@ def _digests(walk: TypeResult) -> dict[str, str]:
     return {"initial": digest(walk.initial.params)} | {
         f"{twin} after {len(walk.losses)} steps": digest(params) for twin, params in ends.items()
     }
+
+
+def digest(arrays: Arrays) -> str:
+    """Return the SHA-256 (hex) of the names, types, shapes and values, in the order of names."""
+    sha = hashlib.sha256()
+    for name, value in sorted(arrays.items()):
+        sha.update(f"{name} {value.dtype} {value.shape}\n".encode())
+        sha.update(array_bytes(value))
+    return sha.hexdigest()

@@ -16,18 +16,16 @@ class Family:
     """A leaf of A, or the same leaf of every block, with its leaves in B."""
 
     a: str
-    """Name; a template if there are several members."""
+    """Name; a template if there are several blocks."""
     b: tuple[str, ...]
     """Names in B, one for each link; templates for the same block number."""
-    members: tuple[str, ...]
-    """Leaves of A."""
     links: tuple[Link, ...]
-    """Links of the first member, by part of the leaf of A."""
+    """Links of the leaf, or of the first block's, by part of the leaf of A."""
     numbers: tuple[int, ...] = ()
-    """Numbers of the members' blocks; empty for a single leaf."""
+    """Numbers of the blocks; empty for a single leaf."""
 
     def stacked(self, link: Link) -> bool:
-        """Return whether the leaf of B is a stack and each member is one of its slices."""
+        """Return whether the leaf of B is a stack and each block has one of its slices."""
         part = link.part_b
         return bool(self.numbers) and part is not None and part.start == self.numbers[0] and _one(link)
 
@@ -77,8 +75,7 @@ def template(names: Sequence[str], numbers: Sequence[int]) -> str | None:
 def _joined(names: Sequence[str], matched: Matched) -> list[Family]:
     links = [matched.of(name) for name in names]
     alone = [
-        Family(name, tuple(link.b for link in own), (name,), own)
-        for name, own in zip(names, links, strict=True)
+        Family(name, tuple(link.b for link in own), own) for name, own in zip(names, links, strict=True)
     ]
     numbers = [block(name) for name in names]
     if len(names) < 2 or None in numbers:
@@ -94,7 +91,7 @@ def _joined(names: Sequence[str], matched: Matched) -> list[Family]:
     if ours is None or None in theirs:
         return alone
     names_b = tuple(each for each in theirs if each is not None)
-    return [Family(ours, names_b, tuple(names), links[0], tuple(blocks))]
+    return [Family(ours, names_b, links[0], tuple(blocks))]
 
 
 def _shared_facts(link: Link, matched: Matched) -> tuple[object, ...]:

@@ -40,7 +40,6 @@ def files(tmp_path, monkeypatch):
         (["check", "digits", "--svg", "vit.onnx.json"], KEPT),
         (["check-steps", "digits", "--config", "recipe.toml", "--json", "recipe.toml"], READ),
         (["match", "a.safetensors", "b.safetensors", "--json", "b.safetensors"], READ),
-        (["match", "a.safetensors", "b.safetensors", "--table", "config.json"], KEPT),
         (["diff", "a.py:f", "b.py:g", "--repro", "b.py"], READ),
         (["diff", "a.py:f", "a.py:g", "--repro", "b.py"], "b.npz: already exists"),
         (["diff", "a.py:f", "b.py:g", "--html", "a.py"], READ),

@@ -62,7 +62,7 @@ def test_a_cached_repository_is_loaded_converted_and_inspected(cache, tmp_path, 
     folder = snapshot(cache, "someone/vit-tiny")
     write_weights(folder / "model.safetensors", TINY, arrays(), Preprocess())
     name = "hf-hub:someone/vit-tiny"
-    assert hub.resolve(name) == folder
+    assert hub.locate(name).path == folder
     for asked in (name, f"{name}@main", f"{name}@{COMMIT}"):
         assert parity.load(asked, framework="torch").config == TINY
     with jax.enable_x64(False):
@@ -86,11 +86,11 @@ def test_one_weights_file_is_enough_and_safetensors_go_first(cache, monkeypatch)
         lambda *args, **options: asked.append(options["allow_patterns"]) or real(*args, **options),
     )
     write_weights(folder / "pytorch_model.bin", TINY, arrays())
-    assert hub.resolve("hf-hub:someone/several") == folder
+    assert hub.locate("hf-hub:someone/several").path == folder
     assert len(asked) == 1 + WEIGHTS.index("pytorch_model.bin")
     asked.clear()
     write_weights(folder / "model.safetensors", TINY, arrays())
-    assert hub.resolve("hf-hub:someone/several") == folder
+    assert hub.locate("hf-hub:someone/several").path == folder
     ((*config, weights),) = asked
     assert weights == "model.safetensors"
     assert {"config.json", "preprocessor_config.json"} <= set(config)
@@ -187,21 +187,21 @@ def test_weights_of_timms_that_are_not_on_the_hub_are_refused():
 )
 def test_a_misspelled_name_is_refused(name):
     with pytest.raises(ConfigError, match="expected hf-hub:ORG/NAME"):
-        hub.resolve(f"hf-hub:{name}")
+        hub.locate(f"hf-hub:{name}")
 
 
 def test_a_name_that_the_client_does_not_like_is_refused(cache):
     with pytest.raises(ConfigError, match=r"hf-hub:org/x{200}: "):
-        hub.resolve(f"hf-hub:org/{'x' * 200}")
+        hub.locate(f"hf-hub:org/{'x' * 200}")
 
 
 def test_paths_win(cache, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "timm:it.safetensors").write_bytes(b"")
-    assert str(hub.resolve("timm:it.safetensors")) == "timm:it.safetensors"
+    assert str(hub.locate("timm:it.safetensors").path) == "timm:it.safetensors"
     assert not hub.is_name("timm:it.safetensors")
     assert hub.is_name("timm:it")
-    assert hub.resolve(tmp_path) == tmp_path
+    assert hub.locate(tmp_path).path == tmp_path
 
 
 def refused(name, *said):
@@ -264,9 +264,9 @@ def test_pretrained_weights_are_checked(cache, capsys):
         {name: tensor.numpy() for name, tensor in model.state_dict().items()},
         snapshot(cache, f"timm/{TAG}") / "model.safetensors",
     )
-    assert main(["check", "--pretrained", TAG, "--dtype", "float64", "--batch-size", "1"]) == 0
+    assert main(["check", f"timm:{TAG}", "--dtype", "float64", "--batch-size", "1"]) == 0
     assert f"timm:{TAG}" in capsys.readouterr().out
-    assert main(["check", "--pretrained", "vit_base_patch16_224.augreg_in21k"]) == 2
+    assert main(["check", "timm:vit_base_patch16_224.augreg_in21k"]) == 2
     assert "HF_HUB_OFFLINE is set" in capsys.readouterr().err
 
 

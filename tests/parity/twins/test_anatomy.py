@@ -12,16 +12,16 @@ import vit_jax.weights
 import vit_torch
 import vit_torch.leaves
 import vit_torch.weights
-from parity.twins.anatomy import ModulePart, _watch, anatomy, count_flops, count_parameters, fold
+from parity.twins.anatomy import ModulePart, _watch, anatomy, fold
 from tests.support.share import rarely
 from tests.support.tiny import TINY, VARIANTS, variant
 from vit_config import PRESETS, ConfigError, InputError, ViTConfig, preset
-from vit_config.presets import from_timm
-from vit_config.presets.costs import Cost, costs, data
+from vit_config.costs import Cost, costs
 
 pytestmark = pytest.mark.slow
 
 LARGEST = "vit_7b_patch16_dinov3"
+COSTED = ("digits", "gemma4_vit_167m", "naflexvit_base_patch16_map", "test_vit4")
 
 
 @functools.cache
@@ -75,14 +75,14 @@ BY_HAND = {
 
 @pytest.mark.parametrize("name", BY_HAND)
 def test_flops_by_hand(name):
-    assert count_flops(variant(name)) == BY_HAND[name]
+    assert by_path(variant(name))[""].flops == BY_HAND[name]
 
 
 def test_flops_of_vit_base_by_hand():
     N, T, D = 196, 197, 768
     block = 2 * T * D * 3 * D + 2 * T * T * D + 2 * T * T * D + 2 * T * D * D + 2 * 2 * T * D * 4 * D
     flops = 2 * N * 16 * 16 * 3 * D + 12 * block + 2 * D * 1000
-    assert count_flops(preset("vit_base_patch16_224")) == flops == 35_127_656_448
+    assert anatomy(preset("vit_base_patch16_224"))[0].flops == flops == 35_127_656_448
 
 
 @pytest.mark.slow
@@ -113,8 +113,8 @@ def test_another_image_size_is_taken_or_built_for():
     small = {"image_size": (14, 10)}  # 4 patches
     expected = 2 * 4 * 105 * D + of_more_tokens(5) + HEAD
     assert anatomy(taken, **small)[0].flops == anatomy(built, **small)[0].flops == expected
-    assert anatomy(taken, **small)[0].parameters == count_parameters(taken)
-    assert anatomy(built, **small)[0].parameters == count_parameters(built) - 5 * D
+    assert anatomy(taken, **small)[0].parameters == costs(taken).parameters
+    assert anatomy(built, **small)[0].parameters == costs(built).parameters - 5 * D
     with pytest.raises(InputError, match="not divisible by patch_size"):
         anatomy(taken, image_size=(15, 10))
     with pytest.raises(ConfigError, match="not divisible by patch_size"):
@@ -133,8 +133,8 @@ QUICK = {"plain", "grouped", "differential", "map"}  # what `make quick` looks a
 def test_parameters_are_those_of_both_twins(name):
     cfg = variant(name)
     parts = by_path(cfg)
-    assert parts[""].parameters == count_parameters(cfg)
-    assert count_parameters(cfg) == vit_jax.leaves.count_parameters(vit_jax.weights.abstract_model(cfg))
+    count = vit_jax.leaves.count_parameters(vit_jax.weights.abstract_model(cfg))
+    assert parts[""].parameters == count
     actual = {
         f"{part.path}.{each}" if part.path else each: shape
         for part in parts.values()
@@ -214,29 +214,21 @@ def test_the_largest_preset_takes_no_memory():
     assert kilobytes < 200_000
 
 
-# What is stored of presets
+# The same, known without a model
 
 
-def test_the_stored_costs_are_of_every_preset():
-    assert data()["flops"].keys() == set(PRESETS)
-    assert data()["parameters"].keys() == set(PRESETS) - from_timm.architectures().keys()
-    assert costs("vit_base_patch16_224") == Cost(86_567_656, 35_127_656_448)
-
-
-@pytest.mark.parametrize("name", ["digits", "mnist_exercise", "vit_tiny_patch16_224", "test_vit4"])
-def test_stored_costs(name):
-    model = anatomy(PRESETS[name])[0]
-    assert costs(name) == Cost(model.parameters, model.flops)
+@pytest.mark.parametrize("name", VARIANTS)
+def test_costs_are_those_of_the_model(name):
+    model = by_path(cfg := variant(name))[""]
+    assert costs(cfg) == Cost(model.parameters, model.flops)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(PRESETS)[::32])
-def test_stored_costs_of_more(name):
-    test_stored_costs(name)
+@pytest.mark.parametrize("name", rarely(sorted(PRESETS), COSTED))
+def test_costs_of_presets_are_those_of_the_model(name):
+    model = anatomy(PRESETS[name])[0]
+    assert costs(PRESETS[name]) == Cost(model.parameters, model.flops)
 
 
-def test_costs_are_not_of_tags():
-    with pytest.raises(ConfigError, match="leave the tag out"):
-        costs("vit_base_patch16_224.dino")
-    with pytest.raises(ConfigError, match="did you mean 'vit_base_patch16_224'"):
-        costs("vit_base_patch16_22")
+def test_costs_of_vit_base():
+    assert costs(preset("vit_base_patch16_224")) == Cost(86_567_656, 35_127_656_448)

@@ -162,16 +162,6 @@ def test_positions_of_a_file_are_not_redrawn(weights, check):
     assert "--token-offset" in check(weights, "--token-offset", "3")
 
 
-@pytest.mark.parametrize("name", ["locate", "diagnose"])
-def test_a_command_has_its_other_names_yet(name, capsys):
-    said = []
-    for each in ("diff", name):
-        assert main([each, "nowhere.py:a", "nowhere.py:b"]) == 2
-        said.append(capsys.readouterr())
-    assert said[0] == said[1]
-    assert said[0].err.startswith("parity diff: nowhere.py")
-
-
 @pytest.mark.parametrize(
     ("command", "hint"),
     [

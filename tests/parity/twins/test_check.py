@@ -140,7 +140,7 @@ def test_command_passes_several_presets(capsys):
 
 
 def test_a_field_is_changed_in_both_twins(tmp_path, capsys):
-    path = tmp_path / "kept.json"
+    path = tmp_path / "report.json"
     check = ["check", "digits", "--dtype", "float64"]
     assert main([*check, "--set", "depth=1", "norm=rmsnorm", "--json", str(path)]) == 0
     assert "parity check digits depth=1 norm=rmsnorm" in capsys.readouterr().out

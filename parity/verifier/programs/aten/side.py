@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import warnings
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -10,7 +12,6 @@ import numpy as np
 import torch
 
 from parity.verifier.programs.aten.context import named_tensors
-from parity.verifier.programs.aten.copies import copied
 from parity.verifier.programs.aten.held import HeldByTorch, Leaf, all_modules
 from parity.verifier.programs.aten.record import in_float64, record_torch, returns_draws
 from parity.verifier.programs.built import construction_of
@@ -139,7 +140,7 @@ class _Cast:
         return tensor.to(dtype.to_complex() if tensor.is_complex() else dtype)
 
     def _copy(self, module: torch.nn.Module) -> torch.nn.Module:
-        own = copied(module)
+        own = _copied(module)
         for each in (*own.parameters(), *own.buffers()):
             each.data = self._converted(each.data) if _is_inexact(each) else each.data
         self.modules.update((id(inner), path) for path, inner in own.named_modules())
@@ -213,3 +214,11 @@ def _evaluating(given: Sequence[Any]) -> Iterator[None]:
     finally:
         for each, training in zip(modules, before, strict=True):
             each.training = training
+
+
+def _copied(module: torch.nn.Module) -> torch.nn.Module:
+    """Return a copy of a module, with parameters of its own, without torch's warnings."""
+    with warnings.catch_warnings(), torch.no_grad():  # with gradients a traced one has no leaves
+        # torch's own copy of what it exported
+        warnings.filterwarnings("ignore", ".*LeafSpec.*is deprecated", FutureWarning)
+        return copy.deepcopy(module)

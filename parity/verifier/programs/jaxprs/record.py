@@ -7,6 +7,7 @@ algebra.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -17,11 +18,11 @@ from parity.verifier.programs import memory
 from parity.verifier.programs.built import add_layers, layers_called
 from parity.verifier.programs.jaxprs.checked import JaxRun, Seen
 from parity.verifier.programs.jaxprs.rule_lines import own_lines
-from parity.verifier.programs.jaxprs.tracing import trace
 from parity.verifier.programs.jaxprs.values import cast, leaf_value, rounding_of
 from parity.verifier.programs.jaxprs.walk import Walk, constant_of
+from parity.verifier.programs.mistakes import mistake
 from parity.verifier.programs.operation import Kind
-from parity.verifier.programs.program import Program
+from parity.verifier.programs.program import REFUSES, Program
 from parity.verifier.programs.shared import shared
 
 
@@ -62,7 +63,7 @@ def record_jax(
         with jax.enable_x64(dtype is None):
             with own_lines(), layers_called() as built:
                 own = [tree for _, _, tree in arguments]
-                closed, shapes = trace(recorder.program, function, trees, own, own_types)
+                closed, shapes = _trace(recorder.program, function, trees, own, own_types)
             memory.check(memory.of_jaxpr(closed), "recording its operations")
             if dtype is not None:
                 ran = jax.tree.leaves(jax.jit(function)(*trees))
@@ -83,6 +84,34 @@ def record_jax(
             ran.check(pairs, partial(_walk_again, closed, values), name)
             program.notes += [ran.why_not] if ran.why_not else []
     return program
+
+
+def _trace(program: Program, function: Callable[..., Any], wide: Any, given: Any, own_types: Any) -> Any:
+    """Trace a function; return its jaxpr and the shapes of its results.
+
+    A loop may refuse leaves in float64, if a module in it remembers the type of its parameters, and so
+    may an author; then the function is traced in its own types, which are ignored when it runs.
+
+    Args:
+        program: the program whose notes say so, if an author refuses.
+        function: the function to trace.
+        wide: its arguments in float64.
+        given: its arguments as they were given.
+        own_types: a context in which these keep their types.
+    """
+    import jax
+
+    make = jax.make_jaxpr(function, return_shape=True)
+    try:
+        return make(*wide)
+    except Exception as error:
+        with suppress(Exception), own_types:
+            traced = make(*given)
+            if not isinstance(error, TypeError):
+                reason = mistake(error, function) or type(error).__name__
+                program.notes.append(REFUSES.format(reason))
+            return traced
+        raise
 
 
 def _wide(value: Any) -> Any:

@@ -77,7 +77,6 @@ def test_bad_input_is_one_line_and_status_2(folder, capsys):
         ([model], "expected a model and a file, or two files, got 1"),
         (["trained.pth", model], "is a model; give it first"),
         (["trained.pth", "trained.pth", "--apart-from", "x"], "--apart-from goes with a model"),
-        ([model, "trained.pth", "--table", "t.py"], "--table goes with two files"),
         ([model, "trained.pth", "--apart-from", "x"], "x fits no name of the model"),
         ([model, "none.pth"], "no such file"),
         (["mine_of_loaded.py:none", "trained.pth"], "has no function none"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import random
 
 import ml_dtypes
@@ -12,18 +11,15 @@ import pytest
 import parity
 from evidence.dialect_table import sample
 from parity.porting.dialects import dialects
-from parity.porting.dialects.table import bind_ours, bind_theirs
-from parity.porting.dialects.transfer import read, write
+from parity.porting.dialects.table import bind_ours
+from parity.porting.dialects.transfer import write
 from parity.porting.formats import Stored
 from parity.verifier.match import Matched, match
-from parity.verifier.match.table_text import table_text
-from tests.support.tiny import TINY
 from vit_config import ConfigError
 from vit_config.parameters import parameters
 
 pytestmark = pytest.mark.quick
 
-NAFLEX = "timm-naflex"
 WRITTEN = [each for each in dialects() if each.writes]
 H, D, W = 5, 6, 14
 """Heads, their width, the width of a token."""
@@ -87,48 +83,6 @@ def test_every_dialect_is_found_under_scrambled_names(dialect):
     assert {link.grade for link in matched.links} == {"by value"}
     for name, each in ours.items():
         np.testing.assert_array_equal(rebuilt(matched, name, scrambled), each.load(), err_msg=name)
-
-
-def first_apart(table):
-    """Whether the first block has rows of its own, as where its names alone have no number."""
-    return any("blocks.0." in name for each in table for name in each.ours if name)
-
-
-@pytest.mark.parametrize("dialect", [d for d in WRITTEN if d.name != NAFLEX], ids=lambda each: each.name)
-def test_the_table_that_is_written_reads_and_writes_the_dialect(dialect, tmp_path, monkeypatch):
-    cfg = sample_of(dialect)
-    ours, theirs, _ = forms(dialect, cfg)
-    text = table_text(match(ours, theirs), "a lab's files")
-    module = f"found_{dialect.name.replace('-', '_')}"
-    (tmp_path / f"{module}.py").write_text(text, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    table = importlib.import_module(module).TABLE
-
-    assert first_apart(table) == any(map(first_apart, dialect.tables))
-    rows, left = bind_theirs(table, {name: array.shape for name, array in theirs.items()})
-    assert not left
-    assert_same(
-        read(rows, {n: Stored.of(a) for n, a in theirs.items()}), {n: s.load() for n, s in ours.items()}
-    )
-    rows, left = bind_ours(table, cfg, ours)
-    assert not left
-    assert_same(write(rows, ours, cfg), theirs)
-
-
-def test_a_table_says_which_sizes_no_schema_tells():
-    """NaFlex keeps its position table as rows and columns, whose numbers no field of a match gives."""
-    dialect = next(each for each in WRITTEN if each.name == NAFLEX)
-    ours, theirs, _ = forms(dialect, sample(dialect))
-    text = table_text(match(ours, theirs), "a lab's files")
-    assert (
-        "# pos_embed: of embeds.pos_embed; 1 o i p -> 1 (o i) p, whose sizes a schema does not" in text
-    )
-
-
-def assert_same(matched, expected):
-    assert matched.keys() == expected.keys()
-    for name, each in matched.items():
-        np.testing.assert_array_equal(each.load(), expected[name], err_msg=name)
 
 
 def one(ours: np.ndarray, theirs: np.ndarray, name: str = "x"):
@@ -347,47 +301,10 @@ def test_another_depth_leaves_what_is_too_much():
     assert not match({}, ours).links
 
 
-def test_a_table_needs_our_names_and_says_what_no_row_can():
-    leaf = draw(H * D, W)
-    with pytest.raises(ConfigError, match=r"no patch_embed\.proj\.weight"):
-        table_text(match({"x": leaf}, {"y": leaf}), "B")
-    ours = {
-        "patch_embed.proj.weight": draw(W, 3),
-        "blocks.0.attn.proj.weight": leaf,
-        "norm.bias": draw(W),
-    }
-    moved = leaf.reshape(H, D, W)[::-1].reshape(-1, W)
-    text = table_text(
-        match(ours, {"a": ours["patch_embed.proj.weight"].T, "b": moved, "c": draw(2)}), "B"
-    )
-    assert '*row("patch_embed.proj.weight", "a", "i o -> o i"),' in text
-    assert "# blocks.0.attn.proj.weight: of b; 5 heads of 6 in the order 4, 3, 2, 1, 0" in text
-    assert "# without a partner: norm.bias" in text
-    assert "# nothing of ours: c" in text
-
-
-def test_a_name_in_a_file_cannot_become_code():
-    ours = {"patch_embed.proj.weight": draw(W, 3), "norm.bias": draw(W)}
-    theirs = {'a\n"b\\': ours["patch_embed.proj.weight"], "c\nraise SystemExit\n": draw(7)}
-    module: dict = {}
-    exec(table_text(match(ours, theirs), 'B"""\nraise SystemExit'), module)
-    assert [each.theirs for each in module["TABLE"]] == [('a\n"b\\',)]
-
-
 def test_few_numbers_or_counts_are_no_stretch_of_others():
     ours = {"pair": draw(9)[3:5], "ids": np.arange(5), "four": draw(9)[2:6]}
     matched = match(ours, {"y": draw(9), "z": np.arange(W)})
     assert relations(matched) == {"pair": [], "ids": [], "four": ["y"]}
-
-
-def test_numbers_of_blocks_that_differ_are_rows_of_their_own():
-    ours = {f"blocks.{i}.norm1.weight": draw(W, seed=i) for i in range(3)}
-    ours["patch_embed.proj.weight"] = draw(W, 3)
-    theirs = {name.replace("blocks.0", "blocks.7"): each for name, each in ours.items()}
-    text = table_text(match(ours, theirs), "B")
-    assert '*row("blocks.0.norm1.weight", "blocks.7.norm1.weight"),' in text
-    assert "{i}" not in text
-    assert TINY.depth == 3
 
 
 def test_a_name_in_common_tells_constants_apart():
