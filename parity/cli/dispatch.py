@@ -22,7 +22,7 @@ COMMANDS = {
     "match": "find whether a checkpoint was really loaded, or which parameter of a file is which",
     "convert": "convert a checkpoint of any dialect to any other, exactly",
     "export": "write a model as StableHLO, ONNX or torch.export, read back and compared",
-    "convert-run": "move a training run to JAX or PyTorch",
+    "convert-run": "move a training run to JAX or PyTorch, also one of timm's or of the Trainer's",
     "compare-runs": "measure how far apart two training runs are",
     "scan": "list every checkpoint in a folder, ready to convert",
     "train": "train either twin, export the weights, score them in both frameworks",

@@ -91,7 +91,18 @@ def read_run(folder: Path, step: int | None = None, *, cold: bool = False) -> Ru
             " initial state"
         )
     state, notes = _module(framework).read(folder, what, manifest, step, cold)
-    return Run(what.config, what.recipe, state, tuple(notes), what.lora, what.frozen)
+    data = manifest["data"]
+    return Run(
+        what.config,
+        what.recipe,
+        state,
+        None,
+        data["name"],
+        data["fingerprint"],
+        tuple(notes),
+        what.lora,
+        what.frozen,
+    )
 
 
 def write_run(
@@ -109,7 +120,7 @@ def write_run(
 
     Args:
         manifest: the description of the run.
-        log: the folder of the run that is moved, whose log is continued; None if it was in none.
+        log: the folder of the run that is moved, whose log is continued; None for another library's.
         force: replace an existing run folder.
 
     Returns:

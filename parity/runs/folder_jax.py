@@ -90,7 +90,7 @@ def _saved_moments(
 def write(folder: Path, run: Run, manifest: Manifest) -> None:
     """Write a checkpoint."""
     with jax.enable_x64(run.recipe.dtype == "float64"):
-        state = to_jax(JaxLayout(run.config), run.state, run.recipe)
+        state = to_jax(JaxLayout(run.config), run.state, run.recipe, run.steps_per_epoch or 1)
         host = jax.tree.map(lambda x: np.array(x, copy=True), state)
         with Checkpoints(folder / CHECKPOINTS, run_id=manifest.run_id) as saved:
             saved.save(run.state.step, host)

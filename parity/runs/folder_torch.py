@@ -31,6 +31,8 @@ _NOT_NUMBERS = (
     *("params", "param_names", "lr", "initial_lr"),  # the learning rate is set before every step
     *("foreach", "fused", "capturable", "differentiable"),
 )
+"""Entries of torch's parameter groups that are not hyperparameters of the update."""
+DECOUPLED = "decoupled_weight_decay"
 
 
 def read(

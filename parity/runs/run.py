@@ -11,7 +11,7 @@ from vit_config.lora import Lora
 
 @dataclass(frozen=True)
 class Run:
-    """The state of a training run between two steps, of either framework.
+    """The state of a training run between two steps, of any framework or trainer.
 
     The schedule's position and the next batch follow from the recipe and `state.step`, dropout masks
     from the recipe's seed and `state.step`.
@@ -20,8 +20,14 @@ class Run:
     config: ViTConfig
     recipe: Recipe
     state: TrainingState
+    steps_per_epoch: int | None = None
+    """Updates in an epoch; None if the folder does not state it: it follows from the data set."""
+    data: str | None = None
+    """Name of the data set; None if unknown."""
+    fingerprint: str | None = None
+    """Fingerprint of the data set's contents."""
     notes: tuple[str, ...] = ()
-    """Notes on what was skipped, or starts anew."""
+    """Notes on state that is not carried over, or in another form than it was stored."""
     lora: Lora | None = None
     """The adapters among the parameters; None if there are none."""
     frozen: frozenset[str] = frozenset()

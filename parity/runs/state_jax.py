@@ -54,7 +54,7 @@ def from_jax(layout: JaxLayout, state: TrainState) -> TrainingState:
     return TrainingState(int(state.step), layout.to_common(state.params), moments, ema)
 
 
-def to_jax(layout: JaxLayout, state: TrainingState, recipe: Recipe) -> TrainState:
+def to_jax(layout: JaxLayout, state: TrainingState, recipe: Recipe, steps_per_epoch: int) -> TrainState:
     """Convert a training state to the JAX trainer's for a recipe, on the device."""
     params = layout.from_common(state.params)
     count = jnp.asarray(state.step, jnp.int32)
@@ -69,7 +69,7 @@ def to_jax(layout: JaxLayout, state: TrainingState, recipe: Recipe) -> TrainStat
             return part._replace(count=count)
         return part
 
-    opt_state = make_optimizer(recipe, steps_per_epoch=1).init(params)  # no epoch is in the state
+    opt_state = make_optimizer(recipe, steps_per_epoch).init(params)
     opt_state = jax.tree.map(place, opt_state, is_leaf=_is_known)
     ema = None if state.ema is None else layout.from_common(state.ema)
     return TrainState(count, params, opt_state, ema)

@@ -70,7 +70,7 @@ def random_run(recipe: Recipe, step: int, cfg: ViTConfig = CFG) -> Run:
     state = TrainingState(
         step, draw(), {name: moment(name) for name in moments_of(recipe)}, draw() if recipe.ema else None
     )
-    return Run(cfg, recipe, state)
+    return Run(cfg, recipe, state, STEPS_PER_EPOCH, JOB.data, "fingerprint")
 
 
 def write_random(

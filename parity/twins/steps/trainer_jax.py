@@ -74,7 +74,7 @@ class JaxSession:
         """Continue from another state."""
         own = self._trainer
         with own.numerics():
-            self._state = to_jax(own.layout, state, own.recipe)
+            self._state = to_jax(own.layout, state, own.recipe, own.steps_per_epoch)
 
     def step(self, batch: Batch) -> StepGradients:
         """Do one update."""

@@ -23,12 +23,16 @@ FILES = (
     "run/log.jsonl",
     "run/weights.safetensors",
     "run/checkpoints/7.pt",
+    "trainer/model-00001-of-00002.safetensors",
+    "trainer/optimizer.pt",
+    "trainer/trainer_state.json",
     "photos/cat/1.png",
     "start/weights.safetensors",
     "list.jsonl",
     "elsewhere.json",
 )
 CONVERT = ["convert", "a.safetensors"]
+MOVED = ["convert-run", "trainer"]
 
 
 @pytest.mark.parametrize(
@@ -56,6 +60,7 @@ CONVERT = ["convert", "a.safetensors"]
         ["export", "ckpt", "lora/adapter_config", "--to", "onnx", "--adapter", "lora", "--force"],
         ["convert-run", "run", "run", "--to", "torch", "--force"],
         ["convert-run", "run", "run/checkpoints/7.pt", "--to", "torch", "--force"],
+        [*MOVED, "trainer/optimizer.pt", "--to", "jax", "--force"],
         ["plot", "a.safetensors", "--image", "b.png", "attention_b.png"],
         ["train", "--preset", "digits", "--init", "start/weights.safetensors", "--run-dir", "start"],
     ],

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -321,10 +320,9 @@ def test_no_run(refused, tmp_path):
     for inner in ("checkpoints", "checkpoints/7.pt"):
         refused(folder / inner, f"{inner}: is part of a training run; give the run's folder, {folder}")
     (folder / FILE).unlink()
-    refused(folder, "run: is no run of `parity train`, whose folder has a run.json")
-    theirs = tmp_path / "last.pth.tar"
-    theirs.touch()
-    refused(theirs, f"goes on from its weights: parity train --init {theirs}")
+    refused(folder, "run: no run.json in it; give the folder of a training run")
+    (tmp_path / "empty").mkdir()
+    refused(tmp_path / "empty", "no training state of vit_jax, vit_torch, timm")
 
 
 def test_checkpoints_of_both_frameworks(refused, tmp_path):
@@ -411,8 +409,12 @@ def test_what_is_written_is_read_again(framework, refused, tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
+        (["--recipe", "r.json"], "--recipe: the run in"),
+        (["--data", "digits", "--steps-per-epoch", "3"], "--data, --steps-per-epoch: the run in"),
+        (["--set", "depth=3"], "--set: the run in"),
+        (["--license", "mit", "--like", "digits"], "--like, --license: the run in"),
         (["--to", "timm"], "--to timm: a run goes on in jax or torch only; elsewhere continue from the"),
-        (["--to", "hf", "--step", "7"], "out --to hf --step 7"),
+        (["--to", "lightning", "--step", "7"], "out --to timm --step 7"),
         (["--step", "many"], "--step"),
     ],
 )
@@ -424,7 +426,7 @@ def test_parameters_of_another_type(tmp_path):
     run = random_run(RECIPE.replace(dtype="float32"), 7)
     manifest = make_manifest(JOB, "fingerprint")
     wide = RECIPE.replace(dtype="float64")
-    odd = replace(run, recipe=wide)
+    odd = type(run)(run.config, wide, run.state, None, run.data, run.fingerprint)
     with pytest.raises(ValueError, match='are float32, but dtype = "float64" trains float64 ones'):
         write_run(odd, tmp_path / "out", "torch", manifest)
     assert list(tmp_path.iterdir()) == []

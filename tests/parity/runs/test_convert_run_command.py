@@ -56,13 +56,14 @@ def test_what_it_says_goes_on_with_the_run(trained, monkeypatch, capsys):
     assert (trained / "moved" / "curves.png").stat().st_size > 1000
     capsys.readouterr()
     # and back, where the path needs quotes
-    assert main(["convert-run", "moved", "moved back", "--to", "jax"]) == 0
+    assert main(["convert-run", "moved", "moved back", "--to", "jax", "--data-dir", "a b"]) == 0
     command = capsys.readouterr().out.splitlines()[-1]
-    assert command.endswith("'moved back/run.json' --run-dir 'moved back'")
+    assert command.endswith("'moved back/run.json' --run-dir 'moved back' --data-dir 'a b'")
     request = parse(shlex.split(command)[2:], prog="parity train")
     assert request.framework == "jax"
     assert request.job == Job(DIGITS, SMALL)
     assert request.run_dir == trained / "moved back"
+    assert request.data_dir == trained / "a b"
     assert main([*shlex.split(command)[1:], "--stop-after", "5"]) == 0
     starts = [e for e in read_log(trained / "moved back") if e["kind"] == "start"]
     assert [(e["step"], e["framework"]) for e in starts] == [(0, "jax"), (2, "torch"), (4, "jax")]
