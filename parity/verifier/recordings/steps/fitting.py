@@ -84,6 +84,18 @@ def chosen(value: float) -> bool:
     return np.isfinite(value) and digits(value) <= CHOSEN
 
 
+def chance(value: float, uncertainty: float) -> float:
+    """Return how likely any number at all comes this near to one of so few significant digits.
+
+    Numbers of d digits lie 10^(1 - d) of their power of ten apart, and a fit that is off by u finds one
+    of them in an interval 2 u long.
+    """
+    if not np.isfinite(value) or not value:
+        return 1.0
+    spacing = 10.0 ** (np.floor(np.log10(abs(value))) + 1 - digits(value))
+    return min(1.0, 2 * uncertainty / spacing)
+
+
 def text(value: float) -> str:
     """Format a number for print."""
     return f"{value:.10g}"

@@ -12,6 +12,7 @@ from parity.verifier.recordings.steps.directions import Direction, denominators,
 from parity.verifier.recordings.steps.fitting import (
     UNTOLD,
     JoinedLeaves,
+    chance,
     chosen,
     fit_multiple,
     slope,
@@ -24,6 +25,12 @@ from parity.verifier.recordings.steps.sides import TINY, RecordedSide, noise
 
 SURE = 1e4
 """Square of the size, in roundings, of an update that tells its learning rate to a hundredth."""
+RARE = 1e-3
+"""Most that the chance of an accident may be where a number is named. Some thirty rules are tried on
+each side: one wrong name in twenty loops whose rule is not in the catalogue, were each a new chance."""
+APART = 1e-2
+"""Least relative difference of the rates of two groups: nobody gives less, and where a rule is nearly
+right each leaf is off by less."""
 AT_ONCE, AFTER = "of the parameters before the update", "of the parameters after the update"
 
 
@@ -78,7 +85,7 @@ def fitted(side: RecordedSide) -> Iterator[Hypothesis]:
         if rounded:
             yield from _decayed(step, direction, _said(step, *rounded[0]), value, "rounded to float32")
         elif one and rate is not None:
-            if chosen(rate) or any(chosen(round(rate / r, 9)) for _, own in rates[:1] for r in own if r):
+            if _is_chosen(rate, told, [r for _, own in rates[:1] for r in own if r]):
                 yield from _decayed(step, direction, _said(step, text(rate)), value)
         else:
             value = np.where(told.sure, value, near[0][2] if near else value)
@@ -158,17 +165,34 @@ def _is_one(told: Told, rate: float) -> bool:
     return bool((np.abs(told.value - rate) <= told.off + ALIKE * abs(rate))[told.sure].all())
 
 
+def _is_chosen(rate: float, told: Told, recorded: list[float]) -> bool:
+    """Return whether the rate of all leaves looks chosen: a short number, or a recorded rate times one,
+    where few numbers come so near to a short one. After one step NAdam's update is Adam's with 1.4737
+    times its rate, which the rounding of float32 does not tell from 1.474."""
+    off = min(told.off[told.sure], default=np.inf)
+    ratios = [(rate, off), *((round(rate / each, 9), off / abs(each)) for each in recorded)]
+    return any(chosen(each) and chance(each, by) <= RARE for each, by in ratios)
+
+
 def _grouped(told: Told) -> np.ndarray | None:
-    """Return the rates that leaves tell (leaves,), one for all that agree; None unless each is a short
-    number or that of several leaves, which no rule outside the catalogue makes."""
-    value, left = told.value.copy(), told.sure.copy()
+    """Return the rates that leaves tell (leaves,), one for all that agree; None unless each is that of
+    several leaves or a short number, and so many short ones are no accident: LAMB gives each leaf a rate
+    of its own, of which the rounding of float32 shows three or four digits."""
+    value, left, accidents = told.value.copy(), told.sure.copy(), []
     while left.any():
         best = np.flatnonzero(left)[np.argmin(told.off[left])]
         alike = left & (np.abs(told.value - told.value[best]) <= told.off + told.off[best])
-        if alike.sum() < 2 and not chosen(float(told.value[best])):
-            return None
+        if alike.sum() < 2:
+            own = float(told.value[best])
+            if not chosen(own):
+                return None
+            accidents.append(chance(own, float(told.off[best])))
         value[alike], left = told.value[best], left & ~alike
-    return value
+    groups = np.unique(value[told.sure])
+    apart = np.abs(np.diff(groups)) > APART * np.abs(groups[1:])
+    return (
+        value if apart.size and apart.all() and np.prod(accidents) <= RARE ** bool(accidents) else None
+    )
 
 
 def _nearest(step: Step, direction: Direction, rates: tuple[float, ...]) -> np.ndarray:
