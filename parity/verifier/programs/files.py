@@ -91,6 +91,8 @@ def _read(path: Path, trusted: bool = False) -> tuple[Any, list[int], dict[str, 
         return module, shape, _about(path, module.metadata.get(ABOUT))
     import torch
 
+    from parity.verifier.programs.aten.generated import name_lines_inside
+
     if not trusted and (code := find_code(path)):
         raise ConfigError(
             f"{path}: {code}, which torch.export may run as it opens the file; if you trust whom it is"
@@ -101,7 +103,9 @@ def _read(path: Path, trusted: bool = False) -> tuple[Any, list[int], dict[str, 
         program = torch.export.load(path, extra_files=extra)
     given = [each for each in (program.example_inputs or ((),))[0] if isinstance(each, torch.Tensor)]
     shape = list(given[0].shape) if len(given) == 1 and given[0].is_floating_point() else []
-    return program.module(), shape, _about(path, extra[ABOUT])
+    module = program.module()
+    name_lines_inside(str(path.resolve()), module)
+    return module, shape, _about(path, extra[ABOUT])
 
 
 def _about(path: Path, text: str | None) -> dict[str, Any]:

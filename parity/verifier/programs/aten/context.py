@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,6 +10,7 @@ from typing import Any
 
 import torch
 
+from parity.verifier.programs.aten.generated import Frame, GeneratedLines, frames_of
 from parity.verifier.programs.built import construction_of
 from parity.verifier.programs.callables import attributes_of, numbers_of
 from parity.verifier.programs.operation import BUILT, Construction, Source
@@ -78,6 +78,7 @@ class Context:
         """Where the modules that ran were built, by their paths."""
         self._stack: list[str] = []
         self._casts: list[torch.dtype | None] = []
+        self._generated = GeneratedLines()
 
     def module_hooks(self) -> Any:
         """Return a context in which the path of the running module is known."""
@@ -132,8 +133,14 @@ class Context:
         user's own rule for it."""
         node = torch._C._current_autograd_node()
         if node is not None:
-            return _rule_line(node, sys._getframe(2)) or _forward_line(node)
-        return innermost(_frames(sys._getframe(2)))
+            return _rule_line(node, sys._getframe(2)) or self._forward_line(node)
+        frame = sys._getframe(2)
+        return innermost(self._generated.unfold(_frames(frame, self._generated)))
+
+    def _forward_line(self, node: Any) -> Source | None:
+        """Return the line of the forward operation, given a backward one."""
+        text = "".join(node.metadata.get("traceback_", ()))
+        return innermost(self._generated.unfold(frames_of(text)))
 
 
 def _rule_line(node: Any, frame: Any) -> Source | None:
@@ -149,16 +156,15 @@ _ENGINE = "torch/autograd/graph.py"
 """The file that runs a backward pass: frames outside of it asked for the pass."""
 
 
-def _forward_line(node: Any) -> Source | None:
-    """Return the line of the forward operation, given a backward one."""
-    text = "".join(node.metadata.get("traceback_", ()))
-    frames = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', text)
-    return innermost((file, int(line), function) for file, line, function in reversed(frames))
+def _frames(frame: Any, generated: GeneratedLines | None = None) -> Iterator[Frame]:
+    """Yield the frames that run; after one of an optimiser of torch's, the line that built it.
 
-
-def _frames(frame: Any) -> Iterator[tuple[str, int, str]]:
-    """Yield the frames that run; after one of an optimiser of torch's, the line that built it."""
+    Args:
+        generated: what keeps the lines behind generated ones.
+    """
     while frame is not None:
+        if generated is not None:
+            generated.note(frame)
         if _OPTIMISERS in frame.f_code.co_filename:
             construction = construction_of(frame.f_locals.get("self"))
             if construction is not None:
