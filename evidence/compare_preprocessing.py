@@ -5,6 +5,7 @@ python -m evidence.compare_preprocessing            # the table of docs/preproce
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import sys
@@ -19,12 +20,18 @@ from evidence import positional
 from parity.porting.dialects.records.hf import preprocessor
 from parity.porting.reading.libraries.peers import import_timm
 from vit_config import Preprocess
+from vit_config.errors import InputError
 from vit_config.images.pixels import prepare_batch
 from vit_config.images.preprocess import IMAGENET_MEAN, IMAGENET_STD, crop_fraction
 
 FILTERS = ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos")
 SHAPES = ((37, 51), (97, 64), (224, 224), (299, 224), (224, 227), (333, 500), (480, 201), (19, 300))
 """Heights and widths of the images: tiny, portrait, landscape, of the model's size, long."""
+
+ROUND_OFF = 1e-3
+"""Grey levels that are the last digits of float32."""
+ORIENTATION = 0x0112
+"""EXIF's tag of how a camera was held."""
 
 Prepared = Callable[[Image.Image], np.ndarray]
 """A library's way from an image to (C, H, W) float32."""
@@ -166,8 +173,54 @@ def compare(case: Case, shapes: Sequence[tuple[int, int]] = SHAPES) -> Differenc
     return Difference(equal, len(shapes), largest, max(means), tuple(shifted))
 
 
+def odd_pictures() -> dict[str, Image.Image]:
+    """Return pictures as cameras, scanners and drawing programs write them, by what is odd."""
+    plain, file = picture(60, 90), io.BytesIO()
+    turned = Image.Exif()
+    turned[ORIENTATION] = 6
+    plain.save(file, "JPEG", exif=turned)
+    alpha = plain.copy()
+    alpha.putalpha(plain.convert("L"))
+    deep = np.arange(60 * 90, dtype=np.uint16).reshape(60, 90) * 12
+    return {
+        "grey": plain.convert("L"), "palette": plain.convert("P"), "black and white": plain.convert("1"),
+        "CMYK": plain.convert("CMYK"), "RGBA": alpha, "grey, alpha": alpha.convert("LA"),
+        "16 bits": Image.fromarray(deep), "turned": Image.open(file), "1 pixel high": picture(1, 90),
+        "10x900": picture(10, 900), "900x10": picture(900, 10),
+    }  # fmt: skip
+
+
+def odd(case: Case, image: Image.Image) -> str:
+    """Say how far a library's image is from ours, in grey levels; or who refuses it."""
+    try:
+        theirs = case.prepared(image).transpose(1, 2, 0)
+    except (ValueError, RuntimeError):  # of three means for another number of channels
+        return "they refuse"
+    try:
+        ours = prepare_batch([image], case.size, case.preprocess)[0]
+    except InputError:
+        return "we refuse"
+    if ours.shape != theirs.shape:
+        return "another size"
+    apart = float((np.abs(ours - theirs) * np.array(case.preprocess.std, np.float32)).max()) * 255
+    return "0" if apart < ROUND_OFF else f"{apart:.1f}" if apart < 1 else f"{apart:.0f}"
+
+
+def print_odd() -> None:
+    """Print the table of odd pictures; classes of one row do the same with each."""
+    pictures = odd_pictures()
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for case in hugging_face_cases():
+        cells = tuple(odd(case, image) for image in pictures.values())
+        kind = f"{case.title.partition(':')[0]} ({case.library.rpartition(' ')[2]})"
+        rows.setdefault(cells, []).append(kind)
+    print(f"\n| transformers | {' | '.join(pictures)} |\n|---|{'--:|' * len(pictures)}")
+    for cells, kinds in rows.items():
+        print(f"| {', '.join(kinds)} | {' | '.join(cells)} |")
+
+
 def main() -> int:
-    """Print the table: one row for each library's way, all its sizes together."""
+    """Print the tables: of each library's ways, all sizes together, and of odd pictures."""
     rows: dict[tuple[str, str], list[Difference]] = {}
     for case in (*timm_cases(), *torchvision_cases(), *hugging_face_cases()):
         title = case.title.partition(",")[0] + ", every filter" if case.library == "timm" else case.title
@@ -179,6 +232,7 @@ def main() -> int:
         shifted = dict.fromkeys(f"{h}x{w}" for each in differences for h, w in each.shifted)
         said = ", ".join(shifted) or "-"
         print(f"| {library} | {title} | {equal} of {images} | {worst:.2g} | {mean:.1g} | {said} |")
+    print_odd()
     names = ("timm", "torchvision", "transformers", "pillow", "torch", "numpy")
     print("\n" + ", ".join(f"{name} {version(name)}" for name in names))
     return 0

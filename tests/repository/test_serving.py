@@ -19,6 +19,7 @@ import parity
 from tests.support.convert_cases import arrays_of
 from tests.support.tiny import TINY, error
 from vit_config import Preprocess, write_weights
+from vit_config.errors import InputError
 
 PAGE = Path(__file__).parents[2] / "docs" / "serving.md"
 CFG = TINY.replace(depth=1, num_classes=3)
@@ -64,11 +65,11 @@ def answer(address, content):
         return json.load(response)
 
 
-@pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "P", "CMYK", "I;16"])
+@pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "P", "CMYK"])
 def test_pictures_of_any_kind_are_classified(served, mode):
     address, loaded = served
     drawn = Image.fromarray(np.random.default_rng(0).integers(0, 256, (31, 23, 3), dtype=np.uint8))
-    picture = Image.new("I;16", (23, 31), 700) if mode == "I;16" else drawn.convert(mode)
+    picture = drawn.convert(mode)
     file = io.BytesIO()
     picture.save(file, "TIFF" if mode == "CMYK" else "PNG")
     content = file.getvalue()
@@ -76,6 +77,17 @@ def test_pictures_of_any_kind_are_classified(served, mode):
     logits = loaded.logits(Image.open(io.BytesIO(content)).convert("RGB"))
     assert list(got) == [PIXELS.class_names[n] for n in np.argsort(-logits.ravel())]
     assert error([got[name] for name in PIXELS.class_names], logits.ravel()) < 1e-5
+
+
+def test_pictures_of_more_than_8_bits_are_refused_as_predict_refuses_them(served):
+    address, loaded = served
+    picture = Image.new("I;16", (23, 31), 700)
+    with pytest.raises(HTTPError) as refused:
+        answer(address, jpeg(picture))
+    assert refused.value.code == 400
+    assert "more than 8 bits per channel" in json.load(refused.value)["error"]
+    with pytest.raises(InputError, match="more than 8 bits per channel"):
+        loaded.predict(picture)
 
 
 @pytest.mark.parametrize("content", [b"", b"no picture", b"\x89PNG\r\n\x1a\n" + bytes(40)])

@@ -100,6 +100,17 @@ def test_odd_pictures_are_as_in_transformers_or_refused():
             prepare_batch([Image.fromarray(noise(9, 7).astype(np.uint16))], case.size, case.preprocess)
 
 
+def test_the_table_of_odd_pictures_says_where_dinov3_and_vit_differ():
+    cases = {each.title.partition(":")[0]: each for each in peers.hugging_face_cases()}
+    pictures = peers.odd_pictures()
+    said = {name: peers.odd(cases["DINOv3ViT"], image) for name, image in pictures.items()}
+    assert said["RGBA"] == said["CMYK"] == "they refuse"
+    assert said["16 bits"] == "we refuse"
+    assert float(said["palette"]) > 100  # the numbers of the palette, as grey
+    assert all(float(said[name]) <= 1 for name in ("grey", "turned", "1 pixel high", "10x900"))
+    assert {peers.odd(cases["ViT"], pictures[name]) for name in ("grey", "palette")} == {"they refuse"}
+
+
 def test_a_crop_fraction_gives_back_what_it_was_made_of():
     assert math.floor(224 / (224 / 354)) == 353  # why the quotient alone will not do
     for size in (7, 224, 256, 384, 518):

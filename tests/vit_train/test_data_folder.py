@@ -245,7 +245,7 @@ def test_photos_that_a_camera_turned_are_counted_and_turned_where_asked_for(root
     dataset = opened(root)
     assert dataset.turned == 3
     kept, turned = (dataset.oriented(exif) for exif in ("ignore", "apply"))
-    assert "noted of 3 photos that they are turned" in " ".join(kept.notes)
+    assert "noted of 3 photos that they are turned; they are taken as" in " ".join(kept.notes)
     assert not turned.notes
     every = range(len(kept.train))
     differ = [kept.train[i]["image"].shape != turned.train[i]["image"].shape for i in every]

@@ -48,9 +48,11 @@ class ImageDataset:
         """Return the same set with photos turned as their camera noted, or with a note of how many."""
         if exif == "apply" or not self.turned:
             return self._read(exif=exif)
+        of = "1 photo" if self.turned == 1 else f"{self.turned:,} photos"
+        one, them = ("it is", "it") if self.turned == 1 else ("they are", "them")
         note = (
-            f"{self.name}: the camera noted of {self.turned:,} photos that they are turned; they are"
-            " taken as their pixels lie (--exif apply turns them)"
+            f"{self.name}: the camera noted of {of} that {one} turned; {one} taken as the pixels lie"
+            f" (--exif apply turns {them})"
         )
         return replace(self, notes=(*self.notes, note))
 

@@ -86,10 +86,10 @@ def check_best(job: Job, validates: bool) -> None:
         )
     recipe = job.recipe
     if job.patience is not None and job.patience + 1 >= recipe.evaluations:
+        sooner = ", a smaller --recipe.eval-every-epochs" * (recipe.epochs_between_evaluations > 1)
         raise ConfigError(
             f"patience = {job.patience} cannot end a run of {recipe.epochs} epochs, which is evaluated"
-            f" {recipe.evaluations} times, each {recipe.epochs_between_evaluations} epochs; give"
-            " --recipe.eval-every-epochs fewer, --recipe.epochs more, or no --patience"
+            f" {recipe.evaluations} times; give more --recipe.epochs{sooner}, or no --patience"
         )
     if job.best != "none" and not validates:
         raise ConfigError(

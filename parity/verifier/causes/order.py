@@ -39,7 +39,8 @@ def judge(gap: Gap, index: Index) -> Explanation | None:
     for i in range(b.ndim):
         for j in range(i + 1, b.ndim):
             if is_a(gap, b.swapaxes(i, j)):
-                return "transposed", f"axes {i} and {j} of {list(b.shape)} exchanged"
+                said = f"axes {i} and {j} of {list(b.shape)} exchanged"
+                return "transposed", said + _operands_of_a_product(gap) * (i == b.ndim - 2)
     for pair in combinations(range(b.ndim), 2):
         if is_a(gap, np.flip(b, pair)):
             return "reversed", f"axes {pair[0]} and {pair[1]} of {list(b.shape)} run backwards"
@@ -50,6 +51,21 @@ def judge(gap: Gap, index: Index) -> Explanation | None:
     moved = _moved(gap, index)
     explanation = moved if moved and moved[0] != "transposed" else splits.judge(gap, index) or moved
     return explanation or _permuted(gap)
+
+
+def _operands_of_a_product(gap: Gap) -> str:
+    """Say of B's value, if it is a product of two computed values, that it is transposed as well where
+    these are exchanged, such as queries and keys; else nothing."""
+    program = gap.b.program
+    op = program.operations[gap.b.end]
+    while op.is_layout or (op.name in ("mul", "div") and len(op.inputs) == 1):
+        if not op.inputs:
+            return ""
+        op = program.operations[op.inputs[0]]
+    makers = [program.maker(i) for i in op.inputs]
+    if op.name != "matmul" or len(makers) != 2 or any(each.run is None for each in makers):
+        return ""
+    return ", as it is where the two operands of a product are (queries for keys)"
 
 
 def _permuted(gap: Gap) -> Explanation | None:

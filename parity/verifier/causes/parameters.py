@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from itertools import islice, permutations, product
+from collections.abc import Collection, Iterator
+from itertools import chain, islice, permutations, product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,22 @@ NEARBY = 4
 """Operations before the end of a place within which the wrong parameter is looked for."""
 MOST_TRIALS = 200
 MOST_AXES = 6
+MOST_PARTS = 4
+"""Most parts of a packed parameter."""
+
+
+class _Exchange(NamedTuple):
+    """A leaf of A's, or a part of it, in place of one of B's."""
+
+    leaf_a: Operation
+    leaf_b: Operation
+    value: np.ndarray
+    """A's numbers in the layout of B's leaf."""
+    part: str = ""
+    """Which part of A's leaf, as ``[48:96]``; empty of the whole."""
+
+
+_Choice = list[_Exchange | None]
 
 
 def wrong_parameters(gap: Gap, index: Index) -> tuple[Kind, str] | None:
@@ -44,27 +61,86 @@ def wrong_parameters(gap: Gap, index: Index) -> tuple[Kind, str] | None:
         if leaf.kind == "parameter" or not index.meets(leaf)
     ]
     leaves_b = [leaf for leaf in near if not _holds(leaf, leaves_a, index, gap)]
-    choices: list[list[tuple[Operation, Operation, np.ndarray] | None]] = []
-    for leaf_a in leaves_a:
-        value = gap.a.program.cache[leaf_a.index]
-        fitting = [leaf for leaf in leaves_b if leaf.size == leaf_a.size]
-        exchanges = [(leaf_a, leaf, own) for leaf in fitting for own in arrangements(value, leaf.shape)]
-        if exchanges:
-            choices.append([*exchanges, None])
-    for chosen in islice(product(*choices), MOST_TRIALS):
+    tried = (  # those that hold A's numbers in another order, then all that fit
+        [*_choices(leaves_a, leaves_b, gap, index), *_parts(leaves_a, leaves_b, gap, held=True)],
+        [*_choices(leaves_a, leaves_b, gap), *_parts(leaves_a, leaves_b, gap)],
+    )
+    for chosen in chain.from_iterable(islice(product(*some), MOST_TRIALS) for some in tried):
         exchanges = [each for each in chosen if each is not None]
         if not exchanges:
             continue
-        given = {leaf_b.index: value for _, leaf_b, value in exchanges}
+        given = {each.leaf_b.index: each.value for each in exchanges}
         if distance(gap.value_a, program.values([gap.b.end], given)[gap.b.end]) <= FARTHEST.norm:
             explanations = [
-                _wrong(a, b, value, gap, index)
-                for a, b, value in exchanges
-                if not np.array_equal(value, program.cache[b.index])
+                _wrong(each, gap, index)
+                for each in exchanges
+                if not np.array_equal(each.value, program.cache[each.leaf_b.index])
             ]
             kind = "parameter" if any(each == "parameter" for each, _ in explanations) else "operations"
             return kind, "; ".join(message for _, message in explanations)
     return None
+
+
+def _choices(
+    leaves_a: list[Operation], leaves_b: list[Operation], gap: Gap, index: Index | None = None
+) -> list[_Choice]:
+    """Return which of B's leaves may stand for each of A's; with `index`, only those that hold its
+    numbers."""
+    choices: list[_Choice] = []
+    for leaf_a in leaves_a:
+        value = gap.a.program.cache[leaf_a.index]
+        fitting = [leaf for leaf in leaves_b if leaf.size == leaf_a.size]
+        if index is not None:
+            fitting = [leaf for leaf in fitting if leaf_a in index.meets(leaf)]
+        exchanges = [
+            _Exchange(leaf_a, leaf, own) for leaf in fitting for own in arrangements(value, leaf.shape)
+        ]
+        if exchanges:
+            choices.append([*exchanges, None])
+    return choices
+
+
+def _parts(
+    leaves_a: list[Operation], leaves_b: list[Operation], gap: Gap, *, held: bool = False
+) -> list[_Choice]:
+    """Return which part of a packed leaf of A's, such as that of queries, keys and values, may stand for
+    each of B's: the part whose numbers it holds, in whatever order, or, unless `held`, any."""
+    choices: list[_Choice] = []
+    for leaf_b in leaves_b:
+        value = np.asarray(gap.b.program.cache[leaf_b.index])
+        packed = [
+            (leaf_a, part, said)
+            for leaf_a in leaves_a
+            if len(leaf_a.shape) == len(leaf_b.shape) or len(leaf_a.shape) == 1
+            for part, said in _blocks(np.asarray(gap.a.program.cache[leaf_a.index]), value.size)
+        ]
+        own = [each for each in packed if np.array_equal(_sorted(each[1]), _sorted(value))]
+        if any(np.array_equal(part.ravel(), value.ravel()) for _, part, _ in own if part.ndim < 2):
+            continue  # it is loaded rightly
+        exchanges = [
+            _Exchange(leaf_a, leaf_b, each, said)
+            for leaf_a, part, said in own or packed * (not held)
+            for each in arrangements(part, leaf_b.shape)
+        ]
+        if exchanges:
+            choices.append([*exchanges, None])
+    return choices
+
+
+def _blocks(value: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, str]]:
+    """Yield the equal parts of an array, with what they are called: ``[48:96]``."""
+    count, rest = divmod(value.size, max(size, 1))
+    if rest or not 2 <= count <= MOST_PARTS:
+        return
+    for axis, length in enumerate(value.shape):
+        if length % count == 0:
+            for k, part in enumerate(np.split(value, count, axis)):
+                start, stop = k * length // count, (k + 1) * length // count
+                yield part, f"[{':, ' * axis}{start}:{stop}]"
+
+
+def _sorted(value: np.ndarray) -> np.ndarray:
+    return np.sort(value, axis=None)
 
 
 def _other_of_a_stack(gap: Gap, index: Index) -> tuple[Kind, str] | None:
@@ -124,14 +200,13 @@ def _is_kernel(leaf: Operation, gap: Gap) -> bool:
     return bool(first) and first[0] != all(first[1:])
 
 
-def _wrong(
-    leaf_a: Operation, leaf_b: Operation, value: np.ndarray, gap: Gap, index: Index
-) -> tuple[Kind, str]:
+def _wrong(exchange: _Exchange, gap: Gap, index: Index) -> tuple[Kind, str]:
+    leaf_a, leaf_b, value, part = exchange
     program = gap.b.program
     held = program.cache[leaf_b.index]
     holders = [each for each in index.meets(leaf_b) if each.kind == "parameter"]
-    if leaf_a in holders:
-        return "parameter", f"{leaf_b.label} holds A's {leaf_a.label} {_order(value, held)}"
+    if leaf_a in holders or (part and np.array_equal(_sorted(value), _sorted(held))):
+        return "parameter", f"{leaf_b.label} holds A's {leaf_a.label}{part} {_order(value, held)}"
     met_b = meet([op for op in program.operations if op.kind == "parameter"], index)
     same_as_a = [program.operations[i] for i, partners in met_b.items() if leaf_a.index in partners]
     readers = program.consumers()
@@ -145,8 +220,8 @@ def _wrong(
     if any(own == _name_within(gap.a.program, each) for each in holders):  # it is loaded rightly
         return "operations", f"B reads {leaf_b.label} where A reads {leaf_a.label}"
     if holders:
-        return "parameter", f"{leaf_b.label} holds A's {_names(holders)} instead of {leaf_a.label}"
-    return "parameter", f"{leaf_b.label} is not A's {leaf_a.label}: {_looks(held, value)}"
+        return "parameter", f"{leaf_b.label} holds A's {_names(holders)} instead of {leaf_a.label}{part}"
+    return "parameter", f"{leaf_b.label} is not A's {leaf_a.label}{part}: {_looks(held, value)}"
 
 
 def _name_within(program: Program, leaf: Operation) -> str:

@@ -256,7 +256,7 @@ def _place(number: int, place: Place) -> list[str]:
         lines.append(f"   {side} {part.where:<{width}}  {part.formula}")
         lines += _source(part)
     if not place.cause and any(term.relation != SAME for term in place.terms):
-        lines.append(f"   terms: {'; '.join(map(_term, place.terms))}")
+        lines += _terms(place.terms)
     where = f" in {place.b.module}" if place.b.module else ""
     size = (
         "no relative error: one of the two is zero or infinite, or integers beyond 2^53 differ"
@@ -284,9 +284,14 @@ def _source(part: PlaceSide) -> list[str]:
     return [f"   {mark} {line.line:>5} | {line.text}" for mark, line in lines]
 
 
-def _term(term: Term) -> str:
-    beside = f" (A's {term.a})" if term.a and term.b and term.a != term.b else ""
-    return f"{term.b or term.a}{beside}: {term.relation}"
+def _terms(terms: tuple[Term, ...]) -> list[str]:
+    """Return a line for each term of the sums that both sides are."""
+    rows = [(each.a or "-", each.b or "-", each.relation) for each in terms]
+    width_a, width_b = (max(len(row[k]) for row in rows) for k in (0, 1))
+    return [
+        "   both are sums; their terms:",
+        *(f"     A {a:<{width_a}}  B {b:<{width_b}}  {how}" for a, b, how in rows),
+    ]
 
 
 def _some(modules: tuple[str, ...]) -> str:

@@ -36,6 +36,8 @@ def operands_of(gap: Gap, of_a: Reads, of_b: Reads, index: Index) -> tuple[Opera
     reads_a, reads_b = ({op.index: (letter, op) for letter, op in reads} for reads in (of_a, of_b))
     words_a: dict[int, str] = {}
     words_b: dict[int, str] = {}
+    operations_a = gap.a.program.operations
+    read = {i for k in gap.a.operations for i in operations_a[k].inputs}  # also where a formula is cut
     for y, (letter, op) in reads_b.items():
         meets = {each.index for each in index.meets(op)}
         own = [each for name, each in reads_a.values() if name == letter or _meets(gap, each, op, meets)]
@@ -44,8 +46,8 @@ def operands_of(gap: Gap, of_a: Reads, of_b: Reads, index: Index) -> tuple[Opera
             words_b[y] = min(found, key=_rank)
             words_a |= {each.index: SAME for each in own}
         elif meets:
-            between = _between(gap, index.program.operations[min(meets)], op)
-            words_b[y] = ELSEWHERE_A if is_usual(between) else between
+            between = _between(gap, operations_a[min(meets & read or meets)], op)
+            words_b[y] = ELSEWHERE_A if is_usual(between) and not meets & read else between
     left_a, left_b = ([op for i, (_, op) in reads.items() if i not in words]
                       for reads, words in ((reads_a, words_a), (reads_b, words_b)))  # fmt: skip
     counterparts = len(left_a) == len(left_b) == 1 and left_a[0].size == left_b[0].size

@@ -209,3 +209,42 @@ def test_keys_and_values_that_are_exchanged_in_a_packed_weight() -> None:
     wrong = {"qkv": np.concatenate([w[:3], w[6:], w[3:6]]), "bias": bias}
     (place,) = compare((attention, ({"qkv": w, "bias": bias}, x)), (attention, (wrong, x))).places
     assert place.message == "p.qkv holds A's p.qkv with rows 3:6 and 6:9 exchanged"
+
+
+@pytest.mark.parametrize(("wrong", "named"), [("qkv", "{v,k,q}"), ("qk", "{k,q}"), ("v", "v")])
+@pytest.mark.parametrize("packed", [True, False])
+def test_transposed_weights_of_queries_keys_and_values_are_one_place(wrong, named, packed):
+    """Square matrices, so that nothing but the numbers tells; A may hold the three in one."""
+    rng = np.random.default_rng(4)
+    w = {name: rng.normal(size=(6, 6)) for name in "qkv"}
+    x = rng.normal(size=(2, 5, 6))
+
+    def attend(xp, q, k, v):
+        scores = q @ xp.swapaxes(k, -1, -2)
+        return (torch.softmax if xp is torch else jax.nn.softmax)(scores, -1) @ v
+
+    class Attention(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            rows = {"qkv": np.concatenate([*w.values()])} if packed else w
+            self.of = torch.nn.ModuleDict()
+            for name, value in rows.items():
+                self.of[name] = torch.nn.Linear(6, len(value), bias=False)
+                self.of[name].weight = torch.nn.Parameter(torch.from_numpy(value))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if packed:
+                return attend(torch, *self.of["qkv"](x).chunk(3, -1))
+            return attend(torch, *(self.of[name](x) for name in "qkv"))
+
+    def port(p: Any, x: Any) -> Any:
+        return attend(jnp, *(x @ p[name]["kernel"] for name in "qkv"))
+
+    p = {name: {"kernel": value if name in wrong else value.T} for name, value in w.items()}
+    found = compare((Attention(), torch.from_numpy(x)), (port, (p, x)))
+    (place,) = found.places
+    assert place.kind == "parameter"
+    assert place.times == len(wrong)
+    rows = "[12:18]" if wrong == "v" else ""
+    theirs = f"of.qkv.weight{rows}" if packed else f"of.{named}.weight"
+    assert place.message == f"p.{named}.kernel holds A's {theirs} transposed"

@@ -69,7 +69,9 @@ def test_operands_and_terms_of_a_place():
     found = compare((partial(a, p=p), X[1]), (partial(b, p=p), X[1]), backward=False)
     (place,) = found.places
     assert [each.relation for each in place.terms] == ["reversed (axis 0)", "differs"]
-    assert "terms: x: reversed (axis 0); " in found.to_text()
+    lines = [" ".join(each.split()) for each in found.to_text().splitlines()]
+    assert "both are sums; their terms:" in lines
+    assert "A x B x reversed (axis 0)" in lines
 
 
 def test_a_square_value_that_is_turned_is_told_from_one_in_another_layout():
