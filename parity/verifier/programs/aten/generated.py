@@ -46,8 +46,9 @@ def _trace(module: torch.fx.GraphModule, line: int) -> str:
     numbers = getattr(module, "_lineno_map", None) or {}
     index = numbers.get(line - getattr(module, "_prologue_start", 0))
     nodes = list(module.graph.nodes)
-    known = index is not None and index < len(nodes)
-    return (nodes[index].meta.get("stack_trace") or "") if known else ""
+    if index is None or index >= len(nodes):
+        return ""
+    return nodes[index].meta.get("stack_trace") or ""
 
 
 def name_lines_inside(archive: str, module: torch.nn.Module) -> None:
