@@ -58,10 +58,10 @@ def _too_large(cfg: ViTConfig) -> Iterator[str]:
     height, width = cfg.image_size
     if height * width > _MOST_PIXELS:
         yield f"image_size = {cfg.image_size} is {height * width} pixels, more than {_MOST_PIXELS}"
-    for field, (rows, columns) in (("image_size", cfg.grid), ("pos_embed_grid", cfg.table_grid)):
-        if rows * columns > _MOST_PATCHES:
-            yield f"{field} has {rows * columns} patches, more than {_MOST_PATCHES}"
-            break
+    if cfg.num_patches > _MOST_PATCHES:
+        yield f"image_size = {cfg.image_size} is {cfg.num_patches} patches, more than {_MOST_PATCHES}"
+    if (rows := sum(shape[1] for shape in cfg.table_shapes.values())) > 2 * _MOST_PATCHES:
+        yield f"its position tables have {rows} rows, more than {2 * _MOST_PATCHES}"
     layers = cfg.depth * cfg.num_parallel * (4 * cfg.attention_width + 2 * cfg.mlp_dim)
     rows = layers + cfg.num_classes + cfg.patch_dim + cfg.register_tokens
     if (count := rows * cfg.hidden_size) > _MOST_NUMBERS:

@@ -287,7 +287,8 @@ def test_a_graph_that_grows_ends_in_one_line(tmp_path, capsys):
 LONG = i64(2**20, 2**20)
 COLUMN, ROW = np.ones((2**14, 1), "f4"), np.ones((1, 2**14), "f4")
 LARGE = {
-    "ConstantOfShape": ([LONG], {}), "Expand": ([X[0, 0, :1], LONG], {}), "Tile": ([X[0, :1, :1], LONG], {}),
+    "ConstantOfShape": ([LONG], {}), "Expand": ([X[0, 0, :1], LONG], {}),
+    "Tile": ([X[0, :1, :1], LONG], {}),
     "Range": ([np.int64(0), np.int64(2**40), np.int64(1)], {}),
     "Pad": ([X, i64(0, 0, 0, 2**30, 0, 2**10)], {}),
     "Conv": ([IMAGE, KERNEL], {"group": 2, "pads": [2**20] * 4}),
@@ -304,8 +305,8 @@ LARGE = {
 def test_what_one_node_would_take_is_known_before(tmp_path, kind):
     operands, attributes = LARGE[kind]
     named = {f"x{number}": each for number, each in enumerate(operands)}
-    path = written(tmp_path / "a.onnx", [helper.make_node(kind, [*named], ["y"], **attributes)], {}, ["y"],
-                   named)  # fmt: skip
+    node = helper.make_node(kind, [*named], ["y"], **attributes)
+    path = written(tmp_path / "a.onnx", [node], {}, ["y"], named)
     began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(WeightsError, match=r"'y'.* [0-9]+ (bytes|numbers), more than [0-9]+"):
         graph_module(path)()
