@@ -6,6 +6,7 @@ A file may have holes: it says any size, takes no place for them, and reads as z
 from __future__ import annotations
 
 import os
+import zipfile
 from pathlib import Path
 
 from vit_config.errors import WeightsError
@@ -30,6 +31,15 @@ def check_held(path: Path) -> int:
             " download end, or do not trust it"
         )
     return there
+
+
+def check_unpacked(path: Path) -> None:
+    """Refuse a zip archive whose members are many times its size. WeightsError, BadZipFile, OSError."""
+    there = check_held(path)
+    with zipfile.ZipFile(path) as archive:
+        total = sum(each.file_size for each in archive.infolist())
+    if total > most_of(there):
+        raise WeightsError(f"{path}: its members say {total} bytes, more than {most_of(there)}")
 
 
 def stored_bytes(path: Path) -> int:
