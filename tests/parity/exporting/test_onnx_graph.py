@@ -55,7 +55,7 @@ CASES = [
     ("And", [BOOLS, ~BOOLS[:1]], {}), ("Or", [BOOLS, ~BOOLS[:1]], {}), ("Not", [BOOLS], {}),
     ("Where", [BOOLS, X, 2 * X], {}), ("MatMul", [X, ROWS], {}), ("Gelu", [X], {"approximate": "tanh"}),
     ("Gemm", [X[0], ROWS, ROWS[0]], {"alpha": 0.5, "beta": 2.0}), ("Dropout", [X], {}),
-    ("Gemm", [X[0].T, ROWS.T], {"transA": 1, "transB": 1}),
+    ("Gemm", [X[0].T, ROWS.T], {"transA": 1, "transB": 1}), ("Gemm", [X[0], ROWS, ROWS[0]], {}),
     ("Reshape", [X, i64(0, 3, -1)], {}), ("Transpose", [X], {"perm": [2, 0, 1]}), ("Transpose", [X], {}),
     ("Squeeze", [X[:, :1], i64(1)], {}), ("Unsqueeze", [X, i64(0, -1)], {}),
     ("Slice", [X, i64(1, -1), i64(9, 0), i64(1, 2), i64(2, -1)], {}), ("Slice", [X, i64(1), i64(2)], {}),
@@ -84,7 +84,8 @@ CASES = [
     ("DequantizeLinear", [BYTES, np.abs(GAINS), BYTES[0]], {"axis": 1}),
     ("DynamicQuantizeLinear", [X], {}),
     ("MatMulInteger", [BYTES, BYTES[:5, :3], np.uint8(7), np.uint8(3)], {}),
-    ("Split", [X, i64(2, 4)], {"axis": 1}), ("Split", [X], {"axis": 1, "num_outputs": 3}),
+    ("Split", [X, i64(1, 1)], {}), ("Split", [X, i64(2, 4)], {"axis": 1}),
+    ("Split", [X], {"axis": 1, "num_outputs": 3}),
 ]  # fmt: skip
 OUTPUTS = {"DynamicQuantizeLinear": 3}
 

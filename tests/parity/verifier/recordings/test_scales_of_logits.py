@@ -1,10 +1,12 @@
-"""Scales of the logits: each usual one is named by the loss alone."""
+"""Logits of a recorded step: which output they are, and each usual scale, named by the loss alone."""
+
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from parity.verifier.recordings.steps.loss import hypotheses
-from parity.verifier.recordings.steps.segments import StepSegment
+from parity.verifier.recordings.steps.segments import StepSegment, _logits
 from parity.verifier.recordings.steps.sides import RecordedSide
 
 RNG = np.random.default_rng(3)
@@ -28,3 +30,24 @@ def test_each_usual_scale_is_named(scale):
         if np.allclose(each.value["loss"], cost.mean(), rtol=1e-12)
     ]
     assert set(plain) == {"as they are" if scale == 1 else f"multiplied by {scale:g}"}
+
+
+def test_where_no_output_is_called_so_the_last_whole_matrix_is_the_logits():
+    def event(path, port, shape, spacing=None):
+        return SimpleNamespace(path=path, port=port, shape=shape, spacing=spacing)
+
+    def logits(*events):
+        trace = SimpleNamespace(
+            of=lambda *_: events, read=lambda each: np.full(each.shape, 0.5, np.float32)
+        )
+        return _logits(trace, 0)
+
+    head, part = event("head", "out", (4, 5)), event("last", "out", (4, 9), spacing=2)
+    found, parts = logits(event("fc", "out", (4, 7)), head, part, event("tokens", "out", (4, 3, 5)),
+                          event("other", "in", (4, 2)))  # fmt: skip
+    assert (found.shape, found.dtype, parts) == ((4, 5), np.float64, ())
+    assert logits(part) == (None, ())
+    whole, parts = logits(event("", "out", (4, 6)), head, event("", "out", (2, 6)))
+    assert (whole.shape, parts) == ((6, 6), (4, 2))
+    named, _ = logits(event("", "out", (4, 6)), event("", "out.logits", (4, 8)), head)
+    assert named.shape == (4, 8)
