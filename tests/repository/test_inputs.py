@@ -119,6 +119,11 @@ def test_files_of_runs_and_recordings_have_bounds(tmp_path):
         Trace(tmp_path)
     with pytest.raises(DamagedError, match="on the disk"):
         read_checkpoint(tmp_path / "2.pt")
+    (tmp_path / "3.pt").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "4.pt")
+    for name in ("3.pt", "4.pt"):
+        with pytest.raises(DamagedError, match="device, pipe or socket"):
+            read_checkpoint(tmp_path / name)
     with zipfile.ZipFile(tmp_path / "images.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("images.npy", bytes(2**27))
     with pytest.raises(DataError, match="its members say 134217728 bytes, more than"):

@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 from vit_config.errors import WeightsError
+from vit_config.files.foreign import check_ordinary
 
 FLOOR = 2**26
 """Bytes that even the smallest file may use."""
@@ -23,7 +24,12 @@ def most_of(nbytes: int) -> int:
 
 
 def check_held(path: Path) -> int:
-    """Return the bytes of a file that are not holes. WeightsError: nearly all of it is holes."""
+    """Return the bytes of a file that are not holes. WeightsError: nearly all of it is holes, or it is
+    no ordinary file."""
+    try:
+        check_ordinary(path)
+    except ValueError as error:
+        raise WeightsError(f"{path}: {error}") from None
     size, there = path.stat().st_size, stored_bytes(path)
     if size > most_of(there):
         raise WeightsError(
