@@ -22,8 +22,10 @@ def resolved(tree: ast.Module) -> ast.Module:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             known |= {each.asname: each.name for each in node.names if each.asname}
-        elif isinstance(node, ast.ImportFrom) and (node.module or ".").partition(".")[0] not in PACKAGES:
-            known |= {each.asname or each.name: f"{node.module}.{each.name}" for each in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            ours = (node.module or ".").partition(".")[0] in PACKAGES
+            known |= {each.asname or each.name: each.name if ours else f"{node.module}.{each.name}"
+                      for each in node.names}  # fmt: skip
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id in known:
             node.imported = known[node.id]  # type: ignore[attr-defined]
