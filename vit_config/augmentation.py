@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
-from vit_config.base import Listed, Schema, as_json
+from vit_config.base import Listed, PositiveInt, Schema, as_json
 
 Range = Annotated[tuple[PositiveFloat, PositiveFloat], Listed]
 """The smallest and the largest value of a draw between them."""

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PositiveInt, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from vit_config.errors import ConfigError, MissingFileError
 from vit_config.files.foreign import (
@@ -27,6 +27,11 @@ def as_pair(value: Any) -> Any:
         return (value, value)
     return tuple(value) if isinstance(value, list) else value
 
+
+LARGEST = 2**20
+"""Largest width, length or count of a model or a batch; what a file says beyond it is no model's."""
+PositiveInt = Annotated[int, Field(gt=0, le=LARGEST)]
+"""A width, a length or a count."""
 
 Size = Annotated[tuple[PositiveInt, PositiveInt], BeforeValidator(as_pair)]
 """(height, width) in pixels; one integer means a square."""
@@ -148,11 +153,15 @@ class Schema(BaseModel, frozen=True):
 
 _INTERNAL = re.compile(r"function-.*|\w+\[.*\]")
 """pydantic's names of its own steps and of the members of a union, among those of fields."""
+_MOST_SAID = 20
+"""Complaints about one schema that are said."""
 
 
 def _one_line(schema: type[Schema], error: ValidationError) -> str:
     """Join every complaint of pydantic's report into one line that names the fields."""
-    return "; ".join(_complaint(schema, item) for item in error.errors())
+    said = [_complaint(schema, item) for item in error.errors()[:_MOST_SAID]]
+    more = error.error_count() - len(said)
+    return "; ".join([*said, f"and {more} more"] if more else said)
 
 
 def _complaint(schema: type[Schema], item: Any) -> str:

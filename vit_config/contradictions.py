@@ -12,9 +12,16 @@ if TYPE_CHECKING:
     from vit_config.schema import ViTConfig
 
 
+_MOST_PIXELS = 2**25
+"""As of any image, see `vit_config.images.pixels`."""
+_MOST_PATCHES = 2**20
+_MOST_NUMBERS = 2**40
+
+
 def contradictions(cfg: ViTConfig) -> Iterator[str]:
     """Yield one sentence for each pair of fields that cannot both hold."""
     yield from _sizes(cfg)
+    yield from _too_large(cfg)
     yield from _tokens(cfg)
     yield from _positions(cfg)
     yield from _attention(cfg)
@@ -43,6 +50,24 @@ def _sizes(cfg: ViTConfig) -> Iterator[str]:
         yield (
             'patch_input_norm = true needs flattened patches, but patch_embed = "conv";'
             ' set patch_embed = "linear_hwc"'
+        )
+
+
+def _too_large(cfg: ViTConfig) -> Iterator[str]:
+    """Refuse what no machine has room for: a few digits of a file may ask for anything."""
+    height, width = cfg.image_size
+    if height * width > _MOST_PIXELS:
+        yield f"image_size = {cfg.image_size} is {height * width} pixels, more than {_MOST_PIXELS}"
+    if cfg.num_patches > _MOST_PATCHES:
+        yield f"image_size = {cfg.image_size} is {cfg.num_patches} patches, more than {_MOST_PATCHES}"
+    if (rows := sum(shape[1] for shape in cfg.table_shapes.values())) > 2 * _MOST_PATCHES:
+        yield f"its position tables have {rows} rows, more than {2 * _MOST_PATCHES}"
+    layers = cfg.depth * cfg.num_parallel * (4 * cfg.attention_width + 2 * cfg.mlp_dim)
+    rows = layers + cfg.num_classes + cfg.patch_dim + cfg.register_tokens
+    if (count := rows * cfg.hidden_size) > _MOST_NUMBERS:
+        yield (
+            f"hidden_size = {cfg.hidden_size}, depth = {cfg.depth}, mlp_dim = {cfg.mlp_dim} and the"
+            f" others make {count} parameters, more than {_MOST_NUMBERS}"
         )
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import PositiveFloat
 
-from vit_config.base import NameTuple, Schema
+from vit_config.base import NameTuple, PositiveInt, Schema
 
 
 class Lora(Schema, frozen=True):

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     Field,
     NonNegativeFloat,
     PositiveFloat,
-    PositiveInt,
     model_validator,
 )
 
 from vit_config.augmentation import Augment, Mix
-from vit_config.base import FloatTuple, NameTuple, Schema
+from vit_config.base import FloatTuple, NameTuple, PositiveInt, Schema
 from vit_config.errors import ConfigError, InputError
 from vit_config.init import is_fixed
 from vit_config.recipe_rules import contradictions
@@ -23,6 +22,9 @@ from vit_config.schema import ViTConfig
 
 ONLY_JAX = {"kernel": "reference", "reduce_dtype": "auto", "device_side": None}
 """Fields that only JAX's trainer has, with the one value that PyTorch's, on one device, can do."""
+
+Interval = Annotated[int, Field(gt=0)]
+"""Epochs or steps between two events, of which there may be none."""
 
 
 class Recipe(Schema, frozen=True):
@@ -171,12 +173,12 @@ class Recipe(Schema, frozen=True):
     watch_test: bool = False
     """Evaluate the test set while training, too; without it the test set is read once, at the end.
     Choose nothing by these scores."""
-    eval_every_epochs: PositiveInt | None = None
+    eval_every_epochs: Interval | None = None
     """Epochs between evaluations while training, of the held-out share or the test set; None: a tenth of
     the run, at most 10."""
-    checkpoint_every_epochs: PositiveInt = 10
+    checkpoint_every_epochs: Interval = 10
     """Epochs between checkpoints (the last epoch is always kept)."""
-    log_every_steps: PositiveInt = 10
+    log_every_steps: Interval = 10
     """Steps between log lines; metrics are fetched from the device only then."""
 
     @model_validator(mode="after")

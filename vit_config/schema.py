@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
-from vit_config.base import IntTuple, Schema, Size
+from vit_config.base import LARGEST, IntTuple, PositiveInt, Schema, Size
 from vit_config.choices import Act, Init, Resampling
 from vit_config.contradictions import contradictions
 from vit_config.rope import Rope
@@ -49,7 +49,7 @@ class ViTConfig(Schema, frozen=True):
     projected from hidden_size values and, joined, back to as many."""
     mlp_dim: PositiveInt = 3072
     """Width M of the hidden layer of each MLP."""
-    num_classes: Annotated[NonNegativeInt, Field(le=10_000_000)] = 1000
+    num_classes: Annotated[int, Field(ge=0, le=10_000_000)] = 1000
     """Width of the classification head; 0 builds no head and returns what it would see."""
 
     patch_embed: Literal["conv", "linear_hwc", "linear_chw"] = "conv"
@@ -69,7 +69,7 @@ class ViTConfig(Schema, frozen=True):
     distill_token: bool = False
     """A distillation token after the class token, with a head of its own; the logits are the mean of
     both heads' (arXiv 2012.12877)."""
-    register_tokens: NonNegativeInt = 0
+    register_tokens: Annotated[int, Field(ge=0, le=LARGEST)] = 0
     """Learned register tokens between the class token and the patches (arXiv 2309.16588)."""
     pos_embed: Literal["learned", "factorized", "sincos1d", "sincos2d", "sincos2d_simple", "none"] = (
         "learned"

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vit_config.errors import DataError, InputError, MissingFileError
+from vit_config.files.held import check_unpacked
 from vit_config.images.preprocess import WHITE, Preprocess
 from vit_config.inputs import check_image
 from vit_config.schema import ViTConfig
@@ -49,6 +50,7 @@ def read_labelled_images(path: str | Path) -> LabelledImages:
     if not path.is_file():
         raise MissingFileError(f"{path}: no such file; give an .npz file of images and labels")
     try:
+        check_unpacked(path)
         with np.load(path, allow_pickle=False) as file:
             images, labels = file["images"], file["labels"]
     except (OSError, ValueError, KeyError, EOFError, AttributeError, zipfile.BadZipFile) as error:

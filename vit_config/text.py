@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Literal, Self
 
 import numpy as np
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
 
-from vit_config.base import Schema
+from vit_config.base import PositiveInt, Schema
 from vit_config.choices import Act
 from vit_config.errors import InputError
 from vit_config.schema import ViTConfig

@@ -243,7 +243,7 @@ def _bisect(arguments: Any) -> int:
     say(*result.to_text().splitlines())
     if arguments.json is not None:
         write_json(arguments.json, result.to_dict())
-    return 0 if not result.held and result.possible else 1
+    return 0 if not result.held and result.possible and not result.unseen else 1
 
 
 def reproduce(places: Sequence[Place], path: Path, a: str, b: str) -> None:

@@ -42,6 +42,9 @@ UNREAD = 141
 """Exit status if nobody reads the output; shells give it for SIGPIPE."""
 NO_ROOM = ("failed to map segment", "annot allocate memory", "cannot allocate")
 """Messages of the loader when a library needs more memory than the process may map."""
+OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "not enough memory", "out of memory", "can't allocate memory")
+"""Words of XLA's and PyTorch's errors, which are no `MemoryError`, where one cannot be had."""
+NO_MEMORY = "there is not enough memory for it here; take a smaller model or a machine with more"
 OWN_PACKAGES = ("parity", "vit_config", "vit_train", "vit_jax", "vit_torch")
 """Packages of this project: if one is missing, no user forgot to install it."""
 
@@ -152,12 +155,14 @@ def _in_one_line(main: Callable[[], int], prog: str) -> int:
             return _fault(error, prog)
         message = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     except MemoryError:
-        message = "there is not enough memory for it here; take a smaller model or a machine with more"
+        message = NO_MEMORY
     except KeyboardInterrupt:
         complain(f"{prog}: interrupted")
         return INTERRUPTED
     except Exception as error:
-        return _fault(error, prog)
+        if not any(words in str(error) for words in OUT_OF_MEMORY):
+            return _fault(error, prog)
+        message = NO_MEMORY
     complain(f"{prog}: {one_line(message)}")
     return 2
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.support.sources import calls_in, modules_of, name_of
+from tests.support.sources import calls_in, modules_of, name_of, resolved
 
 pytestmark = pytest.mark.quick
 
@@ -27,6 +27,13 @@ BY_ITSELF = {
     "parity/porting/writing/conversion.py": "into the folder of `atomic_folder`",
     "parity/verifier/exported.py": "into a temporary folder",
     "parity/verifier/repro/script.py": "into a temporary folder",
+    "parity/exporting/formats.py": "to a path, or in a file, of the caller's temporary folder",
+    "parity/exporting/replay.py": "into a temporary folder",
+    "parity/measure/recording.py": "arrays of a comparison, in its own temporary folder",
+    "parity/porting/models/trained.py": "in memory",
+    "parity/twins/steps/steps_report.py": "in memory",
+    "vit_torch/train/checkpoint.py": "in a file that `atomic_file` opened",
+    "vit_train/sources/index_cache.py": "in a file that `atomic_file` opened",
     "vit_config/terminal.py": "the null device, while a library is muted",
     "vit_jax/train/checkpoint.py": "the folder of Orbax, which has its own protocol",
     "vit_jax/train/description.py": "into the folder of Orbax, before it is finished",
@@ -40,8 +47,9 @@ BY_ITSELF = {
 """Files that write otherwise, with the reason."""
 
 WRITES = re.compile(
-    r"(.*\.)?(write_text|write_bytes)|(os|shutil)\.(rename|replace|copy\w*|move|rmtree)|tempfile\.mkstemp"
-    r"|(?!dialect|match|self\._)\w+\.rename"
+    r"(.*\.)?(write_text|write_bytes|tofile|touch|symlink_to|hardlink_to|savefig|save_file|memmap)"
+    r"|(os|shutil)\.(rename|replace|copy\w*|move|rmtree|link|symlink)|tempfile\.mkstemp"
+    r"|(numpy|torch|torch\.export|onnx|safetensors\.\w+)\.save\w*|(?!dialect|match|self\._)\w+\.rename"
 )
 
 
@@ -50,11 +58,22 @@ def writes(call: ast.Call) -> bool:
     name = name_of(call)
     if name == "os.open":
         return bool(re.search("O_CREAT|O_WRONLY|O_RDWR", ast.unparse(call)))
-    if name.rpartition(".")[2] != "open":
+    if name.rpartition(".")[2] not in ("open", "ZipFile", "File"):
         return WRITES.fullmatch(name) is not None
     given = [each.value for each in ast.walk(call) if isinstance(each, ast.Constant)]
     modes = [each for each in map(str, given) if re.fullmatch("[rwaxbt+]{1,3}", each)]
     return any({*each} & {*"wax+"} for each in modes)
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["from os import replace; replace(a, b)", "import numpy as n; n.save(a, b)", "a.write_text(b)",
+     "open(a, 'w')", "a.open('ab')", "import zipfile as z; z.ZipFile(a, 'w')",
+     "import os; os.symlink(a, b)", "import h5py; h5py.File(a, 'w')",
+     "from shutil import copyfile as c; c(a, b)"],
+)  # fmt: skip
+def test_however_it_is_written_it_is_seen(source):
+    assert any(map(writes, calls_in(resolved(ast.parse(source)))))
 
 
 def test_no_output_is_opened_by_itself():
@@ -62,19 +81,35 @@ def test_no_output_is_opened_by_itself():
     assert found == set(BY_ITSELF)
 
 
-WRITERS = {
-    "write_json", "write_atomically", "save_png", "write_svg", "draw_steps", "draw", "write",
-    "reproduce",
-}  # fmt: skip
+ATOMIC = {"atomic_file", "write_atomically"}
+BY_OTHERS = {"draw", "reproduce", "draw_curves", "write_trained"}
+"""Functions that write by what they call."""
+
+
+def writers() -> set[str]:
+    """Functions that write a file: by name, those of all packages that begin one."""
+    begin = {
+        function.name
+        for _, tree in modules_of()
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef)
+        if {name_of(each).rpartition(".")[2] for each in calls_in(function)} & ATOMIC
+    }
+    assert {"write_json", "save_png", "write_svg", "draw_steps", "write_images"} <= begin
+    return begin | ATOMIC | BY_OTHERS
 
 
 def test_a_command_that_writes_several_files_writes_them_together():
+    known = writers()
     several = {
         path
         for path, tree in modules_of("parity/cli")
         for function in ast.walk(tree)
         if isinstance(function, ast.FunctionDef)
-        if sum(name_of(each).rpartition(".")[2] in WRITERS for each in calls_in(function)) > 1
+        if sum(name_of(each).rpartition(".")[2] in known for each in calls_in(function)) > 1
         if "together" not in map(name_of, calls_in(function))
     }
-    assert several <= {"parity/cli/support/answers.py"}  # whose files are opened together
+    assert several == {
+        "parity/cli/support/answers.py",  # whose files are opened together
+        "parity/cli/support/after_training.py",  # into a run's folder, where the same command goes on
+    }

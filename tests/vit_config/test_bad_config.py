@@ -121,6 +121,22 @@ CONTRADICTIONS = {
         {"head_bias": False, "num_classes": 0},
         ["head_bias = false", "num_classes = 0"],
     ),
+    "images that no file holds": (
+        {"image_size": 2**16, "patch_size": 2**10},
+        ["image_size = (65536, 65536)", "4294967296 pixels", "33554432"],
+    ),
+    "more patches than any grid": (
+        {"image_size": 2**12, "patch_size": 2},
+        ["image_size = (4096, 4096)", "4194304 patches", "1048576"],
+    ),
+    "a table of positions for more": (
+        {"pos_embed_grid": (2000, 2000), "dynamic_image_size": True},
+        ["4000001 rows", "2097152"],
+    ),
+    "more parameters than memory": (
+        {"hidden_size": 2**20, "num_heads": 8, "depth": 4096},
+        ["hidden_size = 1048576", "depth = 4096", "1099511627776"],
+    ),
     "a row for the class token only, of many": (
         {"pos_embed_prefix": "class"},
         ['pos_embed_prefix = "class"', "class_token = true", "register_tokens = 0"],
@@ -164,6 +180,8 @@ def test_all_contradictions_are_told_at_once():
         ({"num_heads": "4"}, ["ViTConfig.num_heads = '4'", "valid integer"]),
         ({"num_heads": 4.5}, ["ViTConfig.num_heads = 4.5", "integer"]),
         ({"num_heads": 0}, ["ViTConfig.num_heads = 0", "greater than 0"]),
+        ({"mlp_dim": 10**9}, ["ViTConfig.mlp_dim = 1000000000", "less than or equal to 1048576"]),
+        ({"register_tokens": 10**9}, ["register_tokens = 1000000000", "equal to 1048576"]),
         ({"num_classes": -1}, ["ViTConfig.num_classes = -1", "greater than or equal to 0"]),
         ({"class_token": 1}, ["ViTConfig.class_token = 1", "boolean"]),
         ({"image_size": True}, ["ViTConfig.image_size", "True", "tuple"]),

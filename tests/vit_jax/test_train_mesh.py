@@ -17,7 +17,8 @@ from vit_config.augmentation import Mix
 from vit_jax.leaves import leaves
 from vit_jax.scanned import Loop
 from vit_jax.train.checkpoint import Checkpoints, to_named
-from vit_jax.train.mesh import parse_mesh
+from vit_jax.train.layout import make_layout
+from vit_jax.train.mesh import make_mesh, parse_mesh
 from vit_jax.train.pmap import make_pmap_program
 from vit_jax.train.spread import make_program
 from vit_jax.weights import abstract_model
@@ -251,3 +252,17 @@ def test_a_mesh_must_fit_the_model_and_the_batch():
         make("data=4,tensor=2", block="parallel")
     with pytest.raises(ConfigError, match="batch_size = 16 cannot be split evenly over 8 devices"):
         make_program(CFG, RECIPE.replace(accumulate=4), 1, mesh="data=4,fsdp=2")
+
+
+def test_what_is_stored_is_split_as_on_the_devices_but_by_heads():
+    """In their usual shape, heads lie beside each other in one axis, which stays whole."""
+    layout = make_layout(CFG, make_mesh(parse_mesh("fsdp=2,tensor=2", 4), jax.devices()[:4]))
+    names = [f"blocks.0.attn.qkv.{name}" for name in ("weight", "bias")]
+    usual = {name: layout.usual[name] for name in names}
+    stored = {name: layout.stored({name: 0})[name] for name in usual}
+    assert {name: each.shard_shape(usual[name]) for name, each in stored.items()} == {
+        "blocks.0.attn.qkv.weight": (10, 60), "blocks.0.attn.qkv.bias": (60,),
+    }  # fmt: skip
+    assert layout.of({"blocks.0.attn.qkv.weight": 0})["blocks.0.attn.qkv.weight"].shard_shape(
+        layout.held["blocks.0.attn.qkv.weight"]
+    ) == (10, 3, 1, 10)

@@ -11,7 +11,7 @@ from parity.cli import run
 from tests.support.tiny_tfds import CLASS_NAMES, tiny_image, write_tiny_set
 from vit_config import Preprocess, ViTConfig, write_weights
 from vit_config.parameters import parameters
-from vit_train.display.metrics import Evaluation
+from vit_train.display.metrics import Evaluation, SeveralEvaluation
 
 CFG = ViTConfig(
     image_size=(21, 15),
@@ -134,3 +134,10 @@ def test_predict_passes_over_what_is_no_image(capsys, place, tmp_path):
     (tmp_path / "empty").mkdir()
     assert run("predict", [*source, str(paths[3]), str(tmp_path / "empty")]) == 2
     assert "no image in this folder; they end in .jpg" in capsys.readouterr().err
+
+
+def test_the_f1_score_counts_both_kinds_of_mistakes():
+    """Three labels are right, two are missed, one is not there: 2 * 3 / (4 + 5)."""
+    labels = np.array([[1, 1, 0], [0, 1, 1], [1, 0, 0]])
+    logits = np.array([[1, 1, -1], [-1, -1, 1], [-1, 1, -1]], np.float32)
+    assert SeveralEvaluation.of_logits(logits, labels).f1 == pytest.approx(6 / 9)

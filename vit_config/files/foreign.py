@@ -47,13 +47,23 @@ def read_text(path: str | Path, most: int = LONGEST_JSON) -> str:
         OSError: the file cannot be read.
         ValueError: the file is not an ordinary one, longer than `most` bytes, or not UTF-8.
     """
+    return read_bytes(path, most).decode()
+
+
+def read_bytes(path: str | Path, most: int) -> bytes:
+    """Read an ordinary file.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: the file is not an ordinary one, or longer than `most` bytes.
+    """
     check_ordinary(path)
     with Path(path).open("rb") as file:
         size = os.fstat(file.fileno()).st_size  # `read` allocates as many bytes as it is asked for
         content = file.read(min(most, size) + 1)
     if len(content) > most:
         raise ValueError(f"more than {most} bytes; no such file needs so many")
-    return content.decode()
+    return content
 
 
 def parse_json(

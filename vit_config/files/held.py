@@ -6,9 +6,11 @@ A file may have holes: it says any size, takes no place for them, and reads as z
 from __future__ import annotations
 
 import os
+import zipfile
 from pathlib import Path
 
 from vit_config.errors import WeightsError
+from vit_config.files.foreign import check_ordinary
 
 FLOOR = 2**26
 """Bytes that even the smallest file may use."""
@@ -22,7 +24,12 @@ def most_of(nbytes: int) -> int:
 
 
 def check_held(path: Path) -> int:
-    """Return the bytes of a file that are not holes. WeightsError: nearly all of it is holes."""
+    """Return the bytes of a file that are not holes. WeightsError: nearly all of it is holes, or it is
+    no ordinary file."""
+    try:
+        check_ordinary(path)
+    except ValueError as error:
+        raise WeightsError(f"{path}: {error}") from None
     size, there = path.stat().st_size, stored_bytes(path)
     if size > most_of(there):
         raise WeightsError(
@@ -30,6 +37,15 @@ def check_held(path: Path) -> int:
             " download end, or do not trust it"
         )
     return there
+
+
+def check_unpacked(path: Path) -> None:
+    """Refuse a zip archive whose members are many times its size. WeightsError, BadZipFile, OSError."""
+    there = check_held(path)
+    with zipfile.ZipFile(path) as archive:
+        total = sum(each.file_size for each in archive.infolist())
+    if total > most_of(there):
+        raise WeightsError(f"{path}: its members say {total} bytes, more than {most_of(there)}")
 
 
 def stored_bytes(path: Path) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
-from vit_config.base import FloatTuple, NameTuple, Schema, Size
+from vit_config.base import FloatTuple, NameTuple, PositiveInt, Schema, Size
 from vit_config.errors import ConfigError, InputError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 from orbax.checkpoint.future import CommitFutureAwaitingContractedSignals, Future
 
-from vit_config.files.foreign import parse_json
+from vit_config.files.foreign import LONGEST_JSON, parse_json
 from vit_config.files.seal import json_digest
 from vit_jax.train.digests import join_descriptions
 
@@ -76,6 +76,8 @@ def seal(description: Mapping[str, Any]) -> str:
 
 
 def _read(path: epath.Path) -> dict[str, Any]:
+    if path.stat().length > LONGEST_JSON:
+        raise ValueError(f"it has more than {LONGEST_JSON} bytes")
     part = parse_json(path.read_text())
     if not isinstance(part, dict) or part.get("seal") != seal(part):
         raise ValueError("it was changed after writing")

@@ -21,6 +21,7 @@ import torch
 from vit_config import CheckpointError
 from vit_config.errors import first_line
 from vit_config.files.atomic import atomic_file
+from vit_config.files.held import check_unpacked
 from vit_config.files.seal import json_digest
 from vit_config.job import Job
 from vit_torch.train.state import StoredState, named_moments
@@ -122,6 +123,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         CheckpointError: it was written in a later version of the format.
     """
     try:
+        check_unpacked(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file can fail anywhere in torch's reader
         raise DamagedError(f"not readable ({_short_reason(error)})") from None

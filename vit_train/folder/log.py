@@ -19,10 +19,12 @@ from tensorboard.compat.proto.summary_pb2 import (
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from vit_config import CheckpointError, MissingFileError
-from vit_config.files.foreign import parse_json
+from vit_config.files.foreign import parse_json, read_bytes
 from vit_config.files.weights_file import write_atomically
 
 FILE = "log.jsonl"
+LONGEST = 2**28
+"""Most bytes of a log that is read: those of two million lines."""
 UNLOGGED = "unlogged"
 """The kind of event that holds metrics step by step, whose mean the next event of training logs."""
 
@@ -116,7 +118,11 @@ def read_log(run_dir: Path) -> list[dict[str, Any]]:
     path = run_dir / FILE
     if not path.is_file():
         raise MissingFileError(f"{path}: no such file; give the folder of a training run")
-    *lines, last = path.read_bytes().split(b"\n")  # a whole file ends in a newline
+    try:
+        content = read_bytes(path, LONGEST)
+    except ValueError as error:
+        raise CheckpointError(f"{path}: {error}") from None
+    *lines, last = content.split(b"\n")  # a whole file ends in a newline
     del last
     events = []
     for number, line in enumerate(lines, start=1):

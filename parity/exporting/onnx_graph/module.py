@@ -22,10 +22,12 @@ import torch
 
 from parity.exporting.onnx_graph.operands import fold_constants
 from parity.exporting.onnx_graph.operators import OPERATORS, RESULTS, find_unsupported
+from parity.exporting.onnx_graph.sizes import result_bytes
 from parity.porting.formats.budget import budget_of
 from vit_config import ConfigError, MissingFileError, WeightsError
 from vit_config.errors import USER_ERRORS, first_line, one_line
 from vit_config.files.held import check_held, most_of
+from vit_config.files.lasting import check_lasting, lasting
 from vit_config.files.stored import guarded
 
 DOMAINS = ("", "ai.onnx")
@@ -78,13 +80,14 @@ def graph_module(path: str | Path) -> OnnxGraph:
         raise MissingFileError(f"{path}: no such file")
     with guarded(path, "ONNX file"):
         check_held(path)
-        model = onnx.load(path, load_external_data=False)
+        read = lasting(path)
+        model = onnx.load(read, load_external_data=False)
         if model.functions:
             from onnx.inliner import inline_local_functions
 
             _check_calls(model)
             model = inline_local_functions(model)
-        most = _load_beside(model.graph, path)
+        most = _load_beside(model.graph, read)
         opset = next((each.version for each in model.opset_import if each.domain in DOMAINS), OPSET)
         return OnnxGraph(model if opset >= OPSET else _newer(model, opset, path), path, most)
 
@@ -111,11 +114,12 @@ def _load_beside(graph: Any, path: Path) -> int:
     inside = (attribute.t for node in graph.node for attribute in node.attribute)
     tensors = [each for each in (*graph.initializer, *inside) if each.external_data]
     named = {e.value for each in tensors for e in each.external_data if e.key == "location"}
-    files = [path, *filter(Path.is_file, map(path.parent.joinpath, named))]
+    files = [*map(lasting, (path, *filter(Path.is_file, map(path.parent.joinpath, named))))]
     budget = budget_of(path, files)
     for each in tensors:
         load_external_data_for_tensor(each, str(path.parent))
         budget.values(len(each.raw_data))
+    check_lasting(files)
     return most_of(sum(each.stat().st_size for each in files))
 
 
@@ -212,17 +216,25 @@ class OnnxGraph(torch.nn.Module):
         def value(name: str) -> Any:
             return None if not name else values[name] if name in values else self.constant(name)
 
+        def check(node: _Node, nbytes: int) -> None:
+            if nbytes > most:
+                where = f"{self._path}: {node.results[0]!r:.80}"
+                raise WeightsError(f"{where} takes {nbytes} bytes, more than {most}")
+
         for node in self._nodes:
+            operands = [*map(value, node.operands)]
             try:
-                result = node.call(node.run, [*map(value, node.operands)], node.attributes)
+                check(
+                    node, result_bytes(node.name, OPERATORS[node.name], operands, node.attributes, most)
+                )
+                result = node.call(node.run, operands, node.attributes)
             except _FAILS as error:
                 if isinstance(error, USER_ERRORS):
                     raise
                 where = f"{self._path}: node {node.results[0]!r:.80} ({node.name})"
                 raise WeightsError(f"{where} cannot be computed: {first_line(error)}") from error
             results = result if node.is_several else (result,)
-            if max(getattr(each, "nbytes", 0) for each in results) > most:
-                raise WeightsError(f"{self._path}: {node.results[0]!r:.80} takes more than {most} bytes")
+            check(node, max(getattr(each, "nbytes", 0) for each in results))
             values.update(zip(node.results, results, strict=True))
         return {name: value(name) for name in self._outputs}
 

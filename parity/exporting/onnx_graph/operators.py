@@ -23,6 +23,8 @@ TYPES = {
     10: torch.float16, 11: torch.float64, 16: torch.bfloat16,
 }  # fmt: skip
 """Types by the numbers of `onnx.TensorProto`."""
+_LONGEST = 2**23
+"""Most numbers of a range: positions of tokens."""
 
 
 def of_tensors(run: Callable[..., Any]) -> Callable[..., Any]:
@@ -86,7 +88,7 @@ def _slice(x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) 
             x = x.narrow(axis, first, max(last - first, 0))
             x = x[(slice(None),) * (axis % x.ndim) + (slice(None, None, stride),)] if stride > 1 else x
         else:
-            x = x.index_select(axis, torch.tensor(list(range(first, last, stride)), dtype=torch.int64))
+            x = x.index_select(axis, torch.from_numpy(np.arange(first, last, stride, dtype=np.int64)))
     return x
 
 
@@ -136,12 +138,14 @@ def _shape(x: Any, *, start: int = 0, end: int | None = None) -> Any:
 
 def _constant_of_shape(shape: Any, *, value: Any = None) -> Any:
     filled = np.zeros(1, np.float32) if value is None else value
-    return np.full(ints(shape), filled[0])
+    return np.broadcast_to(filled[0], ints(shape))  # which takes nothing yet
 
 
 def _range(start: Any, limit: Any, delta: Any) -> Any:
-    return np.arange(*(np.asarray(tensor(each)).item() for each in (start, limit, delta)),
-                     dtype=np.asarray(tensor(start)).dtype)  # fmt: skip
+    first, last, step = (np.asarray(tensor(each)).item() for each in (start, limit, delta))
+    if (count := (last - first) / step) > _LONGEST:
+        raise ValueError(f"{count:.0f} numbers, more than {_LONGEST}")
+    return np.arange(first, last, step, dtype=np.asarray(tensor(start)).dtype)
 
 
 def _cast(x: Any, *, to: int, saturate: int = 1, round_mode: str = "up") -> Any:

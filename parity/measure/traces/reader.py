@@ -12,6 +12,7 @@ import numpy as np
 from parity.measure.site import Site, Stage
 from parity.measure.traces.format import FORMAT, INDEX, VERSION, Event, ModuleFacts, TraceIndex
 from vit_config import ConfigError, MissingFileError, WeightsError
+from vit_config.files.foreign import read_text
 from vit_config.files.lasting import lasting
 from vit_config.files.safetensors_header import read_file_header
 from vit_config.files.seal import tensors_of
@@ -130,7 +131,7 @@ def _read_index(folder: Path) -> TraceIndex:
             f"{folder}: holds no {INDEX}, the recording was not finished; record it again"
         )
     try:
-        return TraceIndex.from_json(path.read_bytes().decode(), where=str(path))
+        return TraceIndex.from_json(read_text(path), where=str(path))
     except UnicodeDecodeError:
         raise WeightsError(f"{path}: damaged, not text; record it again") from None
     except (ValueError, RecursionError) as error:

@@ -14,6 +14,8 @@ from vit_config.base import Schema, Size
 
 VERSION = 1
 """Version of the manifest's format."""
+MOST_ROWS = 100_000
+"""Most checkpoints of a manifest."""
 
 Status = Literal["ready", "ask", "refused", "other", "broken"]
 """State of a checkpoint: it can be converted; needs an answer first; can be read, but contradicts itself
@@ -115,6 +117,15 @@ class FleetJob(Schema, frozen=True):
         return self
 
 
+def _rows(value: Any) -> Any:
+    """Take a JSON list for a tuple, within bounds."""
+    if not isinstance(value, list):
+        return value
+    if len(value) > MOST_ROWS:
+        raise ValueError(f"{len(value)} checkpoints, more than {MOST_ROWS}; scan smaller folders")
+    return tuple(value)
+
+
 class FleetManifest(Schema, frozen=True):
     """A list of all checkpoints in a folder."""
 
@@ -123,7 +134,7 @@ class FleetManifest(Schema, frozen=True):
     """The folder of the checkpoints; a relative path starts at the manifest's own folder."""
     checkpoints: Annotated[
         tuple[FleetJob, ...],
-        BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),
+        BeforeValidator(_rows),
     ]
 
     @model_validator(mode="after")

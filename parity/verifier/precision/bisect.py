@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from parity.measure.seen import unseen
 from parity.measure.shown import first_three
 from parity.measure.smallest import smallest
 from parity.verifier.choices import LOW, Low
@@ -73,6 +74,8 @@ class Bisection:
     seconds: float
     remarks: tuple[str, ...] = ()
     """What was done to the program that its author may not expect."""
+    unseen: str = ""
+    """Why no error could show in the outputs; empty if one could."""
 
     @property
     def possible(self) -> bool:
@@ -92,6 +95,8 @@ class Bisection:
         ]
         if not self.possible:
             return "\n".join([*head, f"IMPOSSIBLE: all in float32 it is {self.high:.2g}"])
+        if self.unseen:
+            return "\n".join([*head, f"UNCERTIFIED: what is compared says nothing: {self.unseen}"])
         if not self.held:
             return "\n".join([*head, f"none of {self.operations} operations must stay in float32"])
         count = len(self.held)
@@ -150,7 +155,7 @@ def bisect_precision(side: Any, dtype: Low = "bfloat16", *, bound: float) -> Bis
     rest = [_held(program.operations[i], error([j for j in held if j != i])) for i in held]
     return Bisection(dtype, bound, low, high, rounded.ran_error(), error(held), tuple(rest), len(every),
                      rounded.runs, time.perf_counter() - started,
-                     tuple(program.notes))  # fmt: skip
+                     tuple(program.notes), "" if low else unseen(rounded.exact))  # fmt: skip
 
 
 def _held(op: Operation, without: float) -> HeldOperation:

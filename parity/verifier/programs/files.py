@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from parity.porting.formats.suffixes import PROGRAMS
 from parity.verifier.programs.archives import find_code
 from vit_config import ConfigError, InputError, MissingFileError, ViTConfig
 from vit_config.files.foreign import parse_json
+from vit_config.files.held import check_held
+from vit_config.files.lasting import lasting
 from vit_config.files.stored import guarded
 from vit_config.terminal import muted, quiet
 
@@ -93,6 +96,7 @@ def _read(path: Path, trusted: bool = False) -> tuple[Any, list[int], dict[str, 
 
     from parity.verifier.programs.aten.generated import name_lines_inside
 
+    path = lasting(path)
     if not trusted and (code := find_code(path)):
         raise ConfigError(
             f"{path}: {code}, which torch.export may run as it opens the file; if you trust whom it is"
@@ -100,7 +104,11 @@ def _read(path: Path, trusted: bool = False) -> tuple[Any, list[int], dict[str, 
         )
     extra = {ABOUT: ""}
     with guarded(path, "archive of torch.export"), quiet("torch.export"), muted():
-        program = torch.export.load(path, extra_files=extra)
+        check_held(path)
+        with path.open("rb") as file:  # the same bytes are searched and run
+            content = io.BytesIO(file.read())
+        path.check()
+        program = torch.export.load(content, extra_files=extra)
     given = [each for each in (program.example_inputs or ((),))[0] if isinstance(each, torch.Tensor)]
     shape = list(given[0].shape) if len(given) == 1 and given[0].is_floating_point() else []
     module = program.module()

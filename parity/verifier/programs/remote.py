@@ -27,7 +27,7 @@ from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 from parity.verifier.programs.sides import GivenSide, record, taken_apart
 from vit_config import ConfigError, InputError, errors
-from vit_config.errors import USER_ERRORS
+from vit_config.errors import USER_ERRORS, first_line
 from vit_config.other_python import command
 
 
@@ -94,6 +94,11 @@ class Away:
             ended = self._process.wait()
             raise InputError(
                 f"{self.name}: its process ended with status {ended}; what it printed is above"
+            ) from None
+        except (pickle.UnpicklingError, ValueError) as error:  # of another program, or behind a banner
+            raise InputError(
+                f"{self.name}: its process answers what this package does not ({first_line(error)});"
+                " give a Python interpreter that prints nothing by itself"
             ) from None
         if kind == "answer":
             return answer

@@ -4,6 +4,7 @@ import copy
 import inspect
 import itertools
 import linecache
+import resource
 
 import numpy as np
 import onnx
@@ -17,6 +18,7 @@ import parity
 from parity.cli import main
 from parity.exporting.onnx_graph import graph_module
 from parity.exporting.onnx_graph.operators import OPERATORS
+from parity.exporting.onnx_graph.sizes import result_bytes
 from vit_config import ConfigError, InputError, WeightsError
 
 DRAWN = np.random.default_rng(0)
@@ -53,7 +55,7 @@ CASES = [
     ("And", [BOOLS, ~BOOLS[:1]], {}), ("Or", [BOOLS, ~BOOLS[:1]], {}), ("Not", [BOOLS], {}),
     ("Where", [BOOLS, X, 2 * X], {}), ("MatMul", [X, ROWS], {}), ("Gelu", [X], {"approximate": "tanh"}),
     ("Gemm", [X[0], ROWS, ROWS[0]], {"alpha": 0.5, "beta": 2.0}), ("Dropout", [X], {}),
-    ("Gemm", [X[0].T, ROWS.T], {"transA": 1, "transB": 1}),
+    ("Gemm", [X[0].T, ROWS.T], {"transA": 1, "transB": 1}), ("Gemm", [X[0], ROWS, ROWS[0]], {}),
     ("Reshape", [X, i64(0, 3, -1)], {}), ("Transpose", [X], {"perm": [2, 0, 1]}), ("Transpose", [X], {}),
     ("Squeeze", [X[:, :1], i64(1)], {}), ("Unsqueeze", [X, i64(0, -1)], {}),
     ("Slice", [X, i64(1, -1), i64(9, 0), i64(1, 2), i64(2, -1)], {}), ("Slice", [X, i64(1), i64(2)], {}),
@@ -82,7 +84,8 @@ CASES = [
     ("DequantizeLinear", [BYTES, np.abs(GAINS), BYTES[0]], {"axis": 1}),
     ("DynamicQuantizeLinear", [X], {}),
     ("MatMulInteger", [BYTES, BYTES[:5, :3], np.uint8(7), np.uint8(3)], {}),
-    ("Split", [X, i64(2, 4)], {"axis": 1}), ("Split", [X], {"axis": 1, "num_outputs": 3}),
+    ("Split", [X, i64(1, 1)], {}), ("Split", [X, i64(2, 4)], {"axis": 1}),
+    ("Split", [X], {"axis": 1, "num_outputs": 3}),
 ]  # fmt: skip
 OUTPUTS = {"DynamicQuantizeLinear": 3}
 
@@ -274,12 +277,56 @@ def test_a_graph_that_grows_ends_in_one_line(tmp_path, capsys):
         with (tmp_path / "beside").open("wb") as file:
             file.truncate(2**33)
 
-    for make, said in ((sizes, "' takes more than "), (functions, "100000 nodes"), (holes, "holes")):
+    for make, said in ((sizes, "' takes 100"), (functions, "100000 nodes"), (holes, "holes")):
         make()
         assert main(["diff", str(path), str(path)]) == 2
         err = capsys.readouterr().err
         assert said in err
         assert err.count("\n") == 1
+
+
+LONG = i64(2**20, 2**20)
+COLUMN, ROW = np.ones((2**14, 1), "f4"), np.ones((1, 2**14), "f4")
+LARGE = {
+    "ConstantOfShape": ([LONG], {}), "Expand": ([X[0, 0, :1], LONG], {}),
+    "Tile": ([X[0, :1, :1], LONG], {}),
+    "Range": ([np.int64(0), np.int64(2**40), np.int64(1)], {}),
+    "Pad": ([X, i64(0, 0, 0, 2**30, 0, 2**10)], {}),
+    "Conv": ([IMAGE, KERNEL], {"group": 2, "pads": [2**20] * 4}),
+    "Einsum": ([COLUMN, ROW], {"equation": "ab,cd->abcd"}),
+    "Gather": ([COLUMN, np.zeros((2**10, 2**10), "i8")], {"axis": 1}),
+    **{kind: ([COLUMN, ROW], {}) for kind in ("Add", "MatMul", "Gemm", "Max", "Equal")},
+    "Where": ([COLUMN > 0, ROW, ROW], {}),
+    "ReduceSum": ([np.ones((2**30, 0), "f4"), i64(1)], {}),
+}  # fmt: skip
+"""One node each, whose result takes half a gibibyte and more."""
+
+
+@pytest.mark.parametrize("kind", LARGE)
+def test_what_one_node_would_take_is_known_before(tmp_path, kind):
+    operands, attributes = LARGE[kind]
+    named = {f"x{number}": each for number, each in enumerate(operands)}
+    node = helper.make_node(kind, [*named], ["y"], **attributes)
+    path = written(tmp_path / "a.onnx", [node], {}, ["y"], named)
+    began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(WeightsError, match=r"'y'.* [0-9]+ (bytes|numbers), more than [0-9]+"):
+        graph_module(path)()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - began < 2**18  # KiB
+
+
+@pytest.mark.parametrize("case", range(len(CASES)), ids=lambda n: f"{n} {CASES[n][0]}")
+def test_what_a_node_takes_is_known_of_every_operator(case):
+    kind, operands, attributes = CASES[case]
+    if kind in ("Shape", "Range"):  # whose results are numpy's, and few or counted
+        return
+    attributes = {
+        k: numpy_helper.to_array(v) if kind == "ConstantOfShape" else v for k, v in attributes.items()
+    }
+    held = [torch.from_numpy(np.array(each)) if np.size(each) > 12 else each for each in operands]
+    results = OPERATORS[kind](*held, **attributes)
+    results = results if isinstance(results, tuple) else (results,)
+    known = result_bytes(kind, OPERATORS[kind], held, attributes, most=0)
+    assert known == max(each.nbytes for each in results)
 
 
 @pytest.mark.parametrize("kind", ["Identity", "Dropout", "Add"])

@@ -3,6 +3,7 @@
 import copy
 import json
 import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -263,8 +264,12 @@ def test_a_side_in_another_interpreter_has_the_same_report(file, capsys):
     here = capsys.readouterr().out
     assert run("diff", [f"{file}:original", f"{file}:tanh", *alone]) == 1
     assert capsys.readouterr().out == here
+    banner = Path(file).with_name("banner")
+    banner.write_text("#!/bin/sh\necho hello\nexec cat > /dev/null\n")
+    banner.chmod(0o755)
     for python, said in (
         ("/bin/true", "original: its process ended with status 0; what it printed is above"),
+        (str(banner), "original: its process answers what this package does not"),
         ("/no/python", "No such file or directory; give the path of a Python interpreter"),
     ):
         assert run("diff", [f"{file}:original", f"{file}:original", "--python-a", python]) == 2

@@ -144,6 +144,8 @@ def manifest(*jobs, **fields):
         (manifest({"preprocess": {"mean": 1}}), "preprocess"),
         (manifest(version=2), "version"),
         (manifest(jobs=1), "FleetManifest has no field 'jobs'"),
+        (manifest(checkpoints=[1] * 100_001), "100001 checkpoints, more than 100000"),
+        (manifest(checkpoints=[{"path": "x"}] * 30), "; and 10 more"),
         ("[]", "expected a JSON object"),
         ("{", "not valid JSON at line 1"),
     ],

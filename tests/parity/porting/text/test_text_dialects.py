@@ -194,5 +194,6 @@ def test_big_vision(scan, tmp_path, x64):
     zimg, ztxt = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (zimg, ztxt))
     assert error(answer.logits, zimg @ ztxt.T * np.exp(1.0) - 2) <= 1e-12
     assert loaded.texts.origins["num_heads"] == "shapes"
-    with pytest.raises(UnstatedError, match=r"cannot infer text\.pool; give --set text\.pool=POOL"):
+    said = r"cannot infer text\.pool; give --set text\.pool=POOL; text\.pool: eos, largest, last, first"
+    with pytest.raises(UnstatedError, match=said):
         parity.load(tmp_path / "both.npz", framework="jax").texts  # noqa: B018

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from parity.verifier.causes.several import MOST_OF_A_GROUP, _choices
 from parity.verifier.locate import compare
 
 RNG = np.random.default_rng(5)
@@ -182,3 +183,10 @@ def test_a_constant_that_several_layers_put_in_the_place_of_their_values_is_one_
     (place,) = compare((a, (p, x)), (b, (p, x))).places
     assert place.cause in ("mask", "causal mask")
     assert place.times == 3
+
+
+def test_which_skips_are_tried_together():
+    """All of a group, then any two of a few: no more than can be tried."""
+    counts = [len([*_choices([([n], n) for n in range(size)])]) for size in range(8)]
+    pairs = {size: size * (size - 1) // 2 for size in range(3, MOST_OF_A_GROUP + 1)}
+    assert counts == [0, 0, 1, *(1 + pairs[size] for size in (3, 4, 5)), 1, 1]

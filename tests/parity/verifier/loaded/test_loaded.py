@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import nn
 
 from parity.testing import assert_loaded
 from parity.verifier.loaded import judge
+from parity.verifier.loaded.judge import _is_row
 from vit_config import ConfigError, InputError, WeightsError
 
 pytestmark = pytest.mark.quick
@@ -205,3 +207,11 @@ def test_bad_input_is_an_error_of_one_line(model, state, tmp_path):
     ):
         with pytest.raises((InputError, WeightsError, FileNotFoundError), match=said):
             assert_loaded(given, file)
+
+
+def test_a_row_is_one_row_of_a_table():
+    leaves = {shape: SimpleNamespace(stored=SimpleNamespace(shape=shape)) for shape in (
+        (12,), (1, 12), (1, 1, 12), (2, 12), (12, 1), (1, 2, 6), ()
+    )}  # fmt: skip
+    assert [shape for shape, leaf in leaves.items() if _is_row(leaf)] == [(1, 12), (1, 1, 12)]
+    assert not _is_row(SimpleNamespace(stored=None))

@@ -152,6 +152,12 @@ import jax.numpy as jnp
 
 def far():
     return (lambda x: jnp.tanh(x * 3 + 1000 - 999)), np.linspace(-1, 1, 35, dtype=np.float32)
+
+def zeros():
+    return (lambda x: jnp.tanh(x) * 0), np.linspace(-1, 1, 35, dtype=np.float32)
+
+def bias():
+    return (lambda x: jnp.tanh(x) * 0 + 0.5), np.linspace(-1, 1, 35, dtype=np.float32)
 """
 
 
@@ -187,6 +193,24 @@ def test_the_command(tmp_path, monkeypatch, capsys):
         status, _, error = diff(*flags)
         assert (status, error.count("\n")) == (2, 1)
         assert message in error
+
+
+def test_where_no_error_could_show_nothing_is_certified(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "side.py").write_text(SIDE)
+    for name, why in (("zeros", "it is zero throughout"), ("bias", "it is the same for all images")):
+        argv = [
+            f"side.py:{name}",
+            "--bisect-precision",
+            "bfloat16",
+            "--bound",
+            "0.01",
+            "--json",
+            "f.json",
+        ]
+        assert run("diff", argv, prog="parity diff") == 1
+        assert f"UNCERTIFIED: what is compared says nothing: {why}" in capsys.readouterr().out
+        assert json.loads((tmp_path / "f.json").read_text())["unseen"].startswith(why)
 
 
 def test_bad_arguments():

@@ -1,6 +1,7 @@
 """What an archive of torch.export would run as it is opened is named, and asked for by a flag."""
 
 import io
+import os
 import re
 import zipfile
 
@@ -11,7 +12,7 @@ import torch
 from parity.cli import main
 from parity.verifier.programs.archives import EXPRESSION, TARGET, find_code
 from parity.verifier.programs.files import read_program
-from vit_config import ConfigError
+from vit_config import ConfigError, WeightsError
 
 IMAGES = np.random.default_rng(0).standard_normal((2, 3, 4, 5)).astype(np.float32)
 
@@ -103,6 +104,21 @@ def test_an_archive_without_code_is_opened(archive, tmp_path):
         read_program(archive)(torch.from_numpy(IMAGES))["logits"],
         Layer()(torch.from_numpy(IMAGES))["logits"],
     )
+
+
+def test_what_is_searched_is_what_is_run(archive, tmp_path, monkeypatch):
+    path = tmp_path / "a.pt2"
+    path.write_bytes(archive.read_bytes())
+
+    def replaced(searched):
+        other = tmp_path / "other"
+        other.write_bytes(archive.read_bytes())
+        os.replace(other, path)
+        return ""
+
+    monkeypatch.setattr("parity.verifier.programs.files.find_code", replaced)
+    with pytest.raises(WeightsError, match="changed while it was read"):
+        read_program(path)
 
 
 def test_what_is_trusted_is_opened(archive, tmp_path, capsys):

@@ -1,12 +1,16 @@
 """Where two programs part when more than one thing is wrong, and where a chance meeting tempts."""
 
 import functools
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from parity.verifier.locate import compare
+from parity.verifier.search.places import _is_of_a_sibling
+from parity.verifier.search.region import Gap, Region
+from parity.verifier.search.widened import MOST, widened
 from tests.support import operations_models as models
 
 B, N, H, D = 2, 5, 3, 21
@@ -68,3 +72,68 @@ def test_a_norm_of_any_value_is_no_repair():
     assert [place.cause for place in comparison.places] == ["left out"]
     assert comparison.places[0].times == 2
     assert "without the branch" in comparison.places[0].b.lines[-1].text
+
+
+def test_a_sibling_that_gets_its_own_value_is_no_place_of_its_own():
+    """It reads nothing itself, was repaired before, and an earlier place on its line has siblings."""
+
+    def gap(end, operations=(), siblings=(), program=None):
+        b = SimpleNamespace(program=program or held, end=end, operations=operations)
+        return SimpleNamespace(b=b, siblings=siblings)
+
+    ops = [SimpleNamespace(name=name, source=source) for name, source in (
+        ("mul", "a:1"), ("mul", "a:1"), ("mul", "a:2"), ("add", "a:1")
+    )]  # fmt: skip
+    held = SimpleNamespace(operations=ops, repaired={1, 2, 3})
+    first = gap(0, operations=(0,), siblings=(1,))
+    own = gap(1)
+    assert _is_of_a_sibling(own, [first, own])
+    assert not _is_of_a_sibling(own, [own])
+    assert not _is_of_a_sibling(own, [gap(0, operations=(0,)), own])  # which has no siblings
+    assert not _is_of_a_sibling(gap(1, operations=(1,)), [first])
+    assert not _is_of_a_sibling(gap(2), [first])  # on another line
+    assert not _is_of_a_sibling(gap(3), [first])  # of another operation
+    assert not _is_of_a_sibling(first, [first])
+    alone = SimpleNamespace(operations=ops, repaired=set())
+    assert not _is_of_a_sibling(gap(1, program=alone), [first])
+    with_siblings = gap(1, siblings=(0,))
+    assert not _is_of_a_sibling(with_siblings, [with_siblings])
+
+
+def chain(length, *, size=5):
+    """A program in which each operation reads the one before, and the first reads nothing."""
+    ops = [
+        SimpleNamespace(
+            index=i, inputs=[i - 1] if i else [], size=size, mark=1, run=bool(i), is_layout=False
+        )
+        for i in range(length)
+    ]
+    return SimpleNamespace(operations=ops)
+
+
+def test_the_side_that_computes_nothing_grows_to_what_the_other_reads():
+    def grow(of_a, of_b, length=6, size=5, meets=lambda index: index):
+        a, b = chain(length, size=size), chain(length, size=size)
+
+        def met(op):
+            return [a.operations[meets(op.index)]] if meets(op.index) is not None else []
+
+        gap = Gap(Region(a, length - 1, of_a), Region(b, length - 1, of_b), np.zeros(1), np.ones(1))
+        grown = widened(gap, SimpleNamespace(meets=met))
+        return grown and (grown.a.operations, grown.b.operations)
+
+    assert grow([4, 5], []) == ([4, 5], [4, 5])
+    assert grow([], [4, 5]) == ([4, 5], [4, 5])
+    assert grow([3, 4, 5], []) == ([3, 4, 5], [3, 4, 5])
+    assert grow([], [3, 4, 5]) == ([3, 4, 5], [3, 4, 5])
+    assert grow([4], [5]) is None
+    assert grow([], []) is None
+    assert grow([4, 5], [], meets=lambda _: None) is None  # nothing meets on the way to the input
+    assert grow([], [4, 5], meets=lambda _: None) is None
+    assert grow([4, 5], [], size=1) is None  # one number says nothing
+    assert grow([], [4, 5], size=1) is None
+    for many, found in ((MOST, True), (MOST + 1, False)):
+        length = many + 2
+        every = list(range(2, length))
+        assert (grow(every, [], length) is not None) == found
+        assert (grow([], every, length) is not None) == found
