@@ -17,7 +17,7 @@ from parity.verifier.recordings.dropped import dropout
 from parity.verifier.recordings.judge import Divergence, StageComparison
 from parity.verifier.recordings.pairs import pairs_of, read_pair
 from parity.verifier.recordings.steps.average import explain_average
-from parity.verifier.recordings.steps.explain import explain_step
+from parity.verifier.recordings.steps.explain import explain_step, other_optimizers
 from parity.verifier.recordings.steps.fitting import CHOSEN, last_number
 from parity.verifier.recordings.steps.names import PlaceVerdict, StepCause
 from parity.verifier.recordings.steps.segments import StepSegment, step_segments
@@ -210,7 +210,10 @@ class RecordingSearch:
             moved = [each._replace(step=step) for each, step in zip(sites, pair, strict=True)]
             judged = replace(divergence.judged, site=moved[0], other=moved[1])
             segments = step_segments(self.difference, replace(divergence, judged=judged))
-            for rates, side in zip(series, make_sides(*segments), strict=True):
+            sides = make_sides(*segments)
+            if other_optimizers(*sides):
+                return None
+            for rates, side in zip(series, sides, strict=True):
                 rate = used_rate(side)
                 if rate is None:
                     return None

@@ -6,7 +6,16 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from parity.verifier.recordings.steps.fitting import JoinedLeaves, chosen, slope, snap, text
+from parity.verifier.recordings.steps.fitting import (
+    RARE,
+    JoinedLeaves,
+    chance,
+    chosen,
+    is_told,
+    slope,
+    snap,
+    text,
+)
 from parity.verifier.recordings.steps.segments import Hypothesis
 from parity.verifier.recordings.steps.sides import TINY, RecordedSide, noise
 
@@ -54,8 +63,9 @@ def _whole(
     for times, root, power in (("", raw, 1), (", twice", np.sqrt(raw), 2)):
         for added in (0.0, TORCH):
             whole = norm + added
-            most = snap(root * whole, 32 * eps * whole)
-            if chosen(most):
+            off = 32 * eps * whole
+            most = snap(root * whole, off)
+            if is_told(most, off):
                 yield _choices("global norm" + times, most, added), given * (most / whole) ** power
 
 
@@ -84,14 +94,27 @@ def in_parts(
     for clipping, sizes in (("each leaf's norm", own), *[("norm of each group", together)] * several):
         for added in (0.0, TORCH) if touched.any() else ():
             limits = (left * (sizes + added))[touched]
-            most = snap(float(np.median(limits)), near * float(np.median(limits)))
-            if chosen(most) and (np.abs(limits - most) <= 2 * near * most).all():
+            off = near * float(np.median(limits))
+            most = snap(float(np.median(limits)), off)
+            agree = bool((np.abs(limits - most) <= 2 * near * most).all())
+            if agree and _is_limit(most, off, len(np.unique(sizes[touched])), 4 * near):
                 factor = np.where(touched, most / np.maximum(sizes + added, TINY), 1.0)
                 yield _choices(clipping, most, added), given * factor[flat.leaf]
-    most = float(np.abs(made).max(initial=0.0))
-    most = snap(most, 16 * eps * most)
-    if most and chosen(most) and most < np.abs(given).max():
+    off = 16 * eps * float(np.abs(made).max(initial=0.0))
+    most = snap(off / (16 * eps), off)
+    if most and _is_limit(most, off, int((np.abs(given) > most).sum()), 32 * eps):
         yield {"clipping": "each value", "max value": text(most)}, np.clip(given, -most, most)
+
+
+def _is_limit(most: float, off: float, count: int, near: float) -> bool:
+    """Return whether a number is a limit that somebody chose, and no accident: what multiplies one leaf
+    alone may be any number, but several rarely have the same limit.
+
+    Args:
+        count: how many have this limit.
+        near: relative difference within which two are the same, and the chance that two others are.
+    """
+    return count > 0 and chosen(most) and chance(most, off) * min(1.0, near) ** (count - 1) <= RARE
 
 
 def _alike(left: np.ndarray, touched: np.ndarray, near: float) -> np.ndarray:

@@ -130,7 +130,7 @@ def explain_step(a: StepSegment, b: StepSegment, carried: float = 0.0) -> PlaceV
     sides = make_sides(a, b)
     if stage == "updated" and (unmoved := _unmoved(sides, own)):
         return PlaceVerdict(causes=(unmoved,))
-    if stage in ("moments", "updated") and (other := _other_optimizers(*sides)):
+    if stage in ("moments", "updated") and (other := other_optimizers(*sides)):
         return PlaceVerdict(unknown=other)
     if stage == "learning rate" and (rounded := _rounded(*sides)):
         return PlaceVerdict(causes=(rounded,))
@@ -312,7 +312,7 @@ def _rounded(a: RecordedSide, b: RecordedSide) -> StepCause | None:
     return named("learning rate", "number type of the rate", words, difference)
 
 
-def _other_optimizers(a: RecordedSide, b: RecordedSide) -> str | None:
+def other_optimizers(a: RecordedSide, b: RecordedSide) -> str | None:
     """Return a sentence if the sides keep different moments, so that their optimisers differ."""
     kinds = [[kind for kind in moments.kinds(side) if not kind.startswith("max_")] for side in (a, b)]
     if kinds[0] == kinds[1]:

@@ -16,6 +16,7 @@ from parity.verifier.recordings.steps.fitting import (
     chosen,
     digits,
     fit_multiple,
+    is_told,
     slope,
     snap,
     text,
@@ -101,8 +102,9 @@ def _limited(
     for scale, off in _scales(given, plain):
         for added in (0.0, TORCH) if 0 < scale < 1 else ():
             whole = norm + added
-            most = snap(scale * whole, (32 * eps * scale + off) * whole)
-            if most and digits(most) <= 3:
+            loose = (32 * eps * scale + off) * whole
+            most = snap(scale * whole, loose)
+            if digits(most) <= 3 and is_told(most, loose):
                 choices = {"gradient": f"clipped to norm {text(most)}", "added to the norm": text(added)}
                 yield choices, plain * (most / whole)
     kind = FIRST if FIRST in given.after else BUFFER

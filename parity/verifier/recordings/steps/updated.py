@@ -10,11 +10,13 @@ import numpy as np
 from parity.verifier.recordings.steps.clipped import ALIKE
 from parity.verifier.recordings.steps.directions import Direction, denominators, directions
 from parity.verifier.recordings.steps.fitting import (
+    RARE,
     UNTOLD,
     JoinedLeaves,
     chance,
     chosen,
     fit_multiple,
+    is_told,
     slope,
     snap,
     text,
@@ -25,9 +27,6 @@ from parity.verifier.recordings.steps.sides import TINY, RecordedSide, noise
 
 SURE = 1e4
 """Square of the size, in roundings, of an update that tells its learning rate to a hundredth."""
-RARE = 1e-3
-"""Most that the chance of an accident may be where a number is named. Some thirty rules are tried on
-each side: one wrong name in twenty loops whose rule is not in the catalogue, were each a new chance."""
 APART = 1e-2
 """Least relative difference of the rates of two groups: nobody gives less, and where a rule is nearly
 right each leaf is off by less."""
@@ -171,7 +170,7 @@ def _is_chosen(rate: float, told: Told, recorded: list[float]) -> bool:
     times its rate, which the rounding of float32 does not tell from 1.474."""
     off = min(told.off[told.sure], default=np.inf)
     ratios = [(rate, off), *((round(rate / each, 9), off / abs(each)) for each in recorded)]
-    return any(chosen(each) and chance(each, by) <= RARE for each, by in ratios)
+    return any(is_told(*each) for each in ratios)
 
 
 def _grouped(told: Told) -> np.ndarray | None:
