@@ -63,9 +63,8 @@ def _whole(
     for times, root, power in (("", raw, 1), (", twice", np.sqrt(raw), 2)):
         for added in (0.0, TORCH):
             whole = norm + added
-            off = 32 * eps * whole
-            most = snap(root * whole, off)
-            if is_told(most, off):
+            most = snap(root * whole, 32 * eps * whole)
+            if is_told(most, max(abs(most - root * whole), eps * whole)):
                 yield _choices("global norm" + times, most, added), given * (most / whole) ** power
 
 
@@ -94,14 +93,16 @@ def in_parts(
     for clipping, sizes in (("each leaf's norm", own), *[("norm of each group", together)] * several):
         for added in (0.0, TORCH) if touched.any() else ():
             limits = (left * (sizes + added))[touched]
-            off = near * float(np.median(limits))
-            most = snap(float(np.median(limits)), off)
+            middle = float(np.median(limits))
+            most = snap(middle, near * middle)
+            off = max(abs(most - middle), 4 * eps * middle)
             agree = bool((np.abs(limits - most) <= 2 * near * most).all())
             if agree and _is_limit(most, off, len(np.unique(sizes[touched])), 4 * near):
                 factor = np.where(touched, most / np.maximum(sizes + added, TINY), 1.0)
                 yield _choices(clipping, most, added), given * factor[flat.leaf]
-    off = 16 * eps * float(np.abs(made).max(initial=0.0))
-    most = snap(off / (16 * eps), off)
+    largest = float(np.abs(made).max(initial=0.0))
+    most = snap(largest, 16 * eps * largest)
+    off = max(abs(most - largest), eps * largest)
     if most and _is_limit(most, off, int((np.abs(given) > most).sum()), 32 * eps):
         yield {"clipping": "each value", "max value": text(most)}, np.clip(given, -most, most)
 
@@ -111,6 +112,7 @@ def _is_limit(most: float, off: float, count: int, near: float) -> bool:
     alone may be any number, but several rarely have the same limit.
 
     Args:
+        off: how near it is to what was fitted, or a rounding of that.
         count: how many have this limit.
         near: relative difference within which two are the same, and the chance that two others are.
     """

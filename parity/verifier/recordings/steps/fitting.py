@@ -12,6 +12,8 @@ CHOSEN = 4
 """Most significant digits that a number chosen by a person has: 0.9989, 1e-06, 0.01001."""
 
 
+TAKEN, LEAST = "decayed share of leaves", "least share of leaves"
+"""Aspects that say what share of the parameters a decay takes, and what share each leaf would tell."""
 UNTOLD = "untold leaves"
 """Aspect that lists the leaves of which the numbers do not tell whether they are in a list."""
 
@@ -100,7 +102,11 @@ def chance(value: float, uncertainty: float) -> float:
 
 
 def is_told(value: float, uncertainty: float) -> bool:
-    """Return whether a fitted number looks chosen by a person, and that is no accident."""
+    """Return whether a fitted number looks chosen by a person, and that is no accident.
+
+    Args:
+        uncertainty: how near it comes to what was fitted, or a rounding of that.
+    """
     return chosen(value) and chance(value, uncertainty) <= RARE
 
 

@@ -10,7 +10,9 @@ import numpy as np
 from parity.verifier.recordings.steps.clipped import ALIKE
 from parity.verifier.recordings.steps.directions import Direction, denominators, directions
 from parity.verifier.recordings.steps.fitting import (
+    LEAST,
     RARE,
+    TAKEN,
     UNTOLD,
     JoinedLeaves,
     chance,
@@ -274,7 +276,9 @@ def _decayed(
         if not of_one.factor:
             if order == AT_ONCE and (flat.rms(rest / step.bound) <= 1).all():
                 # at a rate of zero, no decay tells how large it is
-                none = {"weight decay": "none"} if np.any(rate) else {}
+                told = zip(flat.names, flat.rms(step.start / step.bound), strict=True)
+                least = ", ".join(f"{name} {text(1 / each)}" for name, each in told if each)
+                none = {"weight decay": "none", LEAST: least} if np.any(rate) else {}
                 yield Hypothesis({**choices, **none, **last}, flat.split(step.start - move))
             continue
         for times, by in _multiples(step.side, by_element):
@@ -296,6 +300,7 @@ def _decayed(
                 "decay multiplied by": times,
                 "decayed leaves": flat.named(decay.on & decay.sure),
                 UNTOLD: flat.named(~decay.sure),
+                TAKEN: text(strength * most),
             }
             said_of = {"weight decay": text(strength), **extra, **last}
             yield Hypothesis({**choices, **said_of}, flat.split(value))
