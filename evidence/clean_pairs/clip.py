@@ -159,7 +159,7 @@ def _block(w, x, size, wrong, i):
     y = _linear(w, "mlp.c_fc.", _norm(w, "ln_2", x))
     factor = 1.7 if wrong("factor of quick gelu", i) else 1.702
     own = wrong("gelu for quick gelu", i)
-    # wrong: factor of quick gelu
+    # wrong: factor of quick gelu, gelu for quick gelu
     y = jax.nn.gelu(y, approximate=False) if own else y * jax.nn.sigmoid(factor * y)
     return x + _linear(w, "mlp.c_proj.", y)
 

@@ -26,7 +26,10 @@ class Embedding(nn.Module):
                 self.held[name] = nn.Parameter(torch.zeros(1, int(count), size.width))
 
     def forward(self, x):
+        # torch.export keeps the lines of modules, not those of the functions that they call
+        # wrong: channels reversed, constants of pixels, pixels transposed
         x = self.proj(P.pixels(x, self.wrong)).flatten(2).transpose(1, 2)
+        # wrong: positions shifted
         return P.assemble(self.held, x, self.size, self.wrong)
 
 
@@ -86,7 +89,8 @@ class Multihead(nn.Module):
         for layer in self.layers:
             x = checkpoint(layer, x, use_reentrant=False) if self.again else layer(x)
         x = x if self.wrong("no last norm") else self.norm(x)
-        return self.head(P.pool(x, self.size, self.wrong))  # wrong: no last norm, last block not called
+        # wrong: no last norm, last block not called, second token, prefix in mean
+        return self.head(P.pool(x, self.size, self.wrong))
 
 
 def outer(w):

@@ -51,18 +51,29 @@ def moved(gap: Gap, _: Index) -> Explanation | None:
     if len(gap.b.operations) > LARGEST or program.maker(gap.b.end).name in ("max", "min"):
         return None  # the largest of some numbers is that of others as well
     for index in _read(gap.b):
-        for region, source in _moves(gap.b, index):
-            if program.maker(source).name == "sort" or program.operations[source].mark is None:
-                continue  # backwards, the same place of what is sorted is another rank
-            value = np.asarray(program.values([source])[source])
-            for axes in _axes(value):
-                if is_a(gap, rerun(region, given={source: np.flip(value, axes)})):
-                    which = " and ".join(map(str, axes))
-                    text = f"axis {which} of {list(value.shape)} runs" if len(axes) == 1 else (
-                        f"axes {which} of {list(value.shape)} run"
-                    )  # fmt: skip
-                    return "reversed", f"{text} backwards in {where(program.operations[source])}"
+        found = [
+            (program.operations[source], axes)
+            for region, source in _moves(gap.b, index)
+            if (axes := _backwards(gap, region, source)) is not None
+        ]
+        if found:  # what runs backwards still does after it is moved: what turned it round says more
+            op, axes = next((each for each in found if each[0].name == "flip"), found[0])
+            which = " and ".join(map(str, axes))
+            text = f"axis {which} of {list(op.shape)} runs" if len(axes) == 1 else (
+                f"axes {which} of {list(op.shape)} run"
+            )  # fmt: skip
+            return "reversed", f"{text} backwards in {where(op)}"
     return None
+
+
+def _backwards(gap: Gap, region: Region, source: int) -> tuple[int, ...] | None:
+    """Return the axes along which a value that a region reads runs backwards; None if along none."""
+    program = gap.b.program
+    if program.maker(source).name == "sort" or program.operations[source].mark is None:
+        return None  # backwards, the same place of what is sorted is another rank
+    value = np.asarray(program.values([source])[source])
+    turned = lambda axes: rerun(region, given={source: np.flip(value, axes)})  # noqa: E731
+    return next((axes for axes in _axes(value) if is_a(gap, turned(axes))), None)
 
 
 def _read(region: Region) -> dict[int, np.ndarray]:

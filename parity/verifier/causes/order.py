@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from itertools import combinations, permutations
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from parity.measure.nearness import LEAST
 from parity.measure.nearness import MOST as FARTHEST
 from parity.measure.shown import first_few
+from parity.verifier.causes import splits
 from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.programs.fingerprint import distance
 from parity.verifier.search.exchange import is_a, is_b, same
@@ -48,7 +48,7 @@ def judge(gap: Gap, index: Index) -> Explanation | None:
         if explanation is not None:
             return explanation
     moved = _moved(gap, index)
-    explanation = moved if moved and moved[0] != "transposed" else _split(gap) or moved
+    explanation = moved if moved and moved[0] != "transposed" else splits.judge(gap, index) or moved
     return explanation or _permuted(gap)
 
 
@@ -115,29 +115,6 @@ def _permuted_in_each(gap: Gap) -> Explanation | None:
     back = np.take_along_axis(b, rows.reshape(*rows.shape, *(1,) * (b.ndim - 2)), 1)
     message = f"axis 1 of {list(b.shape)} has A's rows in an order of its own for each of axis 0"
     return ("permuted", message) if is_a(gap, back) else None
-
-
-def _split(gap: Gap) -> Explanation | None:
-    """Recognise an axis split into two, the outer of which should have been the inner."""
-    b = gap.value_b
-    for source in _sources(gap.b):
-        for axis in range(b.ndim - 1):
-            outer, inner = b.shape[axis : axis + 2]
-            if 1 in (outer, inner):
-                continue
-            rest = math.prod(b.shape[axis + 2 :])
-            if not _has_axis(source.shape, math.prod(b.shape[:axis]), outer * inner, rest):
-                continue
-            parts = source.reshape(*b.shape[:axis], inner, outer, *b.shape[axis + 2 :])
-            if is_a(gap, parts.swapaxes(axis, axis + 1)):
-                return "axis split the other way round", f"{outer * inner} = {outer} x {inner}"
-    return None
-
-
-def _has_axis(shape: tuple[int, ...], before: int, size: int, rest: int) -> bool:
-    """Return whether `before` numbers stand in front of an axis of `size`, or of `size` times `rest`."""
-    wanted = (size, size * rest)
-    return any(n in wanted and math.prod(shape[:i]) == before for i, n in enumerate(shape))
 
 
 def _shifted(gap: Gap) -> Explanation | None:

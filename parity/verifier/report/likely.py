@@ -108,6 +108,10 @@ def _of_the_cause(gap: Gap, cause: str) -> list[Source | Line | None]:
     if cause in _NUMBERS:
         of_a = {each for i in gap.a.operations for each in _numbers(gap.a, gap.a.program.operations[i])}
         return [op.source for op in inside if {*_numbers(gap.b, op)} - of_a]
+    if cause == "axis split the other way round":
+        operations = program.operations
+        splits = [op for op in inside if op.name == "reshape" and op.inputs]
+        return [op.source for op in splits if len(op.shape) > len(operations[op.inputs[0]].shape)]
     if gap.b.readers and cause == "other value read":
         return [program.operations[gap.b.readers[-1]].source]
     if cause.endswith("left out") and (between := handed_on(gap)):

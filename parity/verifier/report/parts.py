@@ -18,6 +18,7 @@ from parity.verifier.report.operands import OWN_A, line_of, operands_of
 from parity.verifier.report.relation import DIFFERS
 from parity.verifier.report.sides import PlaceSide
 from parity.verifier.search.constants import constants_of
+from parity.verifier.search.exchange import outside
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Gap, Kind, Region, computing_with
 
@@ -48,8 +49,8 @@ def parts_of(
     start = len(letters.read)
     a = _part_of(gap.a, letters, gap, table=table)
     middle = len(letters.read)
-    missing = cause.endswith("left out")
-    b = _part_of(gap.b, letters, gap, read=read, masks=masks, missing=missing, table=table, built=built)
+    more = {"missing": cause.endswith("left out"), "turned": cause == "reversed" and not _turns(gap.a)}
+    b = _part_of(gap.b, letters, gap, read=read, masks=masks, table=table, built=built, **more)
     of_a, of_b = operands_of(gap, letters.read[start:middle], letters.read[middle:], letters.index)
     alone = (each for each in of_a if each.relation in (OWN_A, DIFFERS))
     for each in (*alone, *of_b):
@@ -68,6 +69,7 @@ def _part_of(
     read: bool = False,
     masks: bool = False,
     missing: bool = False,
+    turned: bool = False,
     table: bool = False,
     built: Callable[[Construction], bool] = lambda _: False,
 ) -> PlaceSide:
@@ -89,6 +91,7 @@ def _part_of(
     sources += lines(program, computing_with(program, end, program.consumers()))[:1] if read else []
     sources += _masks(region) if masks else []
     sources += handed_on(gap) if missing else []
+    sources = [*(_turns(region) if turned else ()), *sources]
     sources += _table(region, gap) if table else []
     sources = sources or lines(program, [end])
     if not sources and program.operations[end].kind == "constant":
@@ -100,6 +103,18 @@ def _part_of(
     shown = construction is not None and (table or built(construction))
     sources += [construction.source] if construction is not None and shown else []
     return PlaceSide(text, tuple(line_of(each) for each in dict.fromkeys(sources)), module)
+
+
+def _turns(region: Region) -> list[Source]:
+    """Return the line that turned round what a region reads, if that was only moved since."""
+    program = region.program
+    for index in outside(region):
+        op, steps = program.operations[index], 0
+        while op.is_layout and op.name != "flip" and len(op.inputs) == 1 and steps < _MOST_MOVES:
+            op, steps = program.operations[op.inputs[0]], steps + 1
+        if op.name == "flip" and op.source is not None:
+            return [op.source]
+    return []
 
 
 def _callers(gap: Gap, index: Index) -> list[Source]:
@@ -194,6 +209,8 @@ def _is_mask(program: Program, op: Operation) -> bool:
     return bool(np.isin(value, (0, 1)).all() or ((value < -1e3) | (value == 0)).all())
 
 
+_MOST_MOVES = 8
+"""Most moves of a value that are gone back."""
 _MOST_OF_A_MASK = 24
 """Most operations that are followed back from where a mask is read."""
 _MOST_LINES = 4

@@ -8,6 +8,7 @@ however it belongs together, the numbers of A's gradients must be those of B's.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from parity.measure.nearness import MOST
@@ -122,7 +123,31 @@ def groups_of(a: Program, b: Program, of_a: Named, of_b: Named) -> list[Group]:
                 rest_a = [x for x in rest_a if x not in group[0]]
                 rest_b = [y for y in rest_b if y not in group[1]]
                 links.know(group)
-    return groups
+    rest = _read(a, of_a, rest_a), _read(b, of_b, rest_b)
+    return groups + _only_ones(a, b, *rest, links)
+
+
+def _only_ones(
+    a: Program, b: Program, mine: Sequence[int], theirs: Sequence[int], links: Links
+) -> list[Group]:
+    """Pair what is left of one number on both sides and alone has its shape, in some order of its axes:
+    a head of zeros, whose use tells nothing where what it reads differs."""
+    shapes = [
+        Counter(_matrix(program, each) for each in leaves)
+        for program, leaves in ((a, mine), (b, theirs))
+    ]
+    return [
+        ([x], [y])
+        for x in mine
+        for y in theirs
+        if (shape := _matrix(a, x)) == _matrix(b, y) and len(shape) > 1
+        if shapes[0][shape] == shapes[1][shape] == 1 and links.by_number(x, y)
+    ]
+
+
+def _matrix(program: Program, leaf: int) -> tuple[int, ...]:
+    """Return the sorted lengths of a leaf's axes."""
+    return tuple(sorted(n for n in program.operations[leaf].shape if n > 1))
 
 
 def _told_apart(

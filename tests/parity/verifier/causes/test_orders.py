@@ -1,5 +1,7 @@
 """The same numbers in another order, on the line where that order arises."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -79,3 +81,51 @@ def test_parts_of_several_sizes():
 
     a = record((original, torch.from_numpy(x)), "A", gradients=True)
     assert compare_programs(a, record((gradient, x), "B")).verdict == "EQUAL"
+
+
+KERNEL = np.random.default_rng(4).standard_normal((5, 3, 2, 2)).astype(np.float32)
+
+
+def cut_by_convolution(x):
+    return jax.lax.conv(x, KERNEL, (2, 2), "VALID").reshape(2, 5, -1).mT
+
+
+def cut_by_hand(x, turn):
+    x = x[:, ::-1] if turn else x
+    n, c, h, w = x.shape
+    x = x.reshape(n, c, h // 2, 2, w // 2, 2).transpose(0, 2, 4, 3, 5, 1).reshape(n, -1, 4 * c)
+    return x @ KERNEL.transpose(2, 3, 1, 0).reshape(-1, 5)
+
+
+def test_what_turns_channels_round_is_shown_however_they_are_moved_since():
+    x = np.random.default_rng(5).standard_normal((2, 3, 4, 6)).astype(np.float32)
+    right, wrong = (partial(cut_by_hand, turn=each) for each in (False, True))
+    assert compare((cut_by_convolution, x), (right, x)).verdict == "EQUAL"
+    (place,) = compare((cut_by_convolution, x), (wrong, x)).places
+    assert place.cause == "reversed"
+    assert place.message.startswith("axis 1 of [2, 3, 4, 6] runs backwards in ")
+    assert place.b.lines[place.b.likely].text == "x = x[:, ::-1] if turn else x"
+
+
+def attend(q, k, v):
+    return jax.nn.softmax(jnp.einsum("bihd,bjhd->bhij", q, k)) @ jnp.moveaxis(v, 1, 2)
+
+
+def test_a_packed_projection_split_by_heads_first():
+    x, *weights = (RNG.normal(size=shape) for shape in ((2, 5, 12), (12, 12), (12, 12), (12, 12)))
+
+    def apart(x):
+        return attend(*((x @ each).reshape(2, 5, 4, 3) for each in weights))
+
+    def packed(x, heads_first):
+        qkv = x @ np.concatenate(weights, 1)
+        if heads_first:
+            return attend(*jnp.moveaxis(qkv.reshape(2, 5, 4, 3, 3), 3, 0))
+        return attend(*jnp.moveaxis(qkv.reshape(2, 5, 3, 4, 3), 2, 0))
+
+    right, wrong = (partial(packed, heads_first=each) for each in (False, True))
+    assert compare((apart, x), (right, x)).verdict == "EQUAL"
+    places = compare((apart, x), (wrong, x)).places
+    assert {place.cause for place in places} == {"axis split the other way round"}
+    assert places[0].message == "12 = 4 x 3 where A has 3 x 4"
+    assert ".reshape(2, 5, 4, 3, 3)" in places[0].b.lines[places[0].b.likely].text

@@ -62,3 +62,21 @@ def test_a_factor_of_zeros_is_found_where_it_is_one():
     )
     assert found.verdict == "DIFFERENT"
     assert "gamma1" in found.to_text()
+
+
+def test_a_head_of_zeros_is_the_same_although_it_reads_other_values():
+    x, first, second = (RNG.normal(size=shape) for shape in ((3, D), (D, D), (D, D)))
+
+    def forward(layers):
+        def run(p, x):
+            for weight, bias in p["layers"]:
+                x = x + jnp.tanh(x @ weight + bias)
+            return x @ p["head"]
+
+        held = [(each, np.zeros(D)) for each in (first, second)[:layers]]
+        return run, ({"layers": held, "head": np.zeros((D, 5))}, x)
+
+    assert parity.diff(forward(2), forward(2)).verdict == "EQUAL"
+    compared = parity.diff(forward(2), forward(1))
+    assert compared.verdict == "DIFFERENT"
+    assert {place.cause for place in compared.places} == {"left out"}
