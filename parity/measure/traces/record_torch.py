@@ -91,7 +91,8 @@ def _taken(tensors: Mapping[str, torch.Tensor], keep: int | None) -> dict[str, S
         for name in names:
             part = parts[name]
             end = begin + part.values.numel()
-            parts[name] = part._replace(values=row[begin:end].reshape(tuple(part.values.shape)))
+            own = row[begin:end].reshape(tuple(part.values.shape))
+            parts[name] = part._replace(values=own, owned=True)
             begin = end
     return parts
 

@@ -106,7 +106,7 @@ class Writer:
         return path in self._modules
 
     def add(self, site: Site, value: np.ndarray | Sample) -> None:
-        """Add a tensor, copied, at its site.
+        """Add a tensor at its site, copied unless it is owned.
 
         A site seen before in the same step is a further call of the same module.
 
@@ -119,7 +119,8 @@ class Writer:
             array = array.astype(array.dtype.newbyteorder("="))
         if type_name(array.dtype) not in _TYPES:
             raise ConfigError(f"a trace cannot hold the type {array.dtype}; convert the array first")
-        self._added.append((site, part._replace(values=array.copy(order="C"))))
+        own = part.owned and array.flags.c_contiguous
+        self._added.append((site, part._replace(values=array if own else array.copy(order="C"))))
 
     def end_step(self) -> None:
         """Have the tensors added since the last step written; none of a step that is over may follow.
