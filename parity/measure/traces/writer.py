@@ -83,7 +83,7 @@ class Writer:
         self._index = (self._folder / INDEX).open("w", encoding="utf-8")
         self._stack.callback(self._index.close)
         self._index.write(f'{{"format":"{FORMAT}","version":{VERSION},"events":[')
-        self._written = 0
+        self._written = False
         self._added: list[tuple[Site, Sample]] = []
         """Tensors of the running step."""
         self._known: dict[tuple[object, ...], _Place] = {}
@@ -143,11 +143,13 @@ class Writer:
                 place = self._put(array)
             lines.append((site._replace(call=site.call + calls[site] - 1), place, about))
         places = {dtype: self._put(np.concatenate(row)) for dtype, row in rows.items()}
+        texts = []
         for site, place, about in lines:
             lying = place if isinstance(place, _Place) else places[place]
-            self._index.write(",\n" if self._written else "\n")
-            self._index.write(_text(site._asdict() | about | lying._asdict()))
-            self._written += 1
+            texts.append(_text(site._asdict() | about | lying._asdict()))
+        if texts:
+            self._index.write((",\n" if self._written else "\n") + ",\n".join(texts))
+            self._written = True
         self._check()
 
     def _put(self, array: np.ndarray) -> _Place:
