@@ -227,9 +227,8 @@ class _Tap:
         try:
             for place, (spot, part, array) in enumerate(zip(spots, known, arrays, strict=True), order):
                 self._calls[spot] += 1
-                self._arrived.append(
-                    (self._calls[spot], place, *spot, part._replace(values=array.copy()))
-                )
+                own = part._replace(values=array.copy(), owned=True)
+                self._arrived.append((self._calls[spot], place, *spot, own))
         except Exception as error:
             self._error = error
 

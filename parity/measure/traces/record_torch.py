@@ -76,12 +76,21 @@ def as_numpy(tensor: torch.Tensor) -> np.ndarray:
     return tensor.numpy() if dtype is None else tensor.view(bits).numpy().view(dtype)
 
 
-def _taken(tensors: Mapping[str, torch.Tensor], keep: int | None) -> dict[str, Sample]:
+def _taken(
+    tensors: Mapping[str, torch.Tensor], keep: int | None, taken: Mapping[str, Sample] | None = None
+) -> dict[str, Sample]:
     """Return tensors, or their samples, in memory of their own; those of one type leave their device
-    together, so that a GPU is waited for once."""
+    together, so that a GPU is waited for once.
+
+    Args:
+        taken: those that were taken before; of a tensor that has not changed since, no copy is made.
+    """
     parts, groups = dict[str, Sample](), defaultdict[Any, list[str]](list)
     for name, x in tensors.items():
         x = x.detach() if x.layout is torch.strided else x.detach().to_dense()
+        if taken is not None and name in taken and _is_same(x, taken[name]):
+            parts[name] = taken[name]
+            continue
         parts[name] = sample(x, keep)
         groups[x.dtype, x.device].append(name)
     for (dtype, _), names in groups.items():
@@ -91,9 +100,21 @@ def _taken(tensors: Mapping[str, torch.Tensor], keep: int | None) -> dict[str, S
         for name in names:
             part = parts[name]
             end = begin + part.values.numel()
-            parts[name] = part._replace(values=row[begin:end].reshape(tuple(part.values.shape)))
+            own = row[begin:end].reshape(tuple(part.values.shape))
+            parts[name] = part._replace(values=own, owned=True)
             begin = end
     return parts
+
+
+def _is_same(x: torch.Tensor, part: Sample) -> bool:
+    """Return whether a tensor in the memory of this machine has the bits that were taken."""
+    if x.device.type != "cpu" or part.spacing is not None or tuple(x.shape) != part.shape:
+        return False
+    here, there = as_numpy(x), part.values
+    if here.dtype != there.dtype or here.dtype.itemsize > 8:
+        return False
+    bits = f"i{here.dtype.itemsize}"  # a NaN is the same, and a zero of another sign is not
+    return torch.equal(*(torch.from_numpy(each.view(bits)) for each in (here, there)))
 
 
 class Torch(PlainArrays):
@@ -123,6 +144,8 @@ class Torch(PlainArrays):
         self._names = {id(p): name for name, p in model.named_parameters()}
         self._parameters: dict[str, nn.Parameter] = {}
         """Parameters at the start of the step; walking through all modules takes a millisecond."""
+        self._left: dict[str, Sample] = {}
+        """Parameters as the last recorded step left them."""
         self._gradients: dict[str, Sample] = {}
         self._arrived: dict[str, torch.Tensor] = {}
         """Parameters that the running backward pass has reached."""
@@ -225,7 +248,7 @@ class Torch(PlainArrays):
         self._losses.clear()
         self._updated = False
         self._parameters = dict(self._model.named_parameters())
-        recorder.log("parameters", self._parameters)
+        self._add(recorder, "parameters", _taken(self._parameters, self._keep, self._left))
 
     def end_step(self, recorder: Recorder) -> None:
         """Record the gradients and losses unless logged before, and parameters if updated."""
@@ -236,7 +259,12 @@ class Torch(PlainArrays):
                 recorder.log("loss", loss)
         self._losses.clear()
         if self._updated:  # at the step's end: another optimiser, or a limit on weights, may follow
-            recorder.log("updated", dict(self._model.named_parameters()))
+            self._left = _taken(dict(self._model.named_parameters()), self._keep)
+            self._add(recorder, "updated", self._left)
+
+    def _add(self, recorder: Recorder, stage: Stage, taken: Mapping[str, Sample]) -> None:
+        for name, part in taken.items():
+            recorder.add(stage, name, "", part)
 
     def abandon_step(self, recorder: Recorder) -> None:
         """Record the same, with the gradients as far as they were computed."""
@@ -302,7 +330,7 @@ class Torch(PlainArrays):
     def _log_given(self, recorder: Recorder) -> None:
         grads = {name: p.grad for name, p in self._parameters.items() if p.grad is not None}
         self._log_gradients(recorder)
-        recorder.log("clipped", grads)
+        self._add(recorder, "clipped", _taken(grads, self._keep, self._gradients))
 
     def _after_update(self, recorder: Recorder) -> None:
         if not recorder.running or self._optimizer is None:

@@ -131,7 +131,7 @@ class Recorder:
     # Methods for the frameworks' own modules.
 
     def add(self, stage: Stage, path: str, port: str, array: np.ndarray | Sample) -> None:
-        """Record an array of the running step, copied."""
+        """Record an array of the running step, copied unless it is owned."""
         self._logged.add(stage)
         self._writer.add(Site(self._step, stage, path, port), array)
 

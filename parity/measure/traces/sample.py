@@ -16,10 +16,8 @@ class Sample(NamedTuple):
     """Shape of the whole tensor."""
     spacing: tuple[int, ...] | None = None
     """Every n-th element along each axis is kept; None keeps all."""
-
-    def copied(self) -> Sample:
-        """Return the sample of a NumPy array in memory of its own."""
-        return self._replace(values=self.values.copy())
+    owned: bool = False
+    """Whether the values lie in memory that nobody else writes to."""
 
 
 def sample(x: Any, keep: int | None) -> Sample:

@@ -83,7 +83,7 @@ class Writer:
         self._index = (self._folder / INDEX).open("w", encoding="utf-8")
         self._stack.callback(self._index.close)
         self._index.write(f'{{"format":"{FORMAT}","version":{VERSION},"events":[')
-        self._written = 0
+        self._written = False
         self._added: list[tuple[Site, Sample]] = []
         """Tensors of the running step."""
         self._known: dict[tuple[object, ...], _Place] = {}
@@ -106,7 +106,7 @@ class Writer:
         return path in self._modules
 
     def add(self, site: Site, value: np.ndarray | Sample) -> None:
-        """Add a tensor, copied, at its site.
+        """Add a tensor at its site, copied unless it is owned.
 
         A site seen before in the same step is a further call of the same module.
 
@@ -119,7 +119,8 @@ class Writer:
             array = array.astype(array.dtype.newbyteorder("="))
         if type_name(array.dtype) not in _TYPES:
             raise ConfigError(f"a trace cannot hold the type {array.dtype}; convert the array first")
-        self._added.append((site, part._replace(values=array.copy(order="C"))))
+        own = part.owned and array.flags.c_contiguous
+        self._added.append((site, part._replace(values=array if own else array.copy(order="C"))))
 
     def end_step(self) -> None:
         """Have the tensors added since the last step written; none of a step that is over may follow.
@@ -142,11 +143,13 @@ class Writer:
                 place = self._put(array)
             lines.append((site._replace(call=site.call + calls[site] - 1), place, about))
         places = {dtype: self._put(np.concatenate(row)) for dtype, row in rows.items()}
+        texts = []
         for site, place, about in lines:
             lying = place if isinstance(place, _Place) else places[place]
-            self._index.write(",\n" if self._written else "\n")
-            self._index.write(_text(site._asdict() | about | lying._asdict()))
-            self._written += 1
+            texts.append(_text(site._asdict() | about | lying._asdict()))
+        if texts:
+            self._index.write((",\n" if self._written else "\n") + ",\n".join(texts))
+            self._written = True
         self._check()
 
     def _put(self, array: np.ndarray) -> _Place:

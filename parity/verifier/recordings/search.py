@@ -17,7 +17,7 @@ from parity.verifier.recordings.dropped import dropout
 from parity.verifier.recordings.judge import Divergence, StageComparison
 from parity.verifier.recordings.pairs import pairs_of, read_pair
 from parity.verifier.recordings.steps.average import explain_average
-from parity.verifier.recordings.steps.explain import explain_step
+from parity.verifier.recordings.steps.explain import explain_step, other_optimizers
 from parity.verifier.recordings.steps.fitting import CHOSEN, last_number
 from parity.verifier.recordings.steps.names import PlaceVerdict, StepCause
 from parity.verifier.recordings.steps.segments import StepSegment, step_segments
@@ -31,6 +31,7 @@ UNRULED = ("forward", "loss", "gradients")
 (The loss has rules, if its logits and labels were recorded.)"""
 OTHER_START = "the two begin with other parameters; give both the same"
 OTHER_DATA = "the two are given other data; give both the same"
+MOVES = "the one that moves nothing here does in another step"
 NO_RULE = "there is no rule for this tensor, or only a sample of it was kept"
 VIEWS = {
     "weight-decay": {"coupled-decay"},
@@ -172,6 +173,9 @@ class RecordingSearch:
             a, b = _without(a, self._frozen), _without(b, self._frozen)
         verdict = explain_step(a, b, carried)
         if divergence.stage == "updated":
+            unmoved = next((each for each in verdict.causes if each.name == "not-updated"), None)
+            if unmoved is not None and self._moves_them(divergence, unmoved):
+                return PlaceVerdict(unknown=f"updated: {unmoved.a} in a, {unmoved.b} in b: {MOVES}")
             return self._schedule(divergence, verdict) or verdict
         told = None
         if verdict.unknown and divergence.stage == "gradients":
@@ -181,6 +185,27 @@ class RecordingSearch:
         if verdict.unknown and told is None and not verdict.same and divergence.stage in UNRULED:
             return self._again(divergence, verdict.unknown)
         return told or verdict
+
+    def _moves_them(self, divergence: Divergence, cause: StepCause) -> bool:
+        """Return whether a side moves in some step what it was said not to update."""
+        side = int(cause.a == "moved: all")
+        segments = (pair[side] for _, pair in self._of_all_steps(divergence))
+        return any(
+            not np.array_equal(each.result[name], each.parameters[name])
+            for each in segments
+            for name in cause.where
+            if name in each.result and name in each.parameters
+        )
+
+    def _of_all_steps(
+        self, divergence: Divergence
+    ) -> Iterator[tuple[tuple[int, int], tuple[StepSegment, StepSegment]]]:
+        """Yield each pair of steps, and the stage of a divergence in it."""
+        sites = divergence.judged.site, divergence.judged.partner
+        for pair in zip(self.difference.traces.a.steps, self.difference.traces.b.steps, strict=False):
+            moved = [each._replace(step=step) for each, step in zip(sites, pair, strict=True)]
+            judged = replace(divergence.judged, site=moved[0], other=moved[1])
+            yield pair, step_segments(self.difference, replace(divergence, judged=judged))
 
     def _again(self, divergence: Divergence, unknown: str) -> PlaceVerdict:
         """Return what the programs tell, run again on what the step was given; or, where they cannot be
@@ -203,21 +228,20 @@ class RecordingSearch:
         of_rate = [cause.name for cause in verdict.causes] == ["update-rate"]
         if verdict.same or (verdict.causes and not of_rate):
             return None
-        sites = divergence.judged.site, divergence.judged.partner
-        steps = list(zip(self.difference.traces.a.steps, self.difference.traces.b.steps, strict=False))
-        series: tuple[list[float], list[float]] = [], []
-        for pair in steps:
-            moved = [each._replace(step=step) for each, step in zip(sites, pair, strict=True)]
-            judged = replace(divergence.judged, site=moved[0], other=moved[1])
-            segments = step_segments(self.difference, replace(divergence, judged=judged))
-            for rates, side in zip(series, make_sides(*segments), strict=True):
+        steps, series = [], (list[float](), list[float]())
+        for pair, segments in self._of_all_steps(divergence):
+            steps.append(pair)
+            sides = make_sides(*segments)
+            if other_optimizers(*sides):
+                return None
+            for rates, side in zip(series, sides, strict=True):
                 rate = used_rate(side)
                 if rate is None:
                     return None
                 rates.append(float(np.float32(rate)))
         if not all(map(any, series)):
             return None  # a side that moves nothing
-        index = steps.index((sites[0].step, sites[1].step))
+        index = steps.index((divergence.judged.site.step, divergence.judged.partner.step))
         first, second = (
             replace(
                 each,

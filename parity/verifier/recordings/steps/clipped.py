@@ -6,7 +6,16 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from parity.verifier.recordings.steps.fitting import JoinedLeaves, chosen, slope, snap, text
+from parity.verifier.recordings.steps.fitting import (
+    RARE,
+    JoinedLeaves,
+    chance,
+    chosen,
+    is_told,
+    slope,
+    snap,
+    text,
+)
 from parity.verifier.recordings.steps.segments import Hypothesis
 from parity.verifier.recordings.steps.sides import TINY, RecordedSide, noise
 
@@ -55,7 +64,7 @@ def _whole(
         for added in (0.0, TORCH):
             whole = norm + added
             most = snap(root * whole, 32 * eps * whole)
-            if chosen(most):
+            if is_told(most, max(abs(most - root * whole), eps * whole)):
                 yield _choices("global norm" + times, most, added), given * (most / whole) ** power
 
 
@@ -84,14 +93,30 @@ def in_parts(
     for clipping, sizes in (("each leaf's norm", own), *[("norm of each group", together)] * several):
         for added in (0.0, TORCH) if touched.any() else ():
             limits = (left * (sizes + added))[touched]
-            most = snap(float(np.median(limits)), near * float(np.median(limits)))
-            if chosen(most) and (np.abs(limits - most) <= 2 * near * most).all():
+            middle = float(np.median(limits))
+            most = snap(middle, near * middle)
+            off = max(abs(most - middle), 4 * eps * middle)
+            agree = bool((np.abs(limits - most) <= 2 * near * most).all())
+            if agree and _is_limit(most, off, len(np.unique(sizes[touched])), 4 * near):
                 factor = np.where(touched, most / np.maximum(sizes + added, TINY), 1.0)
                 yield _choices(clipping, most, added), given * factor[flat.leaf]
-    most = float(np.abs(made).max(initial=0.0))
-    most = snap(most, 16 * eps * most)
-    if most and chosen(most) and most < np.abs(given).max():
+    largest = float(np.abs(made).max(initial=0.0))
+    most = snap(largest, 16 * eps * largest)
+    off = max(abs(most - largest), eps * largest)
+    if most and _is_limit(most, off, int((np.abs(given) > most).sum()), 32 * eps):
         yield {"clipping": "each value", "max value": text(most)}, np.clip(given, -most, most)
+
+
+def _is_limit(most: float, off: float, count: int, near: float) -> bool:
+    """Return whether a number is a limit that somebody chose, and no accident: what multiplies one leaf
+    alone may be any number, but several rarely have the same limit.
+
+    Args:
+        off: how near it is to what was fitted, or a rounding of that.
+        count: how many have this limit.
+        near: relative difference within which two are the same, and the chance that two others are.
+    """
+    return count > 0 and chosen(most) and chance(most, off) * min(1.0, near) ** (count - 1) <= RARE
 
 
 def _alike(left: np.ndarray, touched: np.ndarray, near: float) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 
 from parity.measure.tolerance import epsilon
 from parity.verifier.recordings.steps import clipped, loss, moments, relations, updated
-from parity.verifier.recordings.steps.fitting import UNTOLD, digits
+from parity.verifier.recordings.steps.fitting import LEAST, TAKEN, UNTOLD, digits
 from parity.verifier.recordings.steps.names import PlaceVerdict, StepCause, named
 from parity.verifier.recordings.steps.segments import Hypothesis, StepSegment
 from parity.verifier.recordings.steps.sides import NOISE, RecordedSide, make_sides, noise
@@ -130,7 +130,7 @@ def explain_step(a: StepSegment, b: StepSegment, carried: float = 0.0) -> PlaceV
     sides = make_sides(a, b)
     if stage == "updated" and (unmoved := _unmoved(sides, own)):
         return PlaceVerdict(causes=(unmoved,))
-    if stage in ("moments", "updated") and (other := _other_optimizers(*sides)):
+    if stage in ("moments", "updated") and (other := other_optimizers(*sides)):
         return PlaceVerdict(unknown=other)
     if stage == "learning rate" and (rounded := _rounded(*sides)):
         return PlaceVerdict(causes=(rounded,))
@@ -192,7 +192,19 @@ def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
         for aspect in a
         if aspect in b and a[aspect] != b[aspect] and aspect not in _PLACES
         if aspect not in _LISTS or any(_alone(a, b, aspect))
+        if aspect != "weight decay" or _is_seen(a, b)
     ]
+
+
+def _is_seen(a: Mapping[str, str], b: Mapping[str, str]) -> bool:
+    """Return whether the decay of one side would be seen in the other's update, if that has none."""
+    for one, other in ((a, b), (b, a)):
+        if LEAST in one and TAKEN in other:
+            pairs = (each.rpartition(" ")[::2] for each in one[LEAST].split(", ") if each)
+            least = {name: float(share) for name, share in pairs}
+            leaves = other["decayed leaves"].split(", ")
+            return any(float(other[TAKEN]) >= least.get(each, np.inf) for each in leaves)
+    return True
 
 
 def _alone(a: Mapping[str, str], b: Mapping[str, str], aspect: str) -> tuple[set[str], set[str]]:
@@ -203,7 +215,7 @@ def _alone(a: Mapping[str, str], b: Mapping[str, str], aspect: str) -> tuple[set
     return lists[0] & told, lists[1] & told
 
 
-_PLACES = ("leaves", "groups", UNTOLD)
+_PLACES = ("leaves", "groups", UNTOLD, TAKEN, LEAST)
 _LISTS = ("decayed leaves", "rates of leaves")
 
 
@@ -312,7 +324,7 @@ def _rounded(a: RecordedSide, b: RecordedSide) -> StepCause | None:
     return named("learning rate", "number type of the rate", words, difference)
 
 
-def _other_optimizers(a: RecordedSide, b: RecordedSide) -> str | None:
+def other_optimizers(a: RecordedSide, b: RecordedSide) -> str | None:
     """Return a sentence if the sides keep different moments, so that their optimisers differ."""
     kinds = [[kind for kind in moments.kinds(side) if not kind.startswith("max_")] for side in (a, b)]
     if kinds[0] == kinds[1]:

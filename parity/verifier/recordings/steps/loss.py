@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parity.verifier.recordings.steps.fitting import digits, snap, text
+from parity.verifier.recordings.steps.fitting import digits, is_told, snap, text
 from parity.verifier.recordings.steps.segments import Hypothesis
-from parity.verifier.recordings.steps.sides import RecordedSide, noise
+from parity.verifier.recordings.steps.sides import SHARES, RecordedSide, noise
 
 SCALES = (0.01, 0.05, 0.07, 0.1, 0.2, 0.25, 0.5, 2.0, 4.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 """Scales of the logits that are tried; one number, the loss, is not enough to fit any other scale."""
@@ -78,8 +78,11 @@ def _fitted(base: np.ndarray, other: np.ndarray, result: np.ndarray, bound: np.n
     if size == 0:
         return None
     value = float(x @ y) / size
-    share = snap(value, float(np.linalg.norm(bound)) / np.sqrt(size))
-    return share if 0 < share < 1 and digits(share) <= DIGITS else None
+    off = float(np.linalg.norm(bound)) / np.sqrt(size)
+    share = snap(value, off)
+    # in float32 any other loss has a share of two digits by accident: how near it comes tells which
+    near = max(abs(share - value), off / SHARES["loss"])
+    return share if 0 < share < 1 and digits(share) <= DIGITS and is_told(share, near) else None
 
 
 def _softmax(logits: np.ndarray, target: np.ndarray) -> np.ndarray:

@@ -7,14 +7,16 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 
-from parity.measure.error import relative_error
+from parity.measure.tolerance import epsilon
 from parity.verifier.recordings.steps.explain import explain_step
-from parity.verifier.recordings.steps.fitting import digits, last_number, snap, text
+from parity.verifier.recordings.steps.fitting import digits, is_told, last_number, snap, text
 from parity.verifier.recordings.steps.names import PlaceVerdict, StepCause, named
 from parity.verifier.recordings.steps.segments import StepSegment
 
 NEAR = 1e-5
 """Relative difference of two factors, or of two terms of a loss, that are taken to be one in float32."""
+ROUNDING = 16 * epsilon("float32")
+"""Rounding of the gradient of a bias, a mean over a batch, relative to it."""
 DIGITS = 2
 """Most digits of a smoothing that is believed: 0.1, 0.05."""
 NARROW = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "float32": np.float32}
@@ -74,13 +76,15 @@ def _smoothed(a: StepSegment, b: StepSegment) -> PlaceVerdict | None:
         told = np.bincount(labels, minlength=count) / len(labels) - 1 / count
         apart, size = a.result[key] - b.result[key], float(told @ told)
         share = float(apart @ told) / size if size else 0.0
-        if not size or not 0 < abs(share) < 1 or relative_error(share * told, apart) > NEAR:
+        left = float(np.linalg.norm(apart - share * told))
+        off = max(ROUNDING * float(np.linalg.norm(a.result[key])), NEAR * float(np.linalg.norm(apart)))
+        if not 0 < abs(share) < 1 or left > off:
             continue
-        short = snap(abs(share), NEAR * abs(share))
-        if digits(short) <= DIGITS:
+        off /= np.sqrt(size)
+        short = snap(abs(share), off)
+        if digits(short) <= DIGITS and is_told(short, off):
             words = [f"smoothing: {text(short)}" if (share < 0) == on else "smoothing: none"
                      for on in (True, False)]  # fmt: skip
-            left = float(np.linalg.norm(apart - share * told))
             size = float(np.linalg.norm(apart))
             cause = named("loss", "smoothing", words, size, (key,), (left, left))
             return PlaceVerdict(causes=(cause,))

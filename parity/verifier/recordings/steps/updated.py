@@ -10,11 +10,15 @@ import numpy as np
 from parity.verifier.recordings.steps.clipped import ALIKE
 from parity.verifier.recordings.steps.directions import Direction, denominators, directions
 from parity.verifier.recordings.steps.fitting import (
+    LEAST,
+    RARE,
+    TAKEN,
     UNTOLD,
     JoinedLeaves,
     chance,
     chosen,
     fit_multiple,
+    is_told,
     slope,
     snap,
     text,
@@ -25,9 +29,6 @@ from parity.verifier.recordings.steps.sides import TINY, RecordedSide, noise
 
 SURE = 1e4
 """Square of the size, in roundings, of an update that tells its learning rate to a hundredth."""
-RARE = 1e-3
-"""Most that the chance of an accident may be where a number is named. Some thirty rules are tried on
-each side: one wrong name in twenty loops whose rule is not in the catalogue, were each a new chance."""
 APART = 1e-2
 """Least relative difference of the rates of two groups: nobody gives less, and where a rule is nearly
 right each leaf is off by less."""
@@ -171,7 +172,7 @@ def _is_chosen(rate: float, told: Told, recorded: list[float]) -> bool:
     times its rate, which the rounding of float32 does not tell from 1.474."""
     off = min(told.off[told.sure], default=np.inf)
     ratios = [(rate, off), *((round(rate / each, 9), off / abs(each)) for each in recorded)]
-    return any(chosen(each) and chance(each, by) <= RARE for each, by in ratios)
+    return any(is_told(*each) for each in ratios)
 
 
 def _grouped(told: Told) -> np.ndarray | None:
@@ -275,7 +276,9 @@ def _decayed(
         if not of_one.factor:
             if order == AT_ONCE and (flat.rms(rest / step.bound) <= 1).all():
                 # at a rate of zero, no decay tells how large it is
-                none = {"weight decay": "none"} if np.any(rate) else {}
+                told = zip(flat.names, flat.rms(step.start / step.bound), strict=True)
+                least = ", ".join(f"{name} {text(1 / each)}" for name, each in told if each)
+                none = {"weight decay": "none", LEAST: least} if np.any(rate) else {}
                 yield Hypothesis({**choices, **none, **last}, flat.split(step.start - move))
             continue
         for times, by in _multiples(step.side, by_element):
@@ -297,6 +300,7 @@ def _decayed(
                 "decay multiplied by": times,
                 "decayed leaves": flat.named(decay.on & decay.sure),
                 UNTOLD: flat.named(~decay.sure),
+                TAKEN: text(strength * most),
             }
             said_of = {"weight decay": text(strength), **extra, **last}
             yield Hypothesis({**choices, **said_of}, flat.split(value))
