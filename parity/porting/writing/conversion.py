@@ -30,7 +30,7 @@ from parity.porting.text.tokens import copy_tokenizer
 from parity.porting.writing.channels import Rule
 from parity.porting.writing.conversion_plan import Target, asked_at_once, plan
 from parity.porting.writing.reopened import open_by_library, reopen
-from vit_config import ConfigError, ViTConfig, WeightsError
+from vit_config import ConfigError, ViTConfig
 from vit_config.files.atomic import Check, accept, atomic_folder, check_spares
 from vit_config.files.safetensors_stream import Late, ignore
 from vit_config.pretrained import Reading
@@ -101,7 +101,6 @@ def convert(
     allow_nonfinite: bool = False,
     license_allow: Sequence[str] | None = None,
     no_open: bool = False,
-    verify: bool = False,
     force: bool = False,
     progress: Progress = ignore,
     started: Progress | None = None,
@@ -126,8 +125,6 @@ def convert(
         allow_nonfinite: allow NaN and infinite values; the provenance says so.
         license_allow: licences that are allowed; None allows all.
         no_open: do not open a written folder by the library that it is for.
-        verify: run source and result in every framework and library that is installed, in float64; a
-            result that is not equal does not get its name.
         force: replace an existing `out`.
         progress: called with the size of each run of bytes written.
         started: called first, with the number of bytes that will be written.
@@ -136,19 +133,12 @@ def convert(
         ConfigError: the target cannot hold the model; the message names every field in the way.
         WeightsError: see `read_checkpoint`; also values that are not finite, every such tensor named; or
             the written file could not be read again, or a folder not be opened by the library that it
-            is for, and was removed; or `verify` found another function.
+            is for, and was removed.
         MissingFileError: there is no such file, or no folder to write in.
     """
     if not isinstance(source, Checkpoint):
         with asked_at_once(num_classes):
             source = read_checkpoint(source, **reading)
-    if verify:
-        return _verified(
-            source, to=to, out=out, dtype=dtype, image_size=image_size, num_classes=num_classes,
-            channels=channels, by=by, prefix=prefix, wrapper=wrapper, text=text,
-            allow_nonfinite=allow_nonfinite, license_allow=license_allow, no_open=no_open, force=force,
-            progress=progress, started=started,
-        )  # fmt: skip
     out = Path(out)
     check_license(source, license_allow)
     check_out(source, out, force)
@@ -189,16 +179,6 @@ def convert(
         warnings=tuple(_warnings(target, out)),
         hints=tuple(_hints(target, out)),
     )
-
-
-def _verified(source: Checkpoint, **options: Any) -> Converted:
-    from parity.porting.verification.verified import convert_verified
-
-    done = convert_verified(source, **options)
-    if not done.verification.passed:
-        said = f"not written, since it is not equal: {done.verification.problem}; see {done.path}"
-        raise WeightsError(f"{options['out']}: {said}")
-    return done.converted
 
 
 @dataclass(frozen=True)
