@@ -117,7 +117,7 @@ def test_files_of_runs_and_recordings_have_bounds(tmp_path):
         read_log(tmp_path)
     with pytest.raises(WeightsError, match="more than 67108864 bytes"):
         Trace(tmp_path)
-    with pytest.raises(DamagedError, match="on the disk"):
+    with pytest.raises(DamagedError, match="of its 68719476736 bytes"):
         read_checkpoint(tmp_path / "2.pt")
     (tmp_path / "3.pt").symlink_to("/dev/zero")
     os.mkfifo(tmp_path / "4.pt")
