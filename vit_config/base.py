@@ -30,6 +30,9 @@ def as_pair(value: Any) -> Any:
 
 LARGEST = 2**20
 """Largest width, length or count of a model or a batch; what a file says beyond it is no model's."""
+MOST_PIXELS = 2**25
+"""Pixels that a model's image may have, one that is resized to it, and even the smallest file. Unpacked,
+opened and converted they take 0.6 GB."""
 PositiveInt = Annotated[int, Field(gt=0, le=LARGEST)]
 """A width, a length or a count."""
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from vit_config.base import as_json
+from vit_config.base import MOST_PIXELS, as_json
 from vit_config.grids import first_rows_suffice, nearest_sizes
 
 if TYPE_CHECKING:
     from vit_config.schema import ViTConfig
 
 
-_MOST_PIXELS = 2**25
-"""As of any image, see `vit_config.images.pixels`."""
 _MOST_PATCHES = 2**20
 _MOST_NUMBERS = 2**40
 
@@ -56,8 +54,8 @@ def _sizes(cfg: ViTConfig) -> Iterator[str]:
 def _too_large(cfg: ViTConfig) -> Iterator[str]:
     """Refuse what no machine has room for: a few digits of a file may ask for anything."""
     height, width = cfg.image_size
-    if height * width > _MOST_PIXELS:
-        yield f"image_size = {cfg.image_size} is {height * width} pixels, more than {_MOST_PIXELS}"
+    if height * width > MOST_PIXELS:
+        yield f"image_size = {cfg.image_size} is {height * width} pixels, more than {MOST_PIXELS}"
     if cfg.num_patches > _MOST_PATCHES:
         yield f"image_size = {cfg.image_size} is {cfg.num_patches} patches, more than {_MOST_PATCHES}"
     if (rows := sum(shape[1] for shape in cfg.table_shapes.values())) > 2 * _MOST_PATCHES:

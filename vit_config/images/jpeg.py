@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from vit_config.base import MOST_PIXELS
+
 try:
     import simplejpeg  # pyright: ignore[reportMissingImports]
 except ImportError:
@@ -15,8 +17,6 @@ except ImportError:
 
 SCALES = (8, 4, 2)
 """libjpeg's divisors of both sides, for which it leaves out high frequencies of each 8x8 block."""
-MAX_PIXELS = 2**25
-"""Pixels above which the file is opened by PIL, and its size counts."""
 
 
 def decode_jpeg(encoded: bytes, channels: int, least: int | None = None) -> np.ndarray | None:
@@ -34,7 +34,7 @@ def decode_jpeg(encoded: bytes, channels: int, least: int | None = None) -> np.n
     try:
         *size, space, _ = simplejpeg.decode_jpeg_header(encoded)
         height, width = map(int, size)
-        if (space != "Gray" and (space != "YCbCr" or channels == 1)) or height * width > MAX_PIXELS:
+        if (space != "Gray" and (space != "YCbCr" or channels == 1)) or height * width > MOST_PIXELS:
             return None
         scale = scale_for((height, width), least)
         pixels = simplejpeg.decode_jpeg(

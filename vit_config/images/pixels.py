@@ -22,6 +22,7 @@ from typing import IO, TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from vit_config.base import MOST_PIXELS
 from vit_config.errors import InputError, MissingFileError, first_line
 from vit_config.images.bands import TIFF, BandsError, is_stored, read_bands
 from vit_config.images.jpeg import decode_jpeg, scale_for
@@ -47,9 +48,6 @@ _FORMATS = (
     *("ICO", "PCX", "SGI", "TGA"),
 )
 """Formats whose pixels are in the file; for EPS PIL would start Ghostscript, an interpreter."""
-MOST_PIXELS = 2**25
-"""Pixels that even the smallest file may have, and that an image may be resized to. Unpacked, opened
-and converted they take 0.6 GB."""
 ROW = 16
 """Pixels that a row takes the memory of, in addition to its own, for PIL points to each."""
 PIXELS_A_BYTE = 16

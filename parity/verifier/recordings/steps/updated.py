@@ -191,9 +191,8 @@ def _grouped(told: Told) -> np.ndarray | None:
         value[alike], left = told.value[best], left & ~alike
     groups = np.unique(value[told.sure])
     apart = np.abs(np.diff(groups)) > APART * np.abs(groups[1:])
-    return (
-        value if apart.size and apart.all() and np.prod(accidents) <= RARE ** bool(accidents) else None
-    )
+    accident = np.prod(accidents) if accidents else 0.0  # that several leaves agree is none
+    return value if apart.size and apart.all() and accident <= RARE else None
 
 
 def _nearest(step: Step, direction: Direction, rates: tuple[float, ...]) -> np.ndarray:

@@ -121,6 +121,15 @@ def test_a_multiple_of_the_gradient_is_no_other_beta(tmp_path, before, seed):
     assert named(a, b) == {"moments-gradient"}
 
 
+@seeds
+@pytest.mark.parametrize("method", [optax.lamb, optax.nadam, optax.radam])
+def test_no_short_rate_is_named_by_chance(tmp_path, method, seed):
+    """In float32 each leaf's rate is told to three or four digits: some are short, as a person's are."""
+    a = in_torch(tmp_path / "a.trace", seed, adam)
+    wrong = {"update-rate", "rate-groups", "bias-correction", "epsilon-place", "weight-decay"}
+    assert not named(a, in_optax(tmp_path / "b.trace", seed, method(RATE))) & wrong
+
+
 @pytest.mark.parametrize("tx", [optax.rprop(RATE), optax.lars(RATE, momentum=0.0)])
 def test_another_method_moves_other_parameters_at_another_rate(tmp_path, tx):
     a = in_torch(tmp_path / "a.trace", 0, sgd)
