@@ -122,7 +122,8 @@ def fault_section(results: Sequence[Result], command: str) -> str:
     words = (
         f"{len(results)} pairs with one mistake in B, {len(seen)} of which are visible without the"
         " verifier. *Caught*: the verdict is not EQUAL. *Placed*: a line that is shown of B is one where"
-        " the mistake is made. *Named*: the first name is one of those that are right."
+        " the mistake is made. *Named*: the first name is one of those that are right;"
+        " of parameters that have each other's place, the sentence tells which."
     )
     missed = [r for r in seen if is_missed(r)]
     elsewhere = [r for r in seen if not is_missed(r) and not r.placed]

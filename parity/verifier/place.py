@@ -105,6 +105,8 @@ def _kind(gap: Gap, index: Index) -> tuple[Kind, str]:
     if gap.error <= limit_of(gap, index, types=False):
         return "rounding", "rounding of float64"
     if end_b.kind == "input" and end_a.kind == "input":
+        if any(each.label == end_b.label for each in index.meets(end_b)):  # it is given rightly
+            return "operations", f"B reads {end_b.label} where A reads {end_a.label}"
         return "input", f"{end_b.label} is another input than A's {end_a.label}"
     wrong = wrong_parameters(gap, index)
     if wrong is not None:

@@ -15,6 +15,7 @@ from parity.verifier.causes.cause import Cause, Explanation
 from parity.verifier.causes.factors import ratio_of
 from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.operation import Operation, Ref
+from parity.verifier.programs.program import Program
 from parity.verifier.search.constants import constants_of
 from parity.verifier.search.exchange import (
     closer_moved,
@@ -55,7 +56,37 @@ def other_value(gap: Gap, index: Index) -> Explanation | None:
         return None
     if ratio_of(gap) is not None:
         return None  # it is scaled otherwise
-    return twice(gap) or ("other value read", _instead("", b, held))
+    return twice(gap) or norm_left_out(gap, index, held) or ("other value read", _instead("", b, held))
+
+
+def norm_left_out(gap: Gap, index: Index, held: Operation) -> Explanation | None:
+    """Recognise a norm that A alone has in front of another: where gains are ones, B's only norm yields
+    what A's first one does. Given A's value, it must yield A's second.
+
+    Args:
+        gap: where B reads another value than A.
+        index: A's values.
+        held: B's value that meets the one that A reads.
+    """
+    program, end, b = gap.a.program, gap.a.end, gap.b.program
+    starts = sorted((op.index for op in index.meets(b.operations[gap.b.end])), reverse=True)
+    named = next(filter(None, (_norm_of_a(program, each, end) for each in starts)), None)
+    if named is None:
+        return None
+    fed = b.fed({gap.b.end: gap.value_a}, {}).operations[held.index]
+    behind = program.behind(add_movers(program, {end}))
+    second = {op.index for op in index.meets(fed) if op.index in behind and not op.is_layout}
+    computed = (op for op in b.operations[held.index + 1 :] if op.run is not None)
+    return None if second <= {each.index for op in computed for each in index.meets(op)} else named
+
+
+def _norm_of_a(program: Program, start: int, end: int) -> Explanation | None:
+    """Name the operations of A between two of its values, where they are those of a norm."""
+    steps = before_of(program, end, program.behind({start}))
+    if not steps:
+        return None
+    name, message = name_operations(Region(program, end, steps), "A", steps, start)
+    return (name, message) if name == "norm left out" else None
 
 
 def twice(gap: Gap) -> Explanation | None:

@@ -20,7 +20,7 @@ def together(places: list[Place]) -> list[Place]:
     first_keys: dict[Any, Any] = {}
     """What B computes at a place, and the key of the first place where it does."""
     for place in places:
-        key: Any = (place.kind, place.a.lines, place.b.lines, place.cause)
+        key: Any = (place.kind, place.a.lines, place.b.lines or place.message, place.cause)
         if place.cause in _COLLECTIVES:  # of every parameter's gradient
             key = (place.cause, place.message, place.b.lines[-1:])
         inside = place.gap.b.operations if place.gap is not None else []
@@ -45,12 +45,15 @@ def together(places: list[Place]) -> list[Place]:
 
 
 def _alike(places: list[Place]) -> list[Place]:
-    """Merge the places at which parameters are wrong that differ in the numbers of their names alone."""
+    """Merge the places at which parameters are wrong, or others are read, that differ in the numbers of
+    their names alone."""
     wrong: dict[tuple[str, str], list[int]] = {}
+    found: dict[int, Place] = {}
     for k, place in enumerate(places):
-        if place.kind in ("parameter", "input"):
+        if place.kind in ("parameter", "input") or place.message.startswith("B reads "):
             wrong.setdefault((place.kind, place.cause), []).append(k)
-    found = {k: place for k, place in enumerate(places) if place.kind not in ("parameter", "input")}
+        else:
+            found[k] = place
     for numbers in wrong.values():
         for message, names in alike([places[k].message for k in numbers]).items():
             of_it = [k for k in numbers if places[k].message in names]

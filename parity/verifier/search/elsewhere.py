@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 
@@ -54,14 +55,17 @@ def _trials(now: Round, leaf: Operation, held: Operation, wanted: Operation) -> 
         if not step or len(now.readers[other.index]) > 1 or other.mark is None:
             continue
         met = {each.index for each in index.find(other.mark)}
-        for there in _moved(held.label, step):
-            for belongs in _moved(wanted.label, step):
-                x, own = of_a.get(belongs), of_a.get(there)
-                if x is None or own is None or own.index not in met or x.index in met:
-                    continue
-                value = in_its_layout(now.a, now.b, own, x, other)
-                if value is not None:
-                    yield Trial(x.index, other.index, value, ())
+        pairs = [*_moved(held.label, step)], [*_moved(wanted.label, step)]
+        # the same number of both, as of the block and not of the layer in it
+        for there, belongs in (
+            zip(*pairs, strict=True) if len({*map(len, pairs)}) == 1 else product(*pairs)
+        ):
+            x, own = of_a.get(belongs), of_a.get(there)
+            if x is None or own is None or own.index not in met or x.index in met:
+                continue
+            value = in_its_layout(now.a, now.b, own, x, other)
+            if value is not None:
+                yield Trial(x.index, other.index, value, ())
 
 
 def _step(label: str, other: str) -> int:

@@ -171,3 +171,62 @@ def test_a_padding_that_makes_fewer_keys_is_named():
     right, arguments = function(((1, 1), (1, 1)))
     (place,) = compare((right, arguments), (function("VALID")[0], arguments)).places
     assert (place.cause, place.message) == ("padding", "0 where A has 1")
+
+
+def test_a_norm_in_front_of_another_is_left_out_once_all_gains_are_ones():
+    """B's only norm then yields what A's first one does, but the skip reads no wrong value of B's."""
+
+    def function(normed):
+        def run(p, x):
+            x = norm(x, p["norm1"], p["norm1_bias"]) if normed else x
+            return x + attention(p, norm(x, p["norm2"], p["norm2_bias"]))
+
+        return run, (BLOCKS[0], X)
+
+    places = compare(function(True), function(False)).places
+    assert {place.cause for place in places} == {"norm left out"}
+
+
+def test_a_skip_that_reads_what_is_not_normalised_is_another_mistake():
+    def function(normed):
+        def run(p, x):
+            y = norm(x, p["norm1"], p["norm1_bias"])
+            z = norm(y, p["norm2"], p["norm2_bias"])
+            return (y if normed else x) + attention(p, z)
+
+        return run, (BLOCKS[0], X)
+
+    (place,) = compare(function(True), function(False)).places
+    assert place.cause == "other value read"
+
+
+def gains_of_branches(first, second, given):
+    """Blocks whose two gains, inputs of their own or among the parameters, bear the block's number and
+    their own."""
+    names = [f"blocks.{i}.ls{k}.gamma" for i in range(DEPTH) for k in (1, 2)]
+    rng = np.random.default_rng(5)
+    p, gains = BLOCKS[0], {name: rng.uniform(0.5, 1.5, WIDTH) for name in names}
+
+    def run(p, x, gains):
+        for i in range(DEPTH):
+            x = x + gains[f"blocks.{i}.ls{first}.gamma"] * jnp.tanh(x @ p["proj"])
+            y = jax.nn.relu(x @ p["fc1"]) @ p["fc2"]
+            x = x + gains[f"blocks.{i}.ls{second}.gamma"] * y
+        return x
+
+    return (run, (p, X, gains)) if given else (lambda p, x: run(p, x, p), (p | gains, X))
+
+
+def test_factors_of_two_branches_exchanged_in_every_block_are_two_places():
+    """A block's number is moved on alike in both names, not with the number of the factor in it."""
+    places = compare(gains_of_branches(1, 2, False), gains_of_branches(2, 1, False)).places
+    names = {k: f"p.blocks.{{0-2}}.ls{k}.gamma" for k in (1, 2)}
+    said = {f"B reads {names[b]} where A reads {names[a]}" for a, b in ((1, 2), (2, 1))}
+    assert {place.message for place in places} == said
+    assert [place.times for place in places] == [DEPTH, DEPTH]
+
+
+def test_an_input_that_is_read_for_another_is_not_said_to_be_another():
+    found = compare(gains_of_branches(1, 2, True), gains_of_branches(2, 1, True))
+    assert {place.cause for place in found.places} == {"other value read"}
+    assert "another input" not in found.to_text()
