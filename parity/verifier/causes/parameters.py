@@ -16,7 +16,7 @@ from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index, meet
-from parity.verifier.search.region import ROWS, Gap, Kind, Region
+from parity.verifier.search.region import Gap, Kind, Region, stack_of
 
 NEARBY = 4
 """Operations before the end of a place within which the wrong parameter is looked for."""
@@ -146,9 +146,7 @@ def _sorted(value: np.ndarray) -> np.ndarray:
 def _other_of_a_stack(gap: Gap, index: Index) -> tuple[Kind, str] | None:
     """Return the message of a row of a stacked parameter that is another parameter of A's than the one
     that A reads."""
-    end, wanted = gap.b.program.operations[gap.b.end], gap.a.program.maker(gap.a.end)
-    while end.inputs and (end.is_layout or end.name in ROWS) and len(end.inputs) <= 2:
-        end = gap.b.program.operations[end.inputs[0]]
+    end, wanted = stack_of(gap.b.program, gap.b.end), gap.a.program.maker(gap.a.end)
     if wanted.kind != "parameter" or end.kind != "parameter" or end.size <= wanted.size:
         return None
     held = index.meets(gap.b.program.operations[gap.b.end])

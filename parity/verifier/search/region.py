@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from parity.verifier.programs.fingerprint import distance
+from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
 
 Kind = Literal["operations", "order", "parameter", "digits", "rounding", "input", "open"]
@@ -93,6 +94,14 @@ def before_of(program: Program, end: int, among: set[int]) -> list[int]:
 
 ROWS = frozenset(["slice", "dynamic_slice", "squeeze", "select", "gather", "index_select", "unbind"])
 """Operations that take a row of a stack."""
+
+
+def stack_of(program: Program, index: int) -> Operation:
+    """Return the operation that made a value, or the stack of which it is a row, moved or not."""
+    op = program.operations[index]
+    while op.inputs and (op.is_layout or op.name in ROWS) and len(op.inputs) <= 2:
+        op = program.operations[op.inputs[0]]
+    return op
 
 
 def computing_with(

@@ -15,7 +15,7 @@ from parity.verifier.search.ends import ends_of, spread, window_of
 from parity.verifier.search.frontier import false_meetings
 from parity.verifier.search.meeting import Index, add_movers, is_weak, meet, neutral, noise, repeated
 from parity.verifier.search.pairing import Outputs, Pairs
-from parity.verifier.search.region import Gap, Region, before_of, first, recurrent
+from parity.verifier.search.region import Gap, Region, before_of, first, recurrent, stack_of
 from parity.verifier.search.trials import Repair, Siblings, Trial, wipes
 
 DEPTH = 14
@@ -111,10 +111,11 @@ class Round:
         return list(trials.values())
 
     def is_behind_another(self, y: int) -> bool:
-        """Return whether a parameter of B that meets is read beside others alone that do not, and that
-        it does not lead to: what reads it is wrong without it, and meets once that is repaired. Of many
-        layers, each parameter would else be tried in the place of every other one of its shape."""
-        if y in self.unmet_b or self.b.maker(y).kind != "parameter":
+        """Return whether a parameter of B that meets, or one layer's of a stack, is read beside others
+        alone that do not, and that it does not lead to: what reads it is wrong without it, and meets
+        once that is repaired. Of many layers, each would else be tried in the place of every other one
+        of its shape."""
+        if y in self.unmet_b or stack_of(self.b, y).kind != "parameter":
             return False
         behind = self.downstream(y, self.unmet_b)
         return all(

@@ -118,3 +118,30 @@ def test_what_is_wrong_with_the_update_of_every_parameter_is_repaired_at_once():
 
     (place,) = compare(step(1e-4), step(1e-3)).places
     assert (place.cause, place.times) == ("epsilon", MOST + 2)
+
+
+def test_a_layer_of_a_stack_is_no_suspect_where_what_it_multiplies_is_wrong_already(monkeypatch):
+    """The weights of one layer, out of a stack, were tried in the place of every other layer's, until the
+    search was at its limit."""
+    monkeypatch.setattr("parity.verifier.search.places.WORK", 1000)
+    rng, layers, width = np.random.default_rng(5), 12, 8
+    names = [f"w{k}" for k in range(4)]
+    stacks = {name: rng.normal(size=(layers, width, width)) for name in names}
+    x = rng.normal(size=(3, 5, width))
+
+    def block(p, x, epsilon):
+        y = x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + epsilon)
+        for name in names:
+            y = jnp.tanh(y @ p[name])
+        return x + 0.1 * y
+
+    def looped(p, x):
+        for i in range(layers):
+            x = block({name: p[name][i] for name in names}, x, 1e-6)
+        return x
+
+    def scanned(p, x):
+        return jax.lax.scan(lambda x, p: (block(p, x, 1e-4), None), x, p)[0]
+
+    (place,) = compare((looped, (stacks, x)), (scanned, (stacks, x))).places
+    assert place.cause == "epsilon"
