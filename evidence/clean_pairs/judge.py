@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import time
 import traceback
@@ -102,9 +101,6 @@ def _outcome(style: Style, pair: Pair, w: Weights, wrong: Wrong = RIGHT) -> Outc
     return _OUTCOMES[key]
 
 
-_TOLD = re.compile(r" holds A's \S+ (instead of|where A reads) \S+$")
-
-
 class NoEndError(BaseException):
     """A pair took more than its limit; no `except Exception` of the product may take it for its own."""
 
@@ -174,10 +170,10 @@ def enter(found: Compared, result: Result) -> None:
         return
     result.cause = next((each.cause for each in places if each.cause), "")
     result.named = result.cause in mistakes.FAULTS[name].causes or (
-        # of parameters that have each other's place the sentence tells which, without a name before it
+        # of parameters the sentence tells what they hold, without a name before it
         not result.cause
-        and name in mistakes.NAMES_ALONE
-        and all(p.kind == "parameter" and _TOLD.search(p.message) for p in places)
+        and name in mistakes.TOLD
+        and all(p.kind == "parameter" and mistakes.TOLD[name].search(p.message) for p in places)
     )
     lines = [line for each in places for line in each.b.lines]
     result.placed = any(mistakes.is_place(line.file, line.line, name) for line in lines) or (

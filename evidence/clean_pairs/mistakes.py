@@ -139,6 +139,10 @@ NAMES_ALONE = frozenset(
     {"gammas exchanged", "q and k norms exchanged", "layers reversed", "layers as strings"}
 )
 """Mistakes that are the same function under other names where arrays are alike: not with fresh ones."""
+TOLD = dict.fromkeys(NAMES_ALONE, re.compile(r" holds A's \S+ (instead of|where A reads) \S+$")) | {
+    "pixels transposed": re.compile(r" holds A's \S+ with the axes of \[.*\] in the order ")
+}
+"""What a sentence about a wrong parameter must say, where it has no name before it."""
 WEIGHTS = frozenset({"layers reversed", "layers as strings", "last block not called"})
 """Mistakes of which weights go where: a place that shows a parameter is at the right one."""
 

@@ -48,11 +48,16 @@ def is_missed(result: Result) -> bool:
     return result.verdict in ("EQUAL", "ERROR", "NO END", "WRONG PAIR")
 
 
+def name_of(result: Result) -> str:
+    """What the product called a mistake; empty if nothing."""
+    return result.cause or ("told in a sentence" if result.named else "")
+
+
 def line(result: Result, memory: float) -> str:
     """One result on one line."""
     marks = ""
     if result.pair.wrong.name:
-        marks = f" {'placed' if result.placed else 'ELSEWHERE'}, {result.cause or 'no name'};"
+        marks = f" {'placed' if result.placed else 'ELSEWHERE'}, {name_of(result) or 'no name'};"
         marks = "" if result.verdict == "NOT VISIBLE" else marks
     cost = f"{result.seconds:5.1f} s {memory:4.1f} GiB"
     return f"{result.state:20} {cost} {result.pair.name};{marks} {result.why[:300]}"
@@ -113,7 +118,7 @@ def fault_section(results: Sequence[Result], command: str) -> str:
         own = [r for r in seen if name in ("all", r.pair.wrong.name)]
         if not own:
             continue
-        given = Counter(r.cause or "none" for r in own if r.verdict == "DIFFERENT")
+        given = Counter(name_of(r) or "none" for r in own if r.verdict == "DIFFERENT")
         said = "" if name == "all" else ", ".join(f"{n} {c}" for c, n in given.most_common())
         text = f"{FAULTS[name].summary} (`{name}`)" if name in FAULTS else "all"
         numbers = [len(own), sum(not is_missed(r) for r in own), sum(r.placed for r in own),
@@ -123,7 +128,7 @@ def fault_section(results: Sequence[Result], command: str) -> str:
         f"{len(results)} pairs with one mistake in B, {len(seen)} of which are visible without the"
         " verifier. *Caught*: the verdict is not EQUAL. *Placed*: a line that is shown of B is one where"
         " the mistake is made. *Named*: the first name is one of those that are right;"
-        " of parameters that have each other's place, the sentence tells which."
+        " of a parameter that holds another's numbers, the sentence tells which."
     )
     missed = [r for r in seen if is_missed(r)]
     elsewhere = [r for r in seen if not is_missed(r) and not r.placed]
