@@ -99,7 +99,7 @@ ROWS = frozenset(["slice", "dynamic_slice", "squeeze", "select", "gather", "inde
 def stack_of(program: Program, index: int) -> Operation:
     """Return the operation that made a value, or the stack of which it is a row, moved or not."""
     op = program.operations[index]
-    while op.inputs and (op.is_layout or op.name in ROWS) and len(op.inputs) <= 2:
+    while op.inputs and (op.name in ROWS or (op.is_layout and len(op.inputs) <= 2)):
         op = program.operations[op.inputs[0]]
     return op
 

@@ -248,3 +248,32 @@ def test_transposed_weights_of_queries_keys_and_values_are_one_place(wrong, name
     rows = "[12:18]" if wrong == "v" else ""
     theirs = f"of.qkv.weight{rows}" if packed else f"of.{named}.weight"
     assert place.message == f"p.{named}.kernel holds A's {theirs} transposed"
+
+
+@pytest.mark.parametrize("looped", ["scan", "fori_loop"])
+def test_parameters_of_one_shape_exchanged_in_every_layer_of_a_stack(looped: str) -> None:
+    """In a loop each layer's are rows, by `slice` or by `dynamic_slice`, of arrays that A has not."""
+    rng = np.random.default_rng(6)
+    p = {name: rng.normal(size=(3, WIDTH)) for name in ("q", "q0", "k", "k0")}
+    p |= {name: rng.normal(size=(3, WIDTH, WIDTH)) / 3 for name in ("w", "v")}
+    x = rng.normal(size=(4, WIDTH))
+
+    def block(p: Any, x: Any) -> Any:
+        y, z = jnp.tanh(x @ p["w"]), jnp.sin(x @ p["v"])
+        return x + jax.nn.softmax((y * p["q"] + p["q0"]) @ (z * p["k"] + p["k0"]).T) @ y
+
+    def unrolled(layers: Any, x: Any) -> Any:
+        for layer in layers:
+            x = block(layer, x)
+        return x
+
+    def stacked(p: Any, x: Any) -> Any:
+        p = p | {"q": p["k"], "q0": p["k0"], "k": p["q"], "k0": p["q0"]}
+        if looped == "fori_loop":
+            return jax.lax.fori_loop(0, 3, lambda i, x: block({n: v[i] for n, v in p.items()}, x), x)
+        return jax.lax.scan(lambda x, p: (block(p, x), None), x, p)[0]
+
+    layers = [{name: value[i] for name, value in p.items()} for i in range(3)]
+    (place,) = compare((unrolled, (layers, x)), (stacked, (p, x))).places
+    assert (place.cause, place.times) == ("operands exchanged", 3)
+    assert set(place.message.split()) >= {"p.k", "p.q", "p.k0", "p.q0"}, place.message
