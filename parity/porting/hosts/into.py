@@ -17,7 +17,6 @@ from parity.porting.opening.opened import Opened, open_checkpoint
 from parity.porting.opening.provenance import digest_of, to_json
 from parity.porting.reading.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.recognition.known import word
-from parity.porting.writing.conversion import check_license
 from vit_config import ConfigError, WeightsError
 from vit_config.errors import UnstatedError
 from vit_config.files.atomic import atomic_folder, beside, check_spares, check_writable, flush_all
@@ -63,7 +62,6 @@ def put_into(
     *,
     host_part: str | None = None,
     num_classes: int | None = None,
-    license_allow: tuple[str, ...] | None = None,
     force: bool = False,
     **reading: Unpack[Reading],
 ) -> Put:
@@ -75,7 +73,6 @@ def put_into(
         out: the path to write: a folder if the host is a folder, else a file.
         host_part: the tower to replace in a host that has several.
         num_classes: 0 removes the tower's head first.
-        license_allow: licences of the tower that are allowed; None allows all.
         force: replace an existing `out`.
 
     Raises:
@@ -83,7 +80,6 @@ def put_into(
         WeightsError: see `read_checkpoint`.
     """
     tower = tower if isinstance(tower, Checkpoint) else read_checkpoint(tower, **reading)
-    check_license(tower, license_allow)
     opened, out = open_checkpoint(host), Path(out)
     check_kind(opened.container)
     within, notes = _read(opened, tower, host_part)

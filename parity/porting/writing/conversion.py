@@ -99,7 +99,6 @@ def convert(
     wrapper: str | None = None,
     text: bool = False,
     allow_nonfinite: bool = False,
-    license_allow: Sequence[str] | None = None,
     no_open: bool = False,
     force: bool = False,
     progress: Progress = ignore,
@@ -123,7 +122,6 @@ def convert(
         wrapper: key of the dictionary in a file of PyTorch that holds the tensors, such as ``model``.
         text: also write the text tower beside the model, of a CLIP or a SigLIP, and its tokenizer.
         allow_nonfinite: allow NaN and infinite values; the provenance says so.
-        license_allow: licences that are allowed; None allows all.
         no_open: do not open a written folder by the library that it is for.
         force: replace an existing `out`.
         progress: called with the size of each run of bytes written.
@@ -140,7 +138,6 @@ def convert(
         with asked_at_once(num_classes):
             source = read_checkpoint(source, **reading)
     out = Path(out)
-    check_license(source, license_allow)
     check_out(source, out, force)
     _check_place(out, prefix, wrapper)
     target = plan(
@@ -261,20 +258,6 @@ def _hints(target: Target, out: Path) -> Iterator[str]:
     elif code:
         files = ", ".join(code)
         yield f"no config.json can express this model; {files} in the folder builds it: {made_by}"
-
-
-def check_license(source: Checkpoint, allow: Sequence[str] | None) -> None:
-    """Refuse weights under a licence that is not allowed. ConfigError: it is not, or none is stated."""
-    if allow is None:
-        return
-    license = source.license
-    if license is None:
-        raise ConfigError(
-            f"{source.path}: no licence is stated, and only {', '.join(allow)} may pass; give --license"
-            " NAME if you know it"
-        )
-    if license.lower() not in [each.lower() for each in allow]:
-        raise ConfigError(f"{source.path}: is under {license}, and only {', '.join(allow)} may pass")
 
 
 def _check_place(out: Path, prefix: str, wrapper: str | None) -> None:
