@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from parity.cli.support.command_line import parse
-from parity.cli.support.reading import EXIF, Exif, shown_as
+from parity.cli.support.reading import DATA_DIR, EXIF, Exif, data_folder, shown_as
 from parity.cli.support.run_weights import is_run, runs_here, weights_of
 from vit_config import ConfigError, InputError, MissingFileError
 from vit_config.files.atomic import together
@@ -38,7 +37,7 @@ class Eval:
     """Folder of a training run, or a checkpoint of any dialect: a file, a folder, a name on the Hub."""
     data: Annotated[str | None, shown_as("SET", "the one that the run was trained on")] = None
     """Data set, as `parity train` takes it."""
-    data_dir: Annotated[Path | None, shown_as("DIR", "$TFDS_DATA_DIR or ~/tensorflow_datasets")] = None
+    data_dir: Annotated[Path | None, DATA_DIR] = None
     """Folder of prepared data sets."""
     step: Annotated[int | None, shown_as("N", "the weights it ended with, else the newest or best")] = (
         None
@@ -82,8 +81,8 @@ def main(argv: list[str], prog: str = "parity eval") -> int:
     with weights_of(arguments.source, arguments.step) as weights:
         loaded = load(weights, framework=arguments.framework or default_framework())
     loaded = loaded.seeing(arguments.exif)
-    folder = arguments.data_dir or Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
-    dataset = fit_dataset(loaded.config, open_dataset(data, folder.expanduser()), trained=True)
+    folder = data_folder(arguments.data_dir)
+    dataset = fit_dataset(loaded.config, open_dataset(data, folder), trained=True)
     dataset = dataset.oriented(loaded.preprocess.exif if loaded.preprocess else "ignore")
     for note in dataset.notes:
         complain(f"note: {note}")

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from parity.cli.support import schema_flags
 from parity.cli.support.advice import offer
-from parity.cli.support.base_recipe import about_images, data_folder, given_flags, giving_way
+from parity.cli.support.base_recipe import about_images, given_flags, giving_way
 from parity.cli.support.command_line import flags_of
 from parity.cli.support.command_line import parse as read
 from parity.cli.support.job_file import base_job, first_name, for_classes, run_name, tunes
 from parity.cli.support.kept import spare_start
+from parity.cli.support.reading import data_folder
 from parity.cli.support.train_flags import BaseFlags, Options, lora_flags, read_lora, read_recipe
 from vit_config import ConfigError, Recipe
 from vit_config.fine_tuning import fine_tuning, summary
