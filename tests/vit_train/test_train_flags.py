@@ -80,7 +80,7 @@ def test_every_flag_wins_over_the_recipe_for_fine_tuning():
 
 
 def test_checkpoints_come_every_ten_minutes_unless_told_otherwise():
-    assert ask().save_every == SaveEvery(600.0)
+    assert ask().options["save_every"] == SaveEvery(600.0)
     assert ask("--save-every", "1h,50steps").options["save_every"] == SaveEvery(3600.0, 50)
 
 
