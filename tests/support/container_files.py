@@ -11,12 +11,14 @@ from pathlib import Path
 
 import ml_dtypes  # noqa: F401 - registers the types
 import numpy as np
+import pytest
 import safetensors.torch
 import torch
 from flax import serialization
 
-from parity.porting.formats import write_equinox, write_hdf5, write_safetensors
+from parity.porting.formats import open_container, write_equinox, write_hdf5, write_safetensors
 from parity.porting.formats.equinox import METADATA, VERSION
+from vit_config import WeightsError
 from vit_config.files.stored import Stored
 
 PLAIN = (
@@ -149,3 +151,12 @@ def write_each(folder: Path) -> dict[str, Path]:
     shutil.copyfile(EQUIMO, paths["lz4"])  # without its rights, which a checkout may have none of
     shutil.copyfile(EQUIMO.with_name("tower1.gguf"), paths["gguf"])
     return paths
+
+
+def refused(path, *words: str) -> None:
+    """Opening the path and loading what is in it fails with one line that has every one of `words`."""
+    with pytest.raises(WeightsError) as caught:
+        loaded(open_container(path).tensors)
+    for word in (str(path), *words):
+        assert word in str(caught.value)
+    assert "\n" not in str(caught.value)

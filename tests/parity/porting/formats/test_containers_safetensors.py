@@ -18,6 +18,7 @@ from tests.support.container_files import (
     assert_same_bits,
     bits_of,
     loaded,
+    refused,
     stored,
     tensor_of,
     values,
@@ -28,15 +29,6 @@ pytestmark = pytest.mark.quick
 
 SAFE = tuple(name for name in EVERY if name not in ("complex128", "float8_e8m0fnu"))
 """Types that the safetensors library converts for PyTorch."""
-
-
-def refused(path, *words: str) -> None:
-    """Opening the path and loading what is in it fails with one line that has every one of `words`."""
-    with pytest.raises(WeightsError) as caught:
-        loaded(open_container(path).tensors)
-    for word in (str(path), *words):
-        assert word in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_safetensors_are_read(tmp_path):
