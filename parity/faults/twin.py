@@ -89,3 +89,14 @@ class Here:
     def sibling(self, name: str) -> Any:
         """Return the module of that name beside this one."""
         return self.modules[f"{self.path.rpartition('.')[0]}.{name}"]
+
+
+def operations_of(name: TwinName) -> Twin:
+    """Return the operations of the twin of that name, after importing its framework."""
+    if name == "jax":
+        from parity.faults.twin_jax import JaxOperations
+
+        return JaxOperations()
+    from parity.faults.twin_torch import TorchOperations
+
+    return TorchOperations()
