@@ -17,7 +17,6 @@ from parity.porting.formats import (
     write_hdf5,
     write_msgpack,
     write_npz,
-    write_safetensors,
     write_torch,
 )
 from parity.porting.formats.base import Progress
@@ -31,8 +30,8 @@ from parity.porting.writing.channels import Rule
 from parity.porting.writing.conversion_plan import Target, asked_at_once, plan
 from parity.porting.writing.reopened import open_by_library, reopen
 from vit_config import ConfigError, ViTConfig
-from vit_config.files.atomic import Check, accept, atomic_folder, check_spares
-from vit_config.files.safetensors_stream import Late, ignore
+from vit_config.files.atomic import Check, accept, atomic_file, atomic_folder, check_spares
+from vit_config.files.safetensors_stream import Late, ignore, write_stream
 from vit_config.pretrained import Reading
 
 SUFFIXES = {
@@ -193,20 +192,21 @@ class Writing:
     def to_file(self, path: Path, kind: str, check: Check = accept) -> None:
         """Write the tensors to one file, without config files."""
         tensors, wrapper = self.target.tensors, self.target.wrapper
-        options: dict[str, Any] = {"progress": self.progress, "force": self.force, "check": check}
+        progress = self.progress
         header: dict[str, Any] = {"metadata": self.header, "late": self.late}
-        if kind == "safetensors":
-            write_safetensors(path, tensors, sealed=True, **header, **options)
-        elif kind == "npz":
-            write_npz(path, tensors, **header, **options)
-        elif kind == "hdf5":
-            write_hdf5(path, tensors, **options)
-        elif kind == "equinox":
-            write_equinox(path, tensors, self.files, **options)
-        elif kind == "msgpack":
-            write_msgpack(path, nested(tensors, "/"), **options)
-        else:
-            write_torch(path, tensors, wrapper=wrapper, **header, **options)
+        with atomic_file(path, force=self.force, check=check) as file:
+            if kind == "safetensors":
+                write_stream(file, tensors, sealed=True, progress=progress, **header)
+            elif kind == "npz":
+                write_npz(file, tensors, progress, **header)
+            elif kind == "hdf5":
+                write_hdf5(file, tensors, progress)
+            elif kind == "equinox":
+                write_equinox(file, tensors, self.files, progress)
+            elif kind == "msgpack":
+                write_msgpack(file, nested(tensors, "/"), progress)
+            else:
+                write_torch(file, tensors, progress, wrapper=wrapper, **header)
 
     @cached_property
     def files(self) -> dict[str, str]:
