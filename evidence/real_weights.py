@@ -27,12 +27,14 @@ import torch
 from PIL import Image
 
 from parity.measure.error import relative_error
-from parity.porting.formats import Stored, write_safetensors
+from parity.porting.formats import Stored
 from parity.porting.models.files import load
 from parity.porting.reading.libraries.peers import import_timm
 from parity.porting.writing.conversion import convert
 from vit_config import Preprocess
 from vit_config.errors import first_line
+from vit_config.files.atomic import atomic_file
+from vit_config.files.safetensors_stream import write_stream
 from vit_config.images.pixels import prepare_batch
 
 SIZE, PATCH, DEPTH = 224, 14, 12
@@ -86,7 +88,8 @@ def run_all(model: Any, pixels: np.ndarray, folder: Path) -> tuple[dict[str, np.
     (hf / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
     tensors = {name: Stored.of(each) for name, each in tensors_of(model.graph).items()}
     tensors["embeddings.mask_token"] = Stored.of(np.zeros((1, 384), np.float32))
-    write_safetensors(hf / "model.safetensors", tensors, {"format": "pt"}, sealed=False)
+    with atomic_file(hf / "model.safetensors") as file:
+        write_stream(file, tensors, {"format": "pt"}, sealed=False)
     size = (SIZE, SIZE)
     convert(hf, to="timm", out=folder / "timm", image_size=size)
     convert(hf, to="parity", out=folder / "own.safetensors", image_size=size)

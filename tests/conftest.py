@@ -142,3 +142,13 @@ def x64():
     """JAX with 64-bit types for one test."""
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the tiny set of `tests.support.tiny_tfds`."""
+    from tests.support.tiny_tfds import write_tiny_set
+
+    folder = tmp_path_factory.mktemp("tiny")
+    write_tiny_set(folder)
+    return folder

@@ -182,15 +182,23 @@ def generate() -> tuple[Entry, dict[str, str]]:
 
 
 def as_text(data: Entry) -> str:
-    """JSON with an architecture per block and a tag per line."""
-    blocks = []
-    for name, each in data["architectures"].items():
-        parts = [f"   {json.dumps(key)}: {json.dumps(each[key])}" for key in each if key != "tags"]
-        tags = [f"    {json.dumps(tag)}: {json.dumps(value)}" for tag, value in each["tags"].items()]
-        parts.append('   "tags": {\n' + ",\n".join(tags) + "\n   }")
-        blocks.append(f"  {json.dumps(name)}: {{\n" + ",\n".join(parts) + "\n  }")
-    head = f'{{\n "timm": {json.dumps(data["timm"])},\n "architectures": {{\n'
-    return head + ",\n".join(blocks) + "\n }\n}\n"
+    """JSON with the tables of `vit_config.presets.from_timm`, an architecture or a tag per line."""
+    every, schemas = data["architectures"].items(), dict[str, Entry]()
+    for name, each in every:
+        schemas.setdefault(each["module"], {})[name] = each["schema"]
+    modules = [f"  {json.dumps(module)}: {{\n{_lines(of, 3)}\n  }}" for module, of in schemas.items()]
+    left_out = {name: each["left_out"] for name, each in every if "left_out" in each}
+    tags = {f"{name}.{tag}": entry for name, each in every for tag, entry in each["tags"].items()}
+    tables = {"schemas": ",\n".join(modules), "left_out": _lines(left_out, 2), "tags": _lines(tags, 2)}
+    parts = [f' "timm": {json.dumps(data["timm"])}']
+    parts += [f" {json.dumps(name)}: {{\n{table}\n }}" for name, table in tables.items()]
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def _lines(table: Entry, indent: int) -> str:
+    return ",\n".join(
+        f"{' ' * indent}{json.dumps(key)}: {json.dumps(value)}" for key, value in table.items()
+    )
 
 
 def main(options: Options) -> int:

@@ -10,8 +10,6 @@ Init = Literal[
     "timm_by_depth",
     "timm_truncated",
     "jax",
-    "jax_nlhb",
-    "moco",
     "eva",
     "torch",
     "torch_mha",

@@ -12,9 +12,6 @@ Recipes
     ``jax``: as ``timm``, but linear weights Xavier-uniform, MLP biases normal with deviation 1e-6, the
         head 0, the patch convolution and the tanh layer before the head LeCun-normal (timm
         ``init_weights_vit_jax``, after Google's ViT).
-    ``jax_nlhb``: as ``jax``, with the head's bias at -log(classes).
-    ``moco``: as ``timm``, but linear weights Xavier-uniform, q, k and v each as a layer of its own
-        (arXiv 2104.02057; timm ``init_weights_vit_moco``).
     ``eva``: as ``timm``, but tokens drawn like positions, the last projection of each branch divided by
         sqrt(2 (block + 1)), the head by 1000, and gates drawn like every layer (BEiT, arXiv 2106.08254;
         timm ``Eva.init_weights``).
@@ -71,8 +68,7 @@ ZERO: Draws = (Draw("constant", 0.0),)
 LOGITS = {"logit_scale": math.log(1 / 0.07), "logit_bias": 0.0}
 """Scale and bias of the similarities of texts and images (arXiv 2103.00020, section 2.5)."""
 _ONE: Draws = (Draw("constant", 1.0),)
-_TIMM = ("timm", "timm_by_depth", "timm_truncated", "eva")
-_JAX = ("jax", "jax_nlhb")
+_LIKE_TIMM = ("timm", "timm_by_depth", "timm_truncated", "eva", "jax")
 
 
 def initial_draws(
@@ -130,7 +126,7 @@ def _norm_draws(cfg: ViTConfig, name: str, leaf: str) -> Draws:
 
 
 def _token_draws(cfg: ViTConfig, leaf: str, shape: tuple[int, ...]) -> Draws:
-    if cfg.init in (*_TIMM, *_JAX, "moco"):
+    if cfg.init in _LIKE_TIMM:
         if leaf not in ("cls_token", "reg_token") or cfg.init == "eva":
             return (_narrow(cfg),)
         return (Draw("normal", 0.0, 1e-6),)
@@ -152,7 +148,7 @@ def _layer_draws(
         shape = (shape[-1], shape[-2])
     if cfg.init == "eva" and kind != "conv":
         return ZERO if is_bias else (_eva_draw(cfg, name),)
-    if cfg.init in (*_TIMM, *_JAX, "moco"):
+    if cfg.init in _LIKE_TIMM:
         return _with_shut_gate(cfg, name, _timm_draw(cfg, name, kind, is_bias, shape))
     if cfg.init == "torch_mha" and ".attn." in f".{name}":
         if is_bias:
@@ -183,7 +179,7 @@ def _by_depth(cfg: ViTConfig, name: str) -> Draw:
 
 
 def _timm_draw(cfg: ViTConfig, name: str, kind: Kind, is_bias: bool, shape: tuple[int, ...]) -> Draw:
-    if cfg.init in _JAX:
+    if cfg.init == "jax":
         return _jax_draw(cfg, name, kind, is_bias, shape)
     if kind == "conv":
         return _torch_draw(shape)
@@ -191,7 +187,7 @@ def _timm_draw(cfg: ViTConfig, name: str, kind: Kind, is_bias: bool, shape: tupl
         return Draw("constant", 0.0)
     if cfg.init == "timm_by_depth":
         return _by_depth(cfg, name)
-    return _narrow(cfg) if cfg.init in _TIMM else _xavier_uniform(_one_of_three(name, shape))
+    return _narrow(cfg)
 
 
 def _with_shut_gate(cfg: ViTConfig, name: str, draw: Draw) -> Draws:
@@ -208,8 +204,7 @@ def _with_shut_gate(cfg: ViTConfig, name: str, draw: Draw) -> Draws:
 
 def _jax_draw(cfg: ViTConfig, name: str, kind: Kind, is_bias: bool, shape: tuple[int, ...]) -> Draw:
     if name.startswith("head"):
-        low = -math.log(cfg.num_classes) if is_bias and cfg.init == "jax_nlhb" else 0.0
-        return Draw("constant", low)
+        return Draw("constant", 0.0)
     if is_bias:
         mlp = "mlp" in name and not name.endswith("mlp_bias")
         return Draw("normal", 0.0, 1e-6) if mlp else Draw("constant", 0.0)
@@ -229,10 +224,6 @@ def _narrow(cfg: ViTConfig, divisor: float = 1.0) -> Draw:
     if cfg.init == "timm_truncated":
         return Draw("truncated_normal", 0.0, 0.02, bound=0.04)
     return Draw("normal", 0.0, 0.02 / divisor)
-
-
-def _one_of_three(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    return (shape[0] // 3, *shape[1:]) if name.endswith("qkv.weight") else shape
 
 
 def _fans(shape: tuple[int, ...]) -> tuple[int, int]:

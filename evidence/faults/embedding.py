@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from evidence.faults.operations import apply, setting
 from parity.faults.registry import fault
 from parity.faults.twin import Here
 
@@ -15,7 +16,7 @@ WITH_PREFIX_ROWS: dict[str, Any] = {**PLACED, "num_prefix_rows": bool}
 
 def _with_weight(here: Here, images: Any, change: Callable[[Any], Any]) -> Any:
     weight = change(here.twin.weight(here.module))  # (D, C, ph, pw)
-    return here.twin.apply(here.module, images, weight, here.twin.bias(here.module))
+    return apply(here, images, weight, here.twin.bias(here.module))
 
 
 @fault("values of each patch row read from right to left", PROJ, "reversed", patch_embed="conv")
@@ -43,7 +44,7 @@ def _reversed_channels(here: Here, conv: Callable, images: Any) -> Any:
 @fault("the bias of the patch projection unused", PROJ, "bias-left-out", patch_embed="conv",
        patch_bias=True)  # fmt: skip
 def _unused_patch_bias(here: Here, conv: Callable, images: Any) -> Any:
-    return here.twin.apply(here.module, images, here.twin.weight(here.module), None)
+    return apply(here, images, here.twin.weight(here.module), None)
 
 
 @fault("images normalised twice, from 0..1 to -1..1", "", "one-step-too-many")
@@ -90,5 +91,5 @@ def _missing_positions(here: Here, position_table: Callable, *args: Any) -> Any:
 def _other_resampling(here: Here, position_table: Callable, *args: Any) -> Any:
     cfg = here.cfg
     rule = "bilinear_corners" if cfg.pos_embed_resize != "bilinear_corners" else "bicubic_antialias"
-    with here.twin.setting(here.module, cfg=cfg.replace(pos_embed_resize=rule)):
+    with setting(here, cfg=cfg.replace(pos_embed_resize=rule)):
         return position_table(*args)

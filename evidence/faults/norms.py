@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from evidence.faults.operations import setting
 from parity.faults.models import NORM, NORMS, layer_norm
 from parity.faults.registry import fault
 from parity.faults.twin import Here
@@ -54,5 +55,5 @@ def _missing_qk_norm(here: Here, norm: Callable, x: Any) -> Any:
 
 @fault("no final norm", "", "norm-left-out", final_norm="pre_pool")
 def _missing_final_norm(here: Here, forward: Callable, images: Any, **options: Any) -> Any:
-    with here.twin.setting(here.module, norm=None):
+    with setting(here, norm=None):
         return forward(images, **options)

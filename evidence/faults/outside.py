@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from evidence.faults.operations import apply, constant
 from parity.faults.models import two_lines
 from parity.faults.registry import fault
 from parity.faults.twin import Here
@@ -20,8 +21,8 @@ from parity.faults.twin import Here
 def _perturbed_weight(here: Here, linear: Callable, x: Any) -> Any:
     weight = here.twin.weight(here.module)
     noise = np.random.default_rng(0).standard_normal(tuple(weight.shape))
-    weight = weight * (1 + 0.01 * here.twin.constant(noise, weight))
-    return here.twin.apply(here.module, x, weight, here.twin.bias(here.module))
+    weight = weight * (1 + 0.01 * constant(here, noise, weight))
+    return apply(here, x, weight, here.twin.bias(here.module))
 
 
 @fault("Snake, x + sin(x)^2 (arXiv 2006.08195), in place of the activation", "blocks.{i}.mlp.act", None)
@@ -33,7 +34,7 @@ def _snake(here: Here, act: Callable, x: Any) -> Any:
        "one-factor-too-many", attention_out_proj=True)  # fmt: skip
 def _zeroed_token(here: Here, linear: Callable, x: Any) -> Any:
     y = linear(x)
-    return y * here.twin.constant(np.arange(y.shape[1]) != 1, y)[:, None]
+    return y * constant(here, np.arange(y.shape[1]) != 1, y)[:, None]
 
 
 @fault("a sine of the stream added to the residual sum", "blocks.{i}", "one-term-too-many or none",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from evidence.faults.operations import setting
 from parity.faults.registry import fault
 from parity.faults.twin import Here
 
@@ -29,7 +30,7 @@ def _first_token_pooled(here: Here, pool: Callable, x: Any) -> Any:
 @fault("attention pooling sees the class token and registers", "attn_pool", None, pool="map",
        pool_prefix=False, num_prefix_tokens=bool)  # fmt: skip
 def _pooled_prefix(here: Here, attn_pool: Callable, x: Any) -> Any:
-    with here.twin.setting(here.module, first_pooled=0):
+    with setting(here, first_pooled=0):
         return attn_pool(x)
 
 
@@ -37,7 +38,7 @@ def _pooled_prefix(here: Here, attn_pool: Callable, x: Any) -> Any:
        final_norm="pre_pool", pool="mean")  # fmt: skip
 def _norm_behind_the_pooling(here: Here, forward: Callable, images: Any, **options: Any) -> Any:
     norm = here.module.norm
-    with here.twin.setting(here.module, norm=None, fc_norm=norm):
+    with setting(here, norm=None, fc_norm=norm):
         return forward(images, **options)
 
 

@@ -13,14 +13,14 @@ import optax
 
 from evidence.faults.adam import AdamRule, adam
 from evidence.faults.steps import Clip, UpdateFault
-from parity.faults import steps_jax as base
+from parity.faults.step_table import StepFault
 from vit_jax import optim
 
 
 @contextmanager
 def patched(fault: UpdateFault) -> Iterator[None]:
     """Make the twin's trainer commit this mistake inside the context."""
-    with base.patched(fault), ExitStack() as stack:
+    with StepFault.patched(fault, "jax"), ExitStack() as stack:
 
         def replace(owner: Any, name: str, value: Any) -> None:
             stack.enter_context(mock.patch.object(owner, name, value))

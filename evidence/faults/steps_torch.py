@@ -12,14 +12,14 @@ from torch import nn
 
 from evidence.faults.adam import AdamRule, adam
 from evidence.faults.steps import UpdateFault
-from parity.faults import steps_torch as base
+from parity.faults.step_table import StepFault
 from vit_torch import step
 
 
 @contextmanager
 def patched(fault: UpdateFault) -> Iterator[None]:
     """Make the twin's trainer commit this mistake inside the context."""
-    with base.patched(fault), ExitStack() as stack:
+    with StepFault.patched(fault, "torch"), ExitStack() as stack:
 
         def replace(owner: Any, name: str, value: Any) -> None:
             stack.enter_context(mock.patch.object(owner, name, value))

@@ -24,9 +24,11 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.porting.formats import Stored, write_safetensors
+from parity.porting.formats import Stored
 from vit_config import preset
 from vit_config.errors import first_line
+from vit_config.files.atomic import atomic_file
+from vit_config.files.safetensors_stream import write_stream
 from vit_config.parameters import parameters
 
 CONVERT = """
@@ -87,7 +89,8 @@ def write_random(path: Path, name: str) -> int:
 
     shapes = {name: each.shape for name, each in parameters(preset(name)).items()}
     tensors = {name: stored(shape) for name, shape in shapes.items()}
-    write_safetensors(path, tensors, {}, sealed=False)
+    with atomic_file(path) as file:
+        write_stream(file, tensors, {}, sealed=False)
     return sum(int(np.prod(shape)) for shape in shapes.values())
 
 

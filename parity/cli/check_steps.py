@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from parity.cli.support.checking import Checking, data_folder
+from parity.cli.support.checking import Checking
 from parity.cli.support.command_line import parse
-from parity.cli.support.reading import shown_as
+from parity.cli.support.reading import DATA_DIR, data_folder, shown_as
 from parity.measure.tolerance import DEFAULT_DTYPES
 from vit_config import ConfigError
 from vit_config.files.atomic import together
@@ -45,7 +45,7 @@ class CheckSteps(Checking):
     the preset gives what it leaves out."""
     data: Annotated[str | None, shown_as("SET", DATA)] = None
     """Data set, as `parity train` takes it; or random, for random batches."""
-    data_dir: Annotated[Path | None, shown_as("DIR", "$TFDS_DATA_DIR or ~/tensorflow_datasets")] = None
+    data_dir: Annotated[Path | None, DATA_DIR] = None
     """Folder of prepared data sets."""
     plot: Annotated[Path | None, shown_as("FILE")] = None
     """Also draw the curves of twins and shadows, as .png, .svg or .pdf."""

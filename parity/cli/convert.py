@@ -22,11 +22,11 @@ WRITTEN = 3e8
 """Bytes that are read, hashed and written in a second, until it is known how many are."""
 
 INTO = (
-    "paths", "reading", "into", "into_part", "step", "num_classes", "license_allow", "force",
+    "paths", "reading", "into", "into_part", "step", "num_classes", "force",
     "out",
 )  # fmt: skip
 LORA = ("paths", "to", "step", "lora", "force")
-MANIFEST = ("to", "verify", "license_allow", "force", "manifest", "out")
+MANIFEST = ("to", "verify", "force", "manifest", "out")
 ROWS = ("reading", "dtype", "image_size", "num_classes", "allow_nonfinite")
 """Flags that are fields of a manifest's rows."""
 READING = "--set, --override, --like, --dialect, --part, --preprocess, --license"
@@ -84,8 +84,6 @@ class ConvertFiles:
     write the result with the output. An output that is not equal does not get the name DST."""
     no_open: tyro.conf.FlagCreatePairsOff[bool] = False
     """Do not open a written folder by the library that it is for, which is else done if it is there."""
-    license_allow: Annotated[tuple[str, ...] | None, shown_as("NAME ...")] = None
-    """Refuse weights under any other licence than these."""
     force: tyro.conf.FlagCreatePairsOff[bool] = False
     """Replace an existing DST."""
     manifest: Annotated[Path | None, shown_as("FILE")] = None
@@ -165,7 +163,6 @@ def _put_into_host(arguments: ConvertFiles, source: Path, out: Path, console: Co
         out,
         host_part=arguments.into_part,
         num_classes=arguments.num_classes,
-        license_allow=arguments.license_allow,
         force=arguments.force,
         **arguments.reading.options(),
     )
@@ -199,7 +196,6 @@ def _convert_file(arguments: ConvertFiles, source: Path, out: Path, console: Con
         "wrapper": arguments.wrapper,
         "text": arguments.text,
         "allow_nonfinite": arguments.allow_nonfinite,
-        "license_allow": arguments.license_allow,
         "no_open": arguments.no_open,
         "force": arguments.force,
     }
@@ -270,7 +266,6 @@ def _convert_manifest(arguments: ConvertFiles, console: Console) -> int:
             to=arguments.to,
             out=arguments.out,
             verify=arguments.verify,
-            license_allow=arguments.license_allow,
             force=arguments.force,
             console=console,
             on_stage=waiting.now,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ import tyro
 
 from parity.cli.support.command_line import parse
 from parity.cli.support.kept import refuse_replacing_inputs
-from parity.cli.support.reading import ReadingFlags, shown_as
+from parity.cli.support.reading import DATA_DIR, ReadingFlags, data_folder, shown_as
 from parity.cli.support.run_weights import runs_here
 from vit_config import ConfigError
 from vit_config.errors import MissingFileError, UnstatedError
@@ -48,7 +47,7 @@ class ConvertRun:
     contradicts the file is refused."""
     data: Annotated[str | None, shown_as("SET")] = None
     """Data set that another library's run goes on with, as `parity train` takes it."""
-    data_dir: Annotated[Path | None, shown_as("DIR", "$TFDS_DATA_DIR or ~/tensorflow_datasets")] = None
+    data_dir: Annotated[Path | None, DATA_DIR] = None
     """Folder of prepared data sets."""
     steps_per_epoch: Annotated[int | None, shown_as("N")] = None
     """Updates in an epoch, where neither the file nor a data set says it."""
@@ -193,14 +192,9 @@ def _task(arguments: ConvertRun, run: Run, name: str) -> Task:
     from vit_train.batches.fit import fit_dataset
     from vit_train.task import make_task
 
-    folder = _data_dir(arguments)
+    folder = data_folder(arguments.data_dir)
     fit_dataset(run.config, open_dataset(name, folder), trained=True)
     return make_task(Job(run.config, run.recipe, name), folder)
-
-
-def _data_dir(arguments: ConvertRun) -> Path:
-    folder = arguments.data_dir or Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
-    return folder.expanduser().absolute()
 
 
 def _say(arguments: ConvertRun, run: Run, notes: list[str]) -> None:

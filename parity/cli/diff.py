@@ -69,7 +69,7 @@ class Diff(OnDevices, Recordings):
         super().check()
         self.check_devices()
         if self.as_is:
-            self._refuse_flags_of_float64()
+            self._refuse(IN_FLOAT64, "does not go with --as-is; leave one of them out")
             return
         if self.repro is not None:
             check_repro(self.repro)
@@ -82,7 +82,7 @@ class Diff(OnDevices, Recordings):
             if self.b is None:
                 raise ConfigError("B must be given")
             if self.recordings() is not None:
-                self._refuse_flags_of_programs(f"{self.a} is a recording")
+                self._refuse(OF_PROGRAMS, f"goes with two programs, and {self.a} is a recording")
             return
         if self.b is not None:
             raise ConfigError(f"--bisect-precision is about A alone; leave {self.b} out")
@@ -92,31 +92,19 @@ class Diff(OnDevices, Recordings):
             raise ConfigError(f"--bound {self.bound}: must be positive")
         if self.html is not None:
             raise ConfigError("--html goes with two sides, --bisect-precision with one")
-        self._refuse_flags_of_programs("--bisect-precision is about one")
+        self._refuse(OF_PROGRAMS, "goes with two programs, and --bisect-precision is about one")
 
-    def _refuse_flags_of_float64(self) -> None:
-        flags = {"--gradients": self.gradients, "--forward": self.forward, "--modules": self.modules,
-                 "--dtype": self.dtype, "--repro": self.repro, "--since": self.since,
-                 "--html": self.html, "--bisect-precision": self.bisect_precision,
-                 "--bound": self.bound, "--python-a": self.python_a}  # fmt: skip
-        for flag, given in flags.items():
-            if given:
-                raise ConfigError(f"{flag} does not go with --as-is; leave one of them out")
+    def _refuse(self, fields: Sequence[str], why: str) -> None:
+        """Refuse the flags of fields that were given. ConfigError: names the first."""
+        for name in fields:
+            if getattr(self, name) not in (None, False):
+                raise ConfigError(f"--{name.replace('_', '-')} {why}")
 
-    def _refuse_flags_of_programs(self, why: str) -> None:
-        flags = {
-            "--gradients": self.gradients,
-            "--forward": self.forward,
-            "--modules": self.modules,
-            "--dtype": self.dtype,
-            "--repro": self.repro,
-            "--since": self.since,
-            "--python-a": self.python_a,
-            "--python-b": self.python_b,
-        }
-        for flag, given in flags.items():
-            if given:
-                raise ConfigError(f"{flag} goes with two programs, and {why}")
+
+OF_PROGRAMS = ("gradients", "forward", "modules", "dtype", "repro", "since", "python_a", "python_b")
+"""Flags that go with two programs."""
+IN_FLOAT64 = (*OF_PROGRAMS[:-1], "html", "bisect_precision", "bound")
+"""Flags that do not go with programs as they are."""
 
 
 def main(argv: list[str], prog: str = "parity diff") -> int:

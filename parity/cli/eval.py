@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import tyro
-
 from parity.cli.support.command_line import parse
-from parity.cli.support.reading import EXIF, Exif, shown_as
-from parity.cli.support.run_weights import is_run, runs_here, weights_of
+from parity.cli.support.reading import DATA_DIR, data_folder, shown_as
+from parity.cli.support.run_weights import OfModel, is_run, runs_here
 from vit_config import ConfigError, InputError, MissingFileError
 from vit_config.files.atomic import together
 from vit_config.terminal import complain
-from vit_train.frameworks import Framework, default_framework
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -31,25 +27,15 @@ SHOWN = 20
 
 
 @dataclass(frozen=True)
-class Eval:
+class Eval(OfModel):
     """Score a checkpoint on the test split of a data set: accuracy, classes, calibration."""
 
-    source: Annotated[str, tyro.conf.Positional, shown_as("RUN|CHECKPOINT")]
-    """Folder of a training run, or a checkpoint of any dialect: a file, a folder, a name on the Hub."""
     data: Annotated[str | None, shown_as("SET", "the one that the run was trained on")] = None
     """Data set, as `parity train` takes it."""
-    data_dir: Annotated[Path | None, shown_as("DIR", "$TFDS_DATA_DIR or ~/tensorflow_datasets")] = None
+    data_dir: Annotated[Path | None, DATA_DIR] = None
     """Folder of prepared data sets."""
-    step: Annotated[int | None, shown_as("N", "the weights it ended with, else the newest or best")] = (
-        None
-    )
-    """Step of the training run's checkpoint."""
-    framework: Annotated[Framework | None, shown_as("{jax,torch}", "jax where it is installed")] = None
-    """Framework of the twin to run."""
     batch_size: int = 64
     """Images in a batch; the scores do not depend on it."""
-    exif: Annotated[Exif | None, EXIF] = None
-    """Turn photos as their camera noted, or take them as their pixels lie."""
     damaged: Literal["refuse", "replace"] = "refuse"
     """On an image that cannot be read: stop and name it, or leave it out."""
     json: Annotated[Path | None, shown_as("FILE")] = None
@@ -63,7 +49,6 @@ def main(argv: list[str], prog: str = "parity eval") -> int:
     arguments = parse(Eval, runs_here(argv), prog=prog)
 
     from parity.measure.shown import write_json
-    from parity.porting.models.files import load
     from parity.porting.opening.hub import is_name
 
     if arguments.batch_size < 1:
@@ -79,11 +64,9 @@ def main(argv: list[str], prog: str = "parity eval") -> int:
                 f"{arguments.source}: no such file or folder; give a training run or a checkpoint"
             )
         raise ConfigError(f"{arguments.source} does not say what it was trained on; give --data")
-    with weights_of(arguments.source, arguments.step) as weights:
-        loaded = load(weights, framework=arguments.framework or default_framework())
-    loaded = loaded.seeing(arguments.exif)
-    folder = arguments.data_dir or Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
-    dataset = fit_dataset(loaded.config, open_dataset(data, folder.expanduser()), trained=True)
+    loaded = arguments.load()
+    folder = data_folder(arguments.data_dir)
+    dataset = fit_dataset(loaded.config, open_dataset(data, folder), trained=True)
     dataset = dataset.oriented(loaded.preprocess.exif if loaded.preprocess else "ignore")
     for note in dataset.notes:
         complain(f"note: {note}")

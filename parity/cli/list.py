@@ -14,6 +14,7 @@ from typing import Annotated
 import tyro
 
 from parity.cli.support.command_line import parse
+from parity.cli.support.reading import shown_as
 from vit_config import ConfigError
 from vit_config.terminal import say
 
@@ -26,13 +27,9 @@ class ListModels:
     the model, and its number of pretrained tags. `parity inspect NAME` shows one preset.
     """
 
-    patterns: Annotated[
-        tuple[str, ...],
-        tyro.conf.Positional,
-        tyro.conf.arg(metavar="[PATTERN ...]", help_behavior_hint=""),
-    ] = ()
+    patterns: Annotated[tuple[str, ...], tyro.conf.Positional, shown_as("[PATTERN ...]")] = ()
     """Presets to list, as shell patterns such as 'deit*' (quote them); by default all."""
-    json: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    json: Annotated[Path | None, shown_as("FILE")] = None
     """Also write the result as JSON to this file."""
     dialects: tyro.conf.FlagCreatePairsOff[bool] = False
     """List instead the dialects that checkpoints are converted from and to."""

@@ -13,11 +13,10 @@ import tyro
 
 from parity.cli.eval import stated_preprocess
 from parity.cli.support.command_line import parse
-from parity.cli.support.reading import EXIF, Exif, parse_fields, shown_as
-from parity.cli.support.run_weights import runs_here, weights_of
+from parity.cli.support.reading import parse_fields, shown_as
+from parity.cli.support.run_weights import OfModel, runs_here
 from vit_config.errors import ConfigError, InputError, MissingFileError, one_line
 from vit_config.terminal import complain
-from vit_train.frameworks import Framework, default_framework
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,28 +25,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Predict:
+class Predict(OfModel):
     """Print the most probable classes of images. A file that is no image, or damaged, is named and
     passed over; exit status: 0, 1 if that happened, 2 if no image could be used or for other bad input.
     """
 
-    source: Annotated[str, tyro.conf.Positional, shown_as("RUN|CHECKPOINT")]
-    """Folder of a training run, or a checkpoint of any dialect: a file, a folder, a name on the Hub."""
     images: Annotated[tuple[str, ...], tyro.conf.Positional, shown_as("IMAGE ...")]
     """Image files, or folders of them; - reads names from standard input, one a line."""
-    step: Annotated[int | None, shown_as("N", "the weights it ended with, else the newest or best")] = (
-        None
-    )
-    """Step of the training run's checkpoint."""
-    framework: Annotated[Framework | None, shown_as("{jax,torch}", "jax where it is installed")] = None
-    """Framework of the twin to run."""
     k: int = 5
     """Classes to name for each image."""
     fields: Annotated[tuple[str, ...], shown_as("FIELD=VALUE ...", name="set")] = ()
     """Fields of the schema that the file leaves open, as for `parity convert`; text.act=gelu is of the
     text tower."""
-    exif: Annotated[Exif | None, EXIF] = None
-    """Turn photos as their camera noted, or take them as their pixels lie."""
     labels: Annotated[str | None, shown_as("A,B,...")] = None
     """Classes in words, of a CLIP or a SigLIP: each image is compared with their texts."""
     template: str = "{}"
@@ -69,14 +58,10 @@ def main(argv: list[str], prog: str = "parity predict") -> int:
     """
     arguments = parse(Predict, runs_here(argv), prog=prog)
 
-    from parity.porting.models.files import load
     from parity.porting.models.loaded import rank_classes
 
     k, labels = arguments.k, labels_of(arguments.labels, arguments.template)
-    given = parse_fields(arguments.fields)
-    with weights_of(arguments.source, arguments.step) as weights:
-        loaded = load(weights, framework=arguments.framework or default_framework(), given=given)
-    loaded = loaded.seeing(arguments.exif)
+    loaded = arguments.load(given=parse_fields(arguments.fields))
     classes = loaded.most_probable
     if labels:
         loaded.check_k(k)

@@ -53,9 +53,10 @@ def main(argv: list[str], prog: str = "parity preflight") -> int:
     """
     options, rest = read(PreflightOptions, argv, prog=prog, return_unknown_args=True)
     request = parse(rest, prog=prog)
-    if request.framework != "jax":
+    if request.flags.framework != "jax":
         raise ConfigError(
-            f"preflight compiles a step of JAX, not of --framework {request.framework}; leave it out"
+            f"preflight compiles a step of JAX, not of --framework {request.flags.framework}; leave it"
+            " out"
         )
     if options.topology != "local":
         os.environ.setdefault("JAX_PLATFORMS", "cpu")  # nothing runs, so leave this machine's TPU alone
@@ -105,7 +106,7 @@ def batch_unit(request: Request, num_devices: int) -> int:
     """Return the number that a batch must be a multiple of."""
     from vit_jax.train.mesh import parse_mesh
 
-    sizes = parse_mesh(request.mesh, num_devices)
+    sizes = parse_mesh(request.flags.mesh, num_devices)
     return sizes["data"] * sizes["fsdp"] * request.job.recipe.accumulate
 
 
@@ -121,7 +122,7 @@ def _lines(
     numbers = sum(_product(each.shape) for each in parameters(job.model).values())
     kind = topology.devices[0].device_kind
     yield "run", f"{numbers:,} parameters, batch {recipe.batch_size:,}, {recipe.dtype}"
-    yield "devices", f"{topology.name}: {count} x {kind}, {_size(limit)} each; mesh {request.mesh}"
+    yield "devices", f"{topology.name}: {count} x {kind}, {_size(limit)} each; mesh {request.flags.mesh}"
     loop = loop_of(job, topology, request.spread)
     yield "blocks", account(abstract_model(job.model).blocks, loop)
     verdict, least = "fits" if flight.fits else "does not fit", "" if flight.memory else "at least "

@@ -16,7 +16,7 @@ def main(argv: list[str], prog: str = "parity train") -> int:
     """
     # what: a model, a recipe and a data set, by flags, a preset or a file
     request = parse(argv, prog=prog)
-    if request.framework == "torch":
+    if request.flags.framework == "torch":
         from vit_torch.train.run import make_trainer, numerics
     else:
         from vit_jax.host_memory import keep_freed_memory
@@ -31,7 +31,7 @@ def main(argv: list[str], prog: str = "parity train") -> int:
     # alone, or as one of several processes, of which the first speaks for all
     with request.together() as leads, numerics(request.job.recipe):
         console = after_training.make_console(quiet=not leads)
-        if request.dry_run:
+        if request.flags.dry_run:
             return dry_run(request, make_trainer, console)
         # the data, and the weights to start from, opened and seen to fit the model
         task = make_task(request.job, request.data_dir, **request.options)

@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 from parity.faults.registry import Fault, check_needs, parse
-from parity.faults.twin import Here, Twin, TwinName
+from parity.faults.twin import Here, Twin, operations_of
 from vit_config import ConfigError, ViTConfig
 
 
@@ -32,7 +32,7 @@ def inject(text: str | None, cfg: ViTConfig) -> AbstractContextManager[None]:
         raise ConfigError(
             f"the fault {fault.name!r} cannot be in block {block} where depth = {cfg.depth}"
         )
-    wrong = twin(injection.twin)
+    wrong = operations_of(injection.twin)
     tree = dict(wrong.modules(wrong.abstract_model(cfg)))
     blocks = range(cfg.depth) if block is None else (block,)
     paths = [place.format(i=i) for place in fault.at for i in blocks]
@@ -83,14 +83,3 @@ def _patched(fault: Fault, wrong: Twin, kinds: Mapping[str, type]) -> Iterator[N
         outermost = enter(getattr(wrong.model, wrong.call))
         stack.enter_context(mock.patch.object(wrong.model, wrong.call, outermost))
         yield
-
-
-def twin(name: TwinName) -> Twin:
-    """Return the twin of that name, after importing its framework."""
-    if name == "jax":
-        from parity.faults.twin_jax import JaxOperations
-
-        return JaxOperations()
-    from parity.faults.twin_torch import TorchOperations
-
-    return TorchOperations()

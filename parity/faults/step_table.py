@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
-from parity.faults.twin import TWINS, Twin, TwinName
+from parity.faults.twin import TWINS, Twin, TwinName, operations_of
 from parity.measure.traces import Stage
 from vit_config import Recipe
 
@@ -35,13 +36,31 @@ class StepFault:
     needs: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the recipe, each with a test of the value that it needs to have the fault."""
 
-    def patched(self, twin: TwinName) -> AbstractContextManager[None]:
+    @contextmanager
+    def patched(self, twin: TwinName) -> Iterator[None]:
         """Make a twin's trainer commit this mistake inside the context."""
         if twin == "jax":
-            from parity.faults.steps_jax import patched
+            from vit_jax import optim, step
+
+            owners = (step, optim)
         else:
-            from parity.faults.steps_torch import patched
-        return patched(self)
+            from vit_torch import step
+
+            owners = (step,)
+        with ExitStack() as stack:
+            if change := self.loss:
+                right_loss, operations = step.cross_entropy, operations_of(twin)
+                wrong_loss = lambda *a, **k: change(operations, right_loss(*a, **k))  # noqa: E731
+                stack.enter_context(mock.patch.object(step, "cross_entropy", wrong_loss))
+            if rate := self.rate:
+                right: Any = step.learning_rate
+
+                def wrong_rate(recipe: Any, number: Any, per: int, *xp: Any) -> Any:
+                    return rate(lambda *args: right(*args, *xp), recipe, number, per)
+
+                for owner in owners:
+                    stack.enter_context(mock.patch.object(owner, "learning_rate", wrong_rate))
+            yield
 
 
 STEP_FAULTS: dict[str, StepFault] = {

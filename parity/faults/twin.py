@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, get_args
 
@@ -50,10 +49,6 @@ class Twin(Protocol):
         """Return the epsilon of a norm."""
         ...
 
-    def apply(self, module: Any, x: Any, weight: Any, bias: Any) -> Any:
-        """Apply a linear layer or convolution with another weight (PyTorch's layout) and bias."""
-        ...
-
     def cast(self, x: Any, dtype: str) -> Any:
         """Cast an array to another type, such as ``float32``."""
         ...
@@ -62,20 +57,8 @@ class Twin(Protocol):
         """Cast an array to at least float32."""
         ...
 
-    def constant(self, value: Any, like: Any) -> Any:
-        """Convert a numpy array to one of the framework, with the type of `like`."""
-        ...
-
     def detached(self, x: Any) -> Any:
         """Return the same values, cut off from the gradient."""
-        ...
-
-    def softmax(self, x: Any, axis: int) -> Any:
-        """Compute exp(x), scaled so that each slice along `axis` sums to 1."""
-        ...
-
-    def setting(self, module: Any, **attributes: Any) -> AbstractContextManager[None]:
-        """Give a module's attributes other values inside the context."""
         ...
 
 
@@ -106,3 +89,14 @@ class Here:
     def sibling(self, name: str) -> Any:
         """Return the module of that name beside this one."""
         return self.modules[f"{self.path.rpartition('.')[0]}.{name}"]
+
+
+def operations_of(name: TwinName) -> Twin:
+    """Return the operations of the twin of that name, after importing its framework."""
+    if name == "jax":
+        from parity.faults.twin_jax import JaxOperations
+
+        return JaxOperations()
+    from parity.faults.twin_torch import TorchOperations
+
+    return TorchOperations()

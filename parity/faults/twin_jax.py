@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -54,17 +53,6 @@ class JaxOperations:
         """Return the epsilon of a norm."""
         return norm.epsilon
 
-    def apply(self, module: Any, x: jax.Array, weight: jax.Array, bias: jax.Array | None) -> jax.Array:
-        """Apply a linear layer or convolution with another weight (PyTorch's layout) and bias."""
-        if isinstance(module, nnx.Conv):
-            strides: Any = module.strides
-            kernel = weight.transpose(2, 3, 1, 0)
-            layout = ("NHWC", "HWIO", "NHWC")
-            y = jax.lax.conv_general_dilated(x, kernel, strides, "VALID", dimension_numbers=layout)
-        else:
-            y = x @ weight.T
-        return y if bias is None else y + bias
-
     def cast(self, x: jax.Array, dtype: str) -> jax.Array:
         """Cast an array to another type, such as ``float32``."""
         return x.astype(dtype)
@@ -73,26 +61,6 @@ class JaxOperations:
         """Cast an array to at least float32."""
         return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
-    def constant(self, value: Any, like: jax.Array) -> jax.Array:
-        """Convert a numpy array to one of the framework, with the type of `like`."""
-        return jnp.asarray(value, like.dtype)
-
     def detached(self, x: jax.Array) -> jax.Array:
         """Return the same values, cut off from the gradient."""
         return jax.lax.stop_gradient(x)
-
-    def softmax(self, x: jax.Array, axis: int) -> jax.Array:
-        """Compute exp(x), scaled so that each slice along `axis` sums to 1."""
-        return jax.nn.softmax(x, axis)
-
-    @contextmanager
-    def setting(self, module: nnx.Module, **attributes: Any) -> Iterator[None]:
-        """Give a module's attributes other values inside the context."""
-        # written past NNX, which refuses to change a module of another level of tracing
-        own = vars(module)
-        before = {name: own[name] for name in attributes}
-        own.update(attributes)
-        try:
-            yield
-        finally:
-            own.update(before)

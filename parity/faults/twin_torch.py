@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from parity.faults.twin import TwinName
 from vit_config import ViTConfig
@@ -51,14 +49,6 @@ class TorchOperations:
         """Return the epsilon of a norm."""
         return norm.eps
 
-    def apply(
-        self, module: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
-    ) -> torch.Tensor:
-        """Apply a linear layer or convolution with another weight (PyTorch's layout) and bias."""
-        if isinstance(module, nn.Conv2d):
-            return F.conv2d(x, weight, bias, module.stride)
-        return F.linear(x, weight, bias)
-
     def cast(self, x: torch.Tensor, dtype: str) -> torch.Tensor:
         """Cast an array to another type, such as ``float32``."""
         return x.to(getattr(torch, dtype))
@@ -67,26 +57,6 @@ class TorchOperations:
         """Cast an array to at least float32."""
         return x.to(torch.promote_types(x.dtype, torch.float32))
 
-    def constant(self, value: Any, like: torch.Tensor) -> torch.Tensor:
-        """Convert a numpy array to one of the framework, with the type of `like`."""
-        return torch.as_tensor(value, dtype=like.dtype, device=like.device)
-
     def detached(self, x: torch.Tensor) -> torch.Tensor:
         """Return the same values, cut off from the gradient."""
         return x.detach()
-
-    def softmax(self, x: torch.Tensor, axis: int) -> torch.Tensor:
-        """Compute exp(x), scaled so that each slice along `axis` sums to 1."""
-        return torch.softmax(x, axis)
-
-    @contextmanager
-    def setting(self, module: nn.Module, **attributes: Any) -> Iterator[None]:
-        """Give a module's attributes other values inside the context."""
-        before = {name: getattr(module, name) for name in attributes}
-        for name, value in attributes.items():
-            setattr(module, name, value)
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                setattr(module, name, value)

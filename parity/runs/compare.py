@@ -21,7 +21,7 @@ from parity.runs.folder_manifest import read_job
 from vit_config import CheckpointError, MissingFileError
 from vit_config.job import flatten
 from vit_config.waiting import Stage, nobody
-from vit_train.folder.manifest import OPEN, Manifest, names_alone_differ
+from vit_train.folder.manifest import Manifest, names_alone_differ
 
 T = TypeVar("T")
 JSON_VERSION = 1
@@ -175,7 +175,6 @@ def _check_same(a: Path, b: Path) -> None:
     def job(folder: Path, manifest: Manifest) -> dict[str, Any]:
         what = read_job(folder, manifest)
         parts = {"model": json.loads(what.config.to_json()), "recipe": json.loads(what.recipe.to_json())}
-        parts["recipe"] = {**OPEN, **parts["recipe"]}
         for field in ("kernel", "reduce_dtype"):
             del parts["recipe"][field]
         further = {name: manifest[name] for name in ("data", "freeze", "lora") if name in manifest}

@@ -22,7 +22,6 @@ from vit_train.folder.manifest import (
     FILE,
     FORMAT,
     RUN_FORMAT,
-    VERSIONS,
     Manifest,
 )
 from vit_train.folder.start import frozen_names
@@ -45,7 +44,7 @@ def read_manifest(folder: Path) -> Manifest:
         data = there["data"]
         texts = [data["name"], data["fingerprint"]]
         whole = all(isinstance(there[part], dict) for part in _PARTS)
-        if FORMAT not in there and VERSIONS not in there:
+        if FORMAT not in there:
             raise KeyError(FORMAT)
         if not whole or not all(isinstance(text, str) for text in texts):
             raise ValueError("not the description of a run")
@@ -110,7 +109,7 @@ def move(
             f"{FILE} is older than {', '.join(added)}: written with the defaults, which are what was"
             " done before there was a choice"
         )
-    number = manifest.get(FORMAT, RUN_FORMAT)  # runs without a number have the first
+    number = manifest[FORMAT]
     if number != RUN_FORMAT:
         notes.append(
             f"the run has format {number}, this program writes format {RUN_FORMAT}: only the trainer of"
@@ -125,6 +124,5 @@ def move(
     began: dict[str, str] = dict(manifest[ENVIRONMENT])
     for name in COMPUTING[framework]:
         began.setdefault(name, version(name))
-    parts = {part: value for part, value in manifest.items() if part != VERSIONS}
-    moved = Manifest({**parts, **schemas, FORMAT: number, ENVIRONMENT: began})
+    moved = Manifest({**manifest, **schemas, ENVIRONMENT: began})
     return replace(run, recipe=recipe), moved, notes

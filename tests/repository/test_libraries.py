@@ -23,7 +23,7 @@ from tests.parity.exporting.test_onnx_graph import written
 from tests.parity.porting.formats.test_containers_damage import damage
 from tests.parity.porting.text.test_tokens import CAUSAL
 from tests.support import tokenizers_tiny
-from tests.support.container_files import stored
+from tests.support.container_files import stored, write_file
 from tests.support.sources import PACKAGES, modules_of
 from vit_config import ConfigError, WeightsError
 from vit_config.errors import USER_ERRORS
@@ -116,15 +116,15 @@ def of_archive(folder):
 
 
 def of_adapter(folder):
-    from parity.porting.formats import write_safetensors
     from parity.porting.opening.opened import open_checkpoint
+    from vit_config.files.safetensors_stream import write_stream
 
     base = {"layer.weight": np.ones((4, 3), np.float32)}
     shapes = {"layer.lora_A.weight": (2, 3), "layer.lora_B.weight": (4, 2)}
     pair = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
     (folder / "lora").mkdir()
-    write_safetensors(folder / "base.safetensors", stored(base), {}, sealed=False)
-    write_safetensors(folder / "lora/adapter_model.safetensors", stored(pair), {}, sealed=False)
+    write_file(write_stream, folder / "base.safetensors", stored(base), {}, sealed=False)
+    write_file(write_stream, folder / "lora/adapter_model.safetensors", stored(pair), {}, sealed=False)
     config = {"peft_type": "LORA", "r": 2, "lora_alpha": 5, "rank_pattern": {"layer": 2}}
 
     def use(content):

@@ -7,16 +7,21 @@ import json
 import shutil
 import warnings
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 
 import ml_dtypes  # noqa: F401 - registers the types
 import numpy as np
+import pytest
 import safetensors.torch
 import torch
 from flax import serialization
 
-from parity.porting.formats import write_equinox, write_hdf5, write_safetensors
+from parity.porting.formats import open_container, write_equinox, write_hdf5
 from parity.porting.formats.equinox import METADATA, VERSION
+from vit_config import WeightsError
+from vit_config.files.atomic import atomic_file
+from vit_config.files.safetensors_stream import write_stream
 from vit_config.files.stored import Stored
 
 PLAIN = (
@@ -28,6 +33,12 @@ EQUIMO = Path(__file__).with_name("equimo.tar.lz4")
 UNSIGNED = ("uint16", "uint32", "uint64")
 NARROW = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
 EVERY = (*PLAIN, "bfloat16", *UNSIGNED, *NARROW)
+
+
+def write_file(write: Callable[..., None], path: str | Path, *args: object, **options: object) -> None:
+    """Write a file by one of the writers; an older one goes."""
+    with atomic_file(path, force=True) as file:
+        write(file, *args, **options)
 
 
 def values(dtype: str, shape=(3, 4)) -> np.ndarray:
@@ -127,7 +138,7 @@ def write_each(folder: Path) -> dict[str, Path]:
         "equinox", "lz4", "gguf",
     )}  # fmt: skip
     safetensors.torch.save_file(dict(tensors), paths["safetensors"], {"format": "pt"})
-    write_safetensors(paths["sealed"], stored(values), {"vit.dialect": "other"}, sealed=True, force=True)
+    write_file(write_stream, paths["sealed"], stored(values), {"vit.dialect": "other"}, sealed=True)
     checkpoint = {"model": tensors, "args": argparse.Namespace(lr=0.1, name="a"), "epoch": np.int64(3)}
     torch.save(checkpoint, paths["torch"])
     torch.save(checkpoint, paths["legacy"], _use_new_zipfile_serialization=False)
@@ -139,13 +150,22 @@ def write_each(folder: Path) -> dict[str, Path]:
         serialization.msgpack_serialize({"params": {**values, "n": {"b": values["n"]}}})
     )
     floats = {"a/w": values["w"], "a/b": values["b"].astype(np.float32)}
-    write_hdf5(paths["hdf5"], stored(floats), force=True)
+    write_file(write_hdf5, paths["hdf5"], stored(floats))
     config = {"depths": [], "use_global_pos_embed": False, "class_token": False, "reg_tokens": 0}
     leaves = ("patch_embed.proj.weight", "patch_embed.proj.bias", "norm.weight", "norm.bias",
               "head.weight", "head.bias")  # fmt: skip
     files = {METADATA: json.dumps({"model_config": config, "equimo_version": VERSION})}
-    write_equinox(paths["equinox"], {name: Stored.of(values["w"]) for name in leaves}, files, force=True)
+    write_file(write_equinox, paths["equinox"], {name: Stored.of(values["w"]) for name in leaves}, files)
     (folder / METADATA).write_text(files[METADATA])
     shutil.copyfile(EQUIMO, paths["lz4"])  # without its rights, which a checkout may have none of
     shutil.copyfile(EQUIMO.with_name("tower1.gguf"), paths["gguf"])
     return paths
+
+
+def refused(path, *words: str) -> None:
+    """Opening the path and loading what is in it fails with one line that has every one of `words`."""
+    with pytest.raises(WeightsError) as caught:
+        loaded(open_container(path).tensors)
+    for word in (str(path), *words):
+        assert word in str(caught.value)
+    assert "\n" not in str(caught.value)

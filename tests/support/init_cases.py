@@ -63,8 +63,7 @@ TIMM = {
     "differential": (ViT, {"attn_layer": "diff"}, {"attention": "differential"}),
     "differential parallel": (ViT, DIFFERENTIAL, OUR_DIFFERENTIAL),
     **{
-        f"{recipe}, {name}": (kind, {"weight_init": recipe, **theirs}, {"init": recipe, **ours})
-        for recipe in ("jax", "jax_nlhb", "moco")
+        f"jax, {name}": (kind, {"weight_init": "jax", **theirs}, {"init": "jax", **ours})
         for name, kind, theirs, ours in (
             ("map pool", ViT, POOLED, OUR_POOLED),
             ("parallel", ViT, PARALLEL, OUR_PARALLEL),
@@ -117,13 +116,13 @@ OWN = {
     },
     **{
         f"{recipe}, per head": {"init": recipe, **PER_HEAD}
-        for recipe in ("jax", "moco", "torch", "torch_mha", "xavier_normal")
+        for recipe in ("jax", "torch", "torch_mha", "xavier_normal")
     },
-    "moco, linear patches": {"init": "moco", "patch_embed": "linear_hwc", "patch_norm": True},
+    "timm, linear patches": {"init": "timm", "patch_embed": "linear_hwc", "patch_norm": True},
     "jax, grouped": {"init": "jax", "num_kv_heads": 2, "k_bias": False},
     **{
         f"{recipe}, tanh before the head": {"init": recipe, "head_hidden": 60, "head_bias": False}
-        for recipe in ("timm", "jax", "jax_nlhb", "moco", "eva", "torch")
+        for recipe in ("timm", "jax", "eva", "torch")
     },
     "jax, wide heads": {"init": "jax", "num_heads": 5, "attention_head_dim": 28},
     "eva, parallel": {"init": "eva", "block": "parallel"},

@@ -14,6 +14,7 @@ import torch
 from parity.runs.folder import read_manifest, read_run, write_run
 from parity.runs.run import Run
 from parity.runs.state import TrainingState, moments_of
+from tests.support.tiny import TINY
 from vit_config import Recipe, ViTConfig
 from vit_config.job import Job
 from vit_config.parameters import parameters
@@ -21,15 +22,7 @@ from vit_jax.train.run import train as train_in_jax
 from vit_torch.train.run import train as train_in_torch
 from vit_train.folder.manifest import make_manifest
 
-CFG = ViTConfig(
-    image_size=(21, 15),
-    patch_size=(7, 5),
-    hidden_size=30,
-    depth=1,
-    num_heads=5,
-    mlp_dim=44,
-    num_classes=3,
-)
+CFG = TINY.replace(depth=1, num_classes=3)
 RECIPE = Recipe.from_json("""{
     "epochs": 3, "batch_size": 8, "learning_rate": 0.003, "weight_decay": 0.05, "warmup_epochs": 1,
     "log_every_steps": 1, "checkpoint_every_epochs": 1, "accumulate": 2, "ema": 0.9, "dtype": "float64",

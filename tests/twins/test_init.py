@@ -75,7 +75,7 @@ def test_jax_draws_by_the_recipe(case):
 
 def test_the_tanh_layer_before_the_head_is_a_layer_like_others():
     """Except that Google's ViT draws it LeCun-normal, in JAX."""
-    for recipe in ("timm", "moco", "eva", "torch", "xavier_normal"):
+    for recipe in ("timm", "eva", "torch", "xavier_normal"):
         draws = draws_of(WIDE.replace(init=recipe, head_hidden=WIDE.mlp_dim))
         assert draws["pre_logits.weight"] == draws["blocks.0.mlp.fc1.weight"]
         assert draws["pre_logits.bias"] == draws["blocks.0.mlp.fc1.bias"]

@@ -184,7 +184,9 @@ def test_the_generator_leaves_out_what_it_refuses(monkeypatch, tmp_path, capsys)
         in capsys.readouterr().err
     )
     data = json.loads(path.read_text())
-    assert data["architectures"] == {"test_vit": ARCHITECTURES["test_vit"]}
+    assert data["schemas"] == {"vision_transformer": {"test_vit": ARCHITECTURES["test_vit"]["schema"]}}
+    tags = ARCHITECTURES["test_vit"]["tags"]
+    assert (data["left_out"], data["tags"]) == ({}, {f"test_vit.{tag}": tags[tag] for tag in tags})
 
 
 def _replace(model, name, module):

@@ -11,19 +11,12 @@ import vit_torch.evaluate
 from parity.measure.redraw import redraw
 from parity.porting.models import trained
 from parity.porting.models.trained import WITHOUT_JAX, score_in_torch, write_trained
-from vit_config import Preprocess, ViTConfig, WeightsError, write_weights
+from tests.support.tiny import TINY
+from vit_config import Preprocess, WeightsError, write_weights
 from vit_jax.leaves import leaves
 from vit_jax.weights import abstract_model
 
-CFG = ViTConfig(
-    image_size=(21, 15),
-    patch_size=(7, 5),
-    hidden_size=30,
-    depth=1,
-    num_heads=5,
-    mlp_dim=44,
-    num_classes=11,
-)
+CFG = TINY.replace(depth=1)
 PREPROCESS = Preprocess(mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4))
 MAINS = {"jax": vit_jax.evaluate.main, "torch": vit_torch.evaluate.main}
 

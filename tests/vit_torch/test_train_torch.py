@@ -16,7 +16,7 @@ from parity.runs.state_jax import JaxLayout, from_jax
 from parity.runs.state_torch import to_torch
 from tests.support.programs import each_program_once  # noqa: F401 - for every test here
 from tests.support.stopping import stopping_after
-from tests.support.tiny_tfds import write_tiny_set
+from tests.support.tiny import TINY
 from vit_config import CheckpointError, ConfigError, DataError, Recipe, TrainingError, ViTConfig
 from vit_config.job import Job
 from vit_jax.train.checkpoint import Checkpoints as JaxCheckpoints
@@ -32,17 +32,7 @@ from vit_train.folder.log import read_log
 from vit_train.folder.manifest import claim, make_manifest
 from vit_train.task import make_task
 
-CFG = ViTConfig(
-    image_size=(21, 15),
-    patch_size=(7, 5),
-    hidden_size=30,
-    depth=1,
-    num_heads=5,
-    mlp_dim=44,
-    num_classes=3,
-    dropout_embed=0.1,
-    dropout_mlp_inner=0.1,
-)
+CFG = TINY.replace(depth=1, num_classes=3, dropout_embed=0.1, dropout_mlp_inner=0.1)
 STILL = CFG.replace(dropout_embed=0.0, dropout_mlp_inner=0.0)
 RECIPE = Recipe.from_json("""{
     "epochs": 3, "batch_size": 8, "learning_rate": 0.003, "weight_decay": 0.05, "warmup_epochs": 1,
@@ -52,13 +42,6 @@ RECIPE = Recipe.from_json("""{
 }""")
 JOB = Job(CFG, RECIPE, "tfds:tiny_rectangles")
 STEPS_PER_EPOCH, STEPS = 5, 15  # 47 images in batches of 8
-
-
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tiny")
-    write_tiny_set(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

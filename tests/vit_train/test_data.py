@@ -5,12 +5,10 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.support.tiny_tfds import write_tiny_set
 from vit_config import Augment, Preprocess, Recipe
 from vit_config.augmentation import Mix
 from vit_train.batches.data import (
@@ -29,13 +27,6 @@ COLOUR = Preprocess(mean=(0.2, 0.3, 0.4), std=(0.5, 0.6, 0.7))
 DRAWN = [100, 101, 2, 10, 107, 5, 6, 111, 9, 108, 4, 103]
 """Images in their order; those that are mirrored begin with 100."""
 CHANGES = Augment(shift=0.2, rotate=30.0, scale=0.1, flip=True)
-
-
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    write_tiny_set(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

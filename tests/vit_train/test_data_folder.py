@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from parity.porting.reading.libraries.peers import import_timm
+from tests.support.tiny import TINY
 from tests.support.tiny_tfds import CLASS_NAMES, jpeg, png, tiny_image
 from vit_config import DataError, MissingFileError, Preprocess, Recipe, ViTConfig
 from vit_config.job import Job
@@ -210,15 +211,7 @@ def test_damaged_images_do_not_count_in_a_score(root):
 def test_a_run_on_a_folder_names_what_was_replaced(root, tmp_path, capsys):
     (root / "train" / "red" / "02.png").write_bytes(b"no image")
     (root / "train" / "red" / "02.gif").write_bytes(b"of any content")
-    cfg = ViTConfig(
-        image_size=SIZE,
-        patch_size=(7, 5),
-        hidden_size=30,
-        depth=1,
-        num_heads=5,
-        mlp_dim=44,
-        num_classes=3,
-    )
+    cfg = TINY.replace(depth=1, num_classes=3)
     job = Job(cfg, Recipe(epochs=1, batch_size=13, learning_rate=1e-3), f"folder:{root}")
     here = {"data_dir": tmp_path, "run_dir": tmp_path / "run"}
     with pytest.raises(DataError, match=r"train/red/02\.png: damaged"):

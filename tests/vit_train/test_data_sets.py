@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,13 +20,6 @@ from vit_train.data import digits
 from vit_train.data.records import Records
 
 pytestmark = pytest.mark.quick
-
-
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    write_tiny_set(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -39,21 +39,6 @@ def test_a_run_keeps_its_format_not_the_version_of_this_program(tmp_path, monkey
     (tmp_path / "checkpoints" / "1").mkdir(parents=True)
     with pytest.raises(CheckpointError, match=r"holds another run: format = 1 there, 2 here"):
         claim(tmp_path, Manifest(manifest, format=2))
-    old = {name: value for name, value in manifest.items() if name != "format"}
-    (tmp_path / "run.json").write_text(json.dumps({**old, "versions": {"vit-parity": "0.1.0"}}))
-    with pytest.raises(CheckpointError, match=r"before runs had a format number; `parity convert-run"):
-        claim(tmp_path, manifest)
-
-
-def test_a_run_from_before_the_crop_could_be_left_open_goes_on(tmp_path):
-    manifest = make_manifest(JOB, "0")
-    before = Manifest(manifest, recipe={**manifest["recipe"], "eval_crop": 1.0})
-    assert (before.run_id, claim(tmp_path, before)) == (manifest.run_id, [])
-    assert claim(tmp_path, manifest) == []
-    (tmp_path / "checkpoints" / "1").mkdir(parents=True)
-    other = Manifest(manifest, recipe={**manifest["recipe"], "eval_crop": 0.5})
-    with pytest.raises(CheckpointError, match=r"recipe.eval_crop = 1.0 there, 0.5 here"):
-        claim(tmp_path, other)
 
 
 def test_of_long_texts_the_end_at_which_they_differ_is_shown_whole():

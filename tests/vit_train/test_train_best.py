@@ -13,7 +13,6 @@ from parity.runs.folder import differing, read_manifest, read_run, write_run
 from tests.support.programs import each_program_once  # noqa: F401 - for every test here
 from tests.support.refusals import one_line
 from tests.support.tiny import TINY
-from tests.support.tiny_tfds import write_tiny_set
 from vit_config import CheckpointError, ConfigError, Recipe
 from vit_config.job import Job
 from vit_train.display.profiling import Steps, read_steps
@@ -27,13 +26,6 @@ CFG = TINY.replace(depth=1, num_classes=3, dropout_embed=0.1)
 JOB = Job(CFG, RECIPE, "tfds:tiny_rectangles", best="accuracy", patience=2)
 PER_EPOCH = 4  # 33 of 47 images in batches of 8
 ROOMS = {"jax": vit_jax.train.run, "torch": vit_torch.train.run}
-
-
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tiny")
-    write_tiny_set(folder)
-    return folder
 
 
 def train(framework, data_dir, run_dir, job=JOB, **options):

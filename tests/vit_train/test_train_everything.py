@@ -13,7 +13,6 @@ import vit_jax.train.run
 import vit_torch.train.run
 from tests.support.programs import each_program_once  # noqa: F401 - for every test here
 from tests.support.tiny import TINY
-from tests.support.tiny_tfds import write_tiny_set
 from vit_config import Augment, ConfigError, Mix, Recipe
 from vit_config.job import Job
 
@@ -39,13 +38,6 @@ RECIPE = Recipe(
 CHANGED_ON_DEVICES = RECIPE.replace(device_side=24, augment=RECIPE.augment.replace(policy="none"))
 JOB = Job(TINY.replace(depth=1, num_classes=3, dropout_embed=0.1), RECIPE, "tfds:tiny_rectangles")
 QUIET = Console(quiet=True)
-
-
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tiny")
-    write_tiny_set(folder)
-    return folder
 
 
 @pytest.mark.parametrize("module", [vit_jax.train.run, vit_torch.train.run], ids=["jax", "torch"])

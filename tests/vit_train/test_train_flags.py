@@ -22,8 +22,8 @@ def test_the_defaults():
     request = ask()
     assert request.job == default_job("digits")
     assert request.run_dir == Path("runs/digits").absolute()
-    assert (request.parallel, request.mesh) == ("jit", "data=-1")
-    assert (request.framework, request.stop_after) == ("jax", None)
+    assert (request.flags.parallel, request.flags.mesh) == ("jit", "data=-1")
+    assert (request.flags.framework, request.flags.stop_after) == ("jax", None)
     assert request.job.recipe != Recipe()
 
 
@@ -46,7 +46,7 @@ def test_flags_override_the_preset():
     assert request.job.recipe.augment.shift == 0.1
     assert request.job.recipe.dtype == "bfloat16"
     assert request.job.recipe.clip_norm == 1.5
-    assert request.parallel == "pmap"
+    assert request.flags.parallel == "pmap"
 
 
 def test_sizes_are_one_integer_or_two():
@@ -80,7 +80,7 @@ def test_every_flag_wins_over_the_recipe_for_fine_tuning():
 
 
 def test_checkpoints_come_every_ten_minutes_unless_told_otherwise():
-    assert ask().save_every == SaveEvery(600.0)
+    assert ask().options["save_every"] == SaveEvery(600.0)
     assert ask("--save-every", "1h,50steps").options["save_every"] == SaveEvery(3600.0, 50)
 
 

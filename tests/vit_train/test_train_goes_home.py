@@ -3,7 +3,6 @@
 import json
 
 import numpy as np
-import pytest
 import torch
 
 import parity
@@ -12,19 +11,11 @@ from parity.cli.support import after_training
 from parity.porting.opening.provenance import digest_of, from_header
 from tests.support import timm_models
 from tests.support.tiny import TINY, error
-from tests.support.tiny_tfds import write_tiny_set
 from vit_config import Preprocess, write_weights
 from vit_config.files.safetensors_header import read_file_header
 from vit_config.parameters import parameters
 
 PIXELS = Preprocess(mean=(0.2, 0.3, 0.4), std=(0.5, 0.6, 0.7))
-
-
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data")
-    write_tiny_set(folder)
-    return folder
 
 
 def fine_tuned(init, data_dir, run_dir, monkeypatch):

@@ -8,20 +8,13 @@ from PIL import Image
 from sklearn import metrics
 
 from parity.cli import run
+from tests.support.tiny import TINY
 from tests.support.tiny_tfds import CLASS_NAMES, tiny_image, write_tiny_set
-from vit_config import Preprocess, ViTConfig, write_weights
+from vit_config import Preprocess, write_weights
 from vit_config.parameters import parameters
 from vit_train.display.metrics import Evaluation, SeveralEvaluation
 
-CFG = ViTConfig(
-    image_size=(21, 15),
-    patch_size=(7, 5),
-    hidden_size=30,
-    depth=1,
-    num_heads=5,
-    mlp_dim=44,
-    num_classes=3,
-)
+CFG = TINY.replace(depth=1, num_classes=3)
 
 
 @pytest.fixture(scope="module")

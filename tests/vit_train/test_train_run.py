@@ -14,8 +14,9 @@ import pytest
 
 from tests.support.programs import each_program_once  # noqa: F401 - for every test here
 from tests.support.stopping import stopping_after
+from tests.support.tiny import TINY
 from tests.support.tiny_tfds import write_tiny_set
-from vit_config import CheckpointError, DataError, Recipe, TrainingError, ViTConfig
+from vit_config import CheckpointError, DataError, Recipe, TrainingError
 from vit_config.errors import ConfigError
 from vit_config.job import Job, default_job
 from vit_jax.train.checkpoint import Checkpoints
@@ -24,17 +25,7 @@ from vit_jax.train.spread import make_program
 from vit_train.folder.log import RunLog, read_log
 from vit_train.folder.manifest import Manifest, as_begun, claim, differences, locked
 
-CFG = ViTConfig(
-    image_size=(21, 15),
-    patch_size=(7, 5),
-    hidden_size=30,
-    depth=1,
-    num_heads=5,
-    mlp_dim=44,
-    num_classes=3,
-    dropout_embed=0.1,
-    dropout_mlp_inner=0.1,
-)
+CFG = TINY.replace(depth=1, num_classes=3, dropout_embed=0.1, dropout_mlp_inner=0.1)
 RECIPE = Recipe.from_json("""{
     "epochs": 3, "batch_size": 8, "learning_rate": 0.003, "weight_decay": 0.05, "warmup_epochs": 1,
     "log_every_steps": 1, "checkpoint_every_epochs": 1,
@@ -42,13 +33,6 @@ RECIPE = Recipe.from_json("""{
 }""")
 JOB = Job(CFG, RECIPE, "tfds:tiny_rectangles")
 STEPS_PER_EPOCH, STEPS = 5, 15  # 47 images in batches of 8
-
-
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tiny")
-    write_tiny_set(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,6 @@ from parity.runs.folder import read_run
 from tests.support.programs import each_program_once  # noqa: F401 - for every test here
 from tests.support.share import rarely
 from tests.support.tiny import TINY
-from tests.support.tiny_tfds import write_tiny_set
 from vit_config import ConfigError, InputError, Preprocess, Recipe, WeightsError, write_weights
 from vit_config.errors import UnstatedError
 from vit_config.job import Job
@@ -38,13 +37,6 @@ RECIPE = Recipe.from_json("""{
 }""")
 DATA = "tfds:tiny_rectangles"
 PIXELS = Preprocess(mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6), interpolation="bilinear")
-
-
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tiny")
-    write_tiny_set(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

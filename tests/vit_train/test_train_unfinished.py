@@ -13,7 +13,6 @@ from parity.runs.state_jax import JaxLayout
 from parity.runs.weights import write_run_weights
 from tests.support.moved_runs import CFG, JOB, RECIPE, train
 from tests.support.programs import each_program_once  # noqa: F401 - for every test here
-from tests.support.tiny_tfds import write_tiny_set
 from vit_config import CheckpointError
 from vit_config.job import Job
 from vit_train.folder.about import FILE as ABOUT
@@ -21,13 +20,6 @@ from vit_train.folder.about import RunAbout
 from vit_train.folder.log import read_log
 
 STOP = 7
-
-
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tiny")
-    write_tiny_set(folder)
-    return folder
 
 
 @pytest.fixture(scope="module", params=["jax", "torch"])

@@ -15,8 +15,7 @@ from tests.support.telling import Telling
 from tests.support.tiny_tfds import CLASS_NAMES, png, tiny_image
 from vit_config import Augment, DataError, Preprocess, Recipe
 from vit_train.batches.data import open_dataset, train_batches
-from vit_train.batches.shared_file import SharedFile
-from vit_train.batches.workers import read_by_workers
+from vit_train.batches.workers import SharedFile, read_by_workers
 
 ROOT = Path(__file__).parents[2]
 GREY = Preprocess(mean=(0.5,) * 3, std=(0.5,) * 3)

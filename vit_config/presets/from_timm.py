@@ -1,11 +1,11 @@
 """timm's Vision Transformers as data: each one's schema, and its weights' preprocessing.
 
-``tools/generate_presets.py`` writes ``timm.json`` from the models of an installed timm. For each
-architecture the file has ``schema``, the fields that are not their default; ``left_out``, arguments
-that act in training alone and are in no schema; and ``tags``, the default one first. For each tag it
-has ``schema``, the fields that differ from the architecture's; ``preprocess``, those that are not their
-default; and ``weights``, a repository on the Hugging Face Hub, "url" for weights elsewhere, or null
-where timm has none.
+``tools/generate_presets.py`` writes ``timm.json`` from the models of an installed timm, in three tables.
+``schemas``: for each module and architecture, the fields that are not their default. ``left_out``:
+arguments of an architecture that act in training alone and are in no schema. ``tags``: for each
+ARCHITECTURE.TAG, the default tag first, ``schema``, the fields that differ from the architecture's;
+``preprocess``, those that are not their default; and ``weights``, a repository on the Hugging Face Hub,
+"url" for weights elsewhere, or null where timm has none.
 """
 
 from __future__ import annotations
@@ -27,9 +27,21 @@ def data() -> dict[str, Any]:
     return json.loads(PATH.read_text(encoding="utf-8"))
 
 
+@cache
 def architectures() -> dict[str, Any]:
-    """Return each architecture's entry by its name."""
-    return data()["architectures"]
+    """Return each architecture's entry by its name: ``module``, ``schema``, ``tags``, and perhaps
+    ``left_out``."""
+    entries: dict[str, Any] = {
+        name: {"module": module, "schema": schema, "tags": {}}
+        for module, schemas in data()["schemas"].items()
+        for name, schema in schemas.items()
+    }
+    for name, arguments in data()["left_out"].items():
+        entries[name]["left_out"] = arguments
+    for full, entry in data()["tags"].items():
+        name, _, tag = full.partition(".")
+        entries[name]["tags"][tag] = entry
+    return entries
 
 
 def tags(name: str) -> dict[str, Any]:

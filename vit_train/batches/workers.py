@@ -8,12 +8,14 @@ by process i modulo the number of processes.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
 import signal
 import traceback
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, closing, suppress
 from itertools import cycle
+from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from typing import Any, Generic, TypeVar
 
@@ -21,7 +23,6 @@ from vit_config.errors import DataError
 from vit_config.processes import signals_withheld
 from vit_config.terminal import keep_libraries_silent
 from vit_train.batches.read_ahead import Items
-from vit_train.batches.shared_file import SharedFile
 
 T = TypeVar("T")
 
@@ -107,3 +108,59 @@ def _serve(pipe: Connection, arrays: SharedFile, items: Any) -> None:
             buffers: list[pickle.PickleBuffer] = []
             content = pickle.dumps(answer, protocol=5, buffer_callback=buffers.append)
             pipe.send((content, arrays.write([buffer.raw() for buffer in buffers])))
+
+
+class SharedFile:
+    """A file in memory that one process writes and another reads, in turns.
+
+    The file passes to a process as an argument of its start. Linux has such files; elsewhere `write`
+    returns the content, to be sent otherwise.
+    """
+
+    def __init__(self) -> None:
+        self._file = os.memfd_create("arrays") if hasattr(os, "memfd_create") else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"file": None if self._file is None else reduction.DupFd(self._file)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._file = state["file"] and state["file"].detach()
+
+    def write(self, arrays: Sequence[memoryview]) -> Sequence[int | bytes]:
+        """Write arrays from the file's beginning on.
+
+        Returns:
+            The arguments of `read`: the bytes that each array has, or without a shared file the
+            content itself.
+        """
+        if self._file is None:
+            return [bytes(array) for array in arrays]
+        place = 0
+        for array in arrays:
+            left = array
+            while left.nbytes:  # Linux writes 2 GiB at most at once
+                done = os.pwrite(self._file, left, place)
+                left, place = left[done:], place + done
+        return [array.nbytes for array in arrays]
+
+    def read(self, written: Sequence[int | bytes]) -> list[bytearray]:
+        """Read the arrays that the other process wrote, given the result of its `write`."""
+        arrays, place = [], 0
+        for each in written:
+            if isinstance(each, bytes):
+                arrays.append(bytearray(each))
+                continue
+            assert self._file is not None
+            array = bytearray(each)
+            left = memoryview(array)
+            while left:
+                done = os.preadv(self._file, [left], place)
+                left, place = left[done:], place + done
+            arrays.append(array)
+        return arrays
+
+    def close(self) -> None:
+        """Close the file; it is gone when both processes have closed it."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None

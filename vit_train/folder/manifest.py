@@ -31,12 +31,8 @@ RUN_FORMAT = 1
 """Number of the run format, raised when the same recipe would give a step another batch, another
 augmentation or another update than before: a run keeps its number, whichever version of this program
 goes on with it."""
-VERSIONS = "versions"
-"""The key that old runs have instead of a format: versions of packages."""
 COMPUTING = {"jax": ("jax", "jaxlib", "flax", "optax", "numpy"), "torch": ("torch", "numpy")}
 """Packages that decide how a step of each framework rounds: a run may go on with others."""
-OPEN = {"eval_crop": 1.0}
-"""Values in runs from before a field of the recipe could be left open, as it then is now."""
 ENVIRONMENT = "environment"
 LOCK = ".lock"
 LENGTH = 16
@@ -96,10 +92,7 @@ def make_manifest(
 
 def _fixed(manifest: dict[str, Any]) -> dict[str, Any]:
     """Return the facts that must stay the same."""
-    fixed = {name: value for name, value in manifest.items() if name != ENVIRONMENT}
-    if FORMAT in fixed and isinstance(recipe := fixed.get("recipe"), dict):
-        fixed["recipe"] = {**OPEN, **recipe}
-    return fixed
+    return {name: value for name, value in manifest.items() if name != ENVIRONMENT}
 
 
 def as_begun(run_dir: Path, manifest: Manifest) -> tuple[Manifest, list[str]]:
@@ -153,11 +146,6 @@ def claim(run_dir: Path, manifest: Manifest) -> list[str]:
     path = run_dir / FILE
     if path.is_file():
         there = _read(path)
-        if VERSIONS in there and FORMAT not in there:
-            raise CheckpointError(
-                f"{run_dir}: was begun before runs had a format number; `parity convert-run {run_dir}"
-                " NEW --to FRAMEWORK` writes a folder that goes on, bit for bit"
-            )
         changed = differences(_fixed(there), _fixed(manifest))
         if changed and not any((run_dir / "checkpoints").glob("*")):  # it ended before its first one
             write_atomically(path, json.dumps(manifest, indent=1).encode())

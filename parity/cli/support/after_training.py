@@ -35,7 +35,7 @@ def make_console(*, quiet: bool = False) -> Console:
 
 def status(request: Request, trained: RunResult) -> int:
     """Return 0 for a run that reached its end, or its --stop-after; 130 if it was interrupted."""
-    enough = request.stop_after is not None and trained.step >= request.stop_after
+    enough = request.flags.stop_after is not None and trained.step >= request.flags.stop_after
     return 0 if trained.test or enough else 130
 
 
@@ -62,12 +62,12 @@ def export_run(request: Request, trained: RunResult, console: Console) -> tuple[
     Returns:
         The files of weights and of images.
     """
-    from parity.cli.plot import draw_curves, show_curve
+    from parity.cli.plot import draw_curves
     from parity.porting.models.trained import IMAGES, WEIGHTS, write_images, write_trained
 
     cfg, run_dir = request.job.model, request.run_dir
     weights, images = run_dir / WEIGHTS, run_dir / IMAGES
-    how = {"framework": request.framework, "provenance": trained.provenance}
+    how = {"framework": request.flags.framework, "provenance": trained.provenance}
     write_trained(weights, cfg, trained.params, trained.preprocess, **how)
     written = write_images(images, trained.dataset.test, cfg, trained.preprocess)
     count = trained.test.count if trained.test else len(trained.dataset.test)
@@ -76,7 +76,6 @@ def export_run(request: Request, trained: RunResult, console: Console) -> tuple[
             console,
             f"{images} has {len(written)} of the {count} test images, evenly spaced, to keep it small",
         )
-    show_curve(run_dir, console)
     say(console, f"weights {weights}, curves {draw_curves(run_dir)}")
     if request.mirror:
         request.mirror.send()
@@ -100,9 +99,9 @@ def score_and_compare(
 
     assert trained.test is not None
     there: dict[Framework, bool] = {name: find_spec(name) is not None for name in NAMES}
-    here = NAMES[request.framework]
+    here = NAMES[request.flags.framework]
     scores = {f"{here}, at the end of training, {request.job.recipe.dtype}": trained.test}
-    if not request.check:
+    if not request.flags.check:
         show_table(score_table(scores), console)
         say(console, f"the twins are not compared, as asked; `parity check {weights}` does so")
         return 0

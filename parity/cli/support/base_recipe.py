@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from parity.cli.support.reading import data_folder
 from vit_config import ConfigError, Recipe, Schema
 from vit_config.augmentation import AUGMENT_GOES_WITH
 from vit_config.fine_tuning import TrainingSet
@@ -115,12 +115,6 @@ def word_after(flag: str, argv: Sequence[str]) -> str | None:
         if name.replace("_", "-") == flag:
             return value if equals else argv[place + 1] if place + 1 < len(argv) else None
     return None
-
-
-def data_folder(given: Path | None) -> Path:
-    """Return the folder of prepared data sets."""
-    folder = given or Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
-    return folder.expanduser().absolute()
 
 
 def about_images(argv: Sequence[str]) -> TrainingSet:

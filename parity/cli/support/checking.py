@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -51,8 +50,3 @@ class Checking:
             raise ConfigError(f"--batch-size {batch_size}: must be at least 1")
         if self.dtype == ():
             raise ConfigError("--dtype: name at least one of float64, float32, bfloat16")
-
-
-def data_folder(given: Path | None) -> Path:
-    """Return the folder of prepared data sets: the given one, or the usual one."""
-    return (given or Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")).expanduser()

@@ -29,7 +29,7 @@ def dry_run(
     Returns:
         0.
     """
-    recipe, batch = request.job.recipe, request.dry_run_batch or request.job.recipe.batch_size
+    recipe, batch = request.job.recipe, request.flags.dry_run_batch or request.job.recipe.batch_size
     examples, note = _examples(request)
     start = request.read_start()
     tried = dataclasses.replace(request.job, recipe=recipe.replace(batch_size=batch))

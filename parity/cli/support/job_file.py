@@ -38,8 +38,7 @@ class JobFile(Schema, frozen=True):
     teacher: str | dict[str, Any] | None = None
     """Checkpoint to learn from; a run's file also describes its contents."""
     format: int | None = None
-    """Format of a run's file; ignored, like `versions` and `environment`."""
-    versions: dict[str, Any] = Field(default_factory=dict)
+    """Format of a run's file; ignored, like `environment`."""
     environment: dict[str, Any] = Field(default_factory=dict)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,16 @@ def shown_as(metavar: str, default: str = "", *, name: str | None = None) -> Any
     """Make the help of a flag that has no default, or a computed one."""
     hint = f"(default: {default})" if default else ""
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=hint, name=name)
+
+
+DATA_DIR = shown_as("DIR", "$TFDS_DATA_DIR or ~/tensorflow_datasets")
+"""The help of the flag that `data_folder` takes."""
+
+
+def data_folder(given: Path | None) -> Path:
+    """Return the folder of prepared data sets: the given one, or the usual one."""
+    folder = given or Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
+    return folder.expanduser().absolute()
 
 
 Exif = Literal["ignore", "apply"]

@@ -1,4 +1,4 @@
-"""Weights of a training run's folder, in place of a checkpoint, whether the run has ended or not."""
+"""The model that a command runs: a checkpoint, or a training run, whether that has ended or not."""
 
 from __future__ import annotations
 
@@ -6,10 +6,19 @@ import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
+import tyro
+
+from parity.cli.support.reading import EXIF, Exif, shown_as
 from vit_config import CheckpointError, ConfigError, MissingFileError
 from vit_config.terminal import complain
+from vit_train.frameworks import Framework, default_framework
+
+if TYPE_CHECKING:
+    from parity.porting.models.loaded import Loaded
 
 
 def is_run(source: str | Path) -> bool:
@@ -52,6 +61,32 @@ def weights_of(source: str, step: int | None = None) -> Iterator[str]:
             complain(note)
         complain(f"{source}: the checkpoint of step {taken.step} ({taken.why})")
         yield str(path)
+
+
+@dataclass(frozen=True)
+class OfModel:
+    """The flags by which commands are told which model to run on images."""
+
+    source: Annotated[str, tyro.conf.Positional, shown_as("RUN|CHECKPOINT")]
+    """Folder of a training run, or a checkpoint of any dialect: a file, a folder, a name on the Hub."""
+    step: Annotated[int | None, shown_as("N", "the weights it ended with, else the newest or best")] = (
+        field(default=None, kw_only=True)
+    )
+    """Step of the training run's checkpoint."""
+    framework: Annotated[Framework | None, shown_as("{jax,torch}", "jax where it is installed")] = field(
+        default=None, kw_only=True
+    )
+    """Framework of the twin to run."""
+    exif: Annotated[Exif | None, EXIF] = field(default=None, kw_only=True)
+    """Turn photos as their camera noted, or take them as their pixels lie."""
+
+    def load(self, **options: Any) -> Loaded:
+        """Return the model; `options` are those of `parity.load`."""
+        from parity.porting.models.files import load
+
+        with weights_of(self.source, self.step) as weights:
+            loaded = load(weights, framework=self.framework or default_framework(), **options)
+        return loaded.seeing(self.exif)
 
 
 _URL = re.compile(r"[a-z0-9]+://")

@@ -9,33 +9,29 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from parity.cli.support.reading import DATA_DIR, Exif, shown_as
 from vit_config import ConfigError, Recipe, ViTConfig
 from vit_config.lora import Lora
 from vit_train.folder.saving import USUAL
 from vit_train.frameworks import Framework
 
 
-def _arg(metavar: str, default: str) -> Any:
-    """Make the help of a flag whose default is computed."""
-    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
-
-
 @dataclass(frozen=True)
 class BaseFlags:
     """The flags that give the defaults of the others."""
 
-    preset: Annotated[str | None, _arg("NAME", "digits")] = None
+    preset: Annotated[str | None, shown_as("NAME", "digits")] = None
     """Preset that gives the defaults of --model; digits has a recipe, too."""
-    config: Annotated[Path | None, _arg("FILE", "none")] = None
+    config: Annotated[Path | None, shown_as("FILE", "none")] = None
     """JSON or TOML file {"preset": NAME, "data": SET, "model": {...}, "recipe": {...}}, all optional, or
     the run.json of a run; gives the defaults of the other flags."""
-    init: Annotated[str | None, _arg("FILE", "none: random parameters")] = None
+    init: Annotated[str | None, shown_as("FILE", "none: random parameters")] = None
     """Checkpoint of any dialect to start from: a file, a folder, hf-hub:ORG/NAME or timm:NAME.TAG. It
     gives the defaults of --model, unless --preset or --config do; for other classes the head is drawn
     anew."""
-    init_part: Annotated[str | None, _arg("NAME", "the only one")] = None
+    init_part: Annotated[str | None, shown_as("NAME", "the only one")] = None
     """Model to take from that file if it holds several, such as state_dict_ema."""
-    init_adapter: Annotated[str | None, _arg("DIR", "none")] = None
+    init_adapter: Annotated[str | None, shown_as("DIR", "none")] = None
     """Folder of a LoRA that PEFT trained on --init; the run goes on with it, and with its head, without
     --lora-rank."""
 
@@ -53,56 +49,58 @@ class Options(BaseFlags):
     """Data set: digits; mnist5k, images of MNIST; tfds:NAME, a prepared tensorflow-datasets set;
     folder:PATH, images in train/CLASS and val/CLASS; table:FILE, images that a CSV or Parquet lists;
     tar:PATH, tar files as of webdataset; hf:PATH, Arrow or Parquet files of Hugging Face's datasets."""
-    data_dir: Annotated[Path | None, _arg("DIR", "$TFDS_DATA_DIR or ~/tensorflow_datasets")] = None
+    data_dir: Annotated[Path | None, DATA_DIR] = None
     """Folder of prepared data sets."""
     damaged: Literal["refuse", "replace"] = "refuse"
     """On an image that cannot be read: stop and name it; or train on the next one in its place, leave it
     out of scores, and name all at the end."""
     new_head: bool = False
     """Draw the head anew even where that of --init fits."""
-    freeze: Annotated[tuple[str, ...], _arg("PATH [PATH ...]", "nothing")] = ()
+    freeze: Annotated[tuple[str, ...], shown_as("PATH [PATH ...]", "nothing")] = ()
     """Parameters to leave untrained, by path: patch_embed, 'blocks.[0-5]'; '!head' for the others."""
-    lora_rank: Annotated[int | None, _arg("RANK", "none: weights themselves are trained")] = None
+    lora_rank: Annotated[int | None, shown_as("RANK", "none: weights themselves are trained")] = None
     """Train low-rank adapters of this rank (LoRA) and the head, and no other parameter; adapters are
     merged into the exported weights."""
     lora_alpha: float = Lora().alpha
     """Multiply adapters by alpha / rank."""
     lora_targets: Annotated[
-        tuple[str, ...], _arg("PATH [PATH ...]", "queries, keys, values, output")
+        tuple[str, ...], shown_as("PATH [PATH ...]", "queries, keys, values, output")
     ] = Lora().targets
     """Linear layers that get adapters, by path: 'blocks.*.mlp', 'blocks.[0-5].attn.qkv'."""
-    teacher: Annotated[str | None, _arg("FILE", "none")] = None
+    teacher: Annotated[str | None, shown_as("FILE", "none")] = None
     """Checkpoint of any dialect, as of --init, whose logits the distillation token learns; with
     --recipe.distill and --model.distill-token."""
-    run_dir: Annotated[str | None, _arg("DIR", "runs/ + the preset's or file's name + changes")] = None
+    run_dir: Annotated[str | None, shown_as("DIR", "runs/ + the preset's or file's name + changes")] = (
+        None
+    )
     """Folder of this run's checkpoints, logs, weights and pictures; on object storage as s3://BUCKET/RUN,
     with extra 'remote' and fsspec's package for it."""
     framework: Framework = "jax"
     """Framework of the twin to train. PyTorch uses one device, and the reference attention kernel."""
-    stop_after: Annotated[int | None, _arg("STEPS", "the recipe's end")] = None
+    stop_after: Annotated[int | None, shown_as("STEPS", "the recipe's end")] = None
     """End after this many steps in all, with a checkpoint; 0 writes the initial state. The same command
     without it continues the run."""
     best: Literal["none", "loss", "accuracy"] = "none"
     """Keep the checkpoint with the best validation score, and test and export it instead of the last.
     Needs --recipe.validation-fraction."""
-    patience: Annotated[int | None, _arg("EVALUATIONS", "never")] = None
+    patience: Annotated[int | None, shown_as("EVALUATIONS", "never")] = None
     """End after this many evaluations in a row without a better score; goes with --best."""
     workers: int = 0
     """Processes that read and augment training images, if threads do not keep the accelerator busy; 0
     for threads. The results do not depend on it."""
-    save_every: Annotated[str, _arg("TIME", USUAL)] = USUAL
+    save_every: Annotated[str, shown_as("TIME", USUAL)] = USUAL
     """Write a checkpoint this often, besides the recipe's each so many epochs: a time (90s, 10m, 2h), a
     number of steps (500steps), both with a comma between, or never."""
     keep: int = 3
     """Number of the newest checkpoints to keep."""
     check: bool = True
     """Score the exported weights in both twins after training, and compare these on test images."""
-    profile: Annotated[str | None, _arg("A:B", "none")] = None
+    profile: Annotated[str | None, shown_as("A:B", "none")] = None
     """Trace steps A to B, counted from 1, into RUN/profile, by the framework's own profiler."""
     dry_run: bool = False
     """Build everything, take two steps on random images, print parameters, FLOPs, memory, steps and time
     per step, and write nothing."""
-    dry_run_batch: Annotated[int | None, _arg("IMAGES", "as --recipe.batch-size")] = None
+    dry_run_batch: Annotated[int | None, shown_as("IMAGES", "as --recipe.batch-size")] = None
     """Images in a batch of --dry-run, for a machine that the recipe's batch does not fit on."""
     parallel: Literal["jit", "pmap"] = "jit"
     """Spread a step over JAX's devices by jax.jit over --mesh, or by jax.pmap."""
@@ -116,19 +114,19 @@ class Options(BaseFlags):
     """Values of a block that JAX's backward pass computes again instead of keeping them, which saves
     memory for time: all but its input (full), or all but what that policy of jax.checkpoint_policies
     keeps."""
-    compiled: Annotated[Path | None, _arg("DIR", "as JAX_COMPILATION_CACHE_DIR says")] = None
+    compiled: Annotated[Path | None, shown_as("DIR", "as JAX_COMPILATION_CACHE_DIR says")] = None
     """Keep JAX's compiled programs in this folder, and take them from there the next time."""
-    coordinator: Annotated[str | None, _arg("HOST:PORT", "none: this process trains alone")] = None
+    coordinator: Annotated[str | None, shown_as("HOST:PORT", "none: this process trains alone")] = None
     """Address of the first of several processes of JAX that train together, or auto where the cluster
     (TPU pod, SLURM, Open MPI, GKE) or JAX_COORDINATOR_ADDRESS says it."""
-    process: Annotated[str | None, _arg("I/N", "as the cluster says")] = None
+    process: Annotated[str | None, shown_as("I/N", "as the cluster says")] = None
     """Number of this process, from 0, and of all processes."""
     dtype: Annotated[
         Literal["float32", "bfloat16", "float64"] | None,
-        _arg("{float32,bfloat16,float64}", "as --recipe.dtype"),
+        shown_as("{float32,bfloat16,float64}", "as --recipe.dtype"),
     ] = None
     """Short for --recipe.dtype."""
-    exif: Annotated[Literal["ignore", "apply"] | None, _arg("{ignore,apply}", "as --recipe.exif")] = None
+    exif: Annotated[Exif | None, shown_as("{ignore,apply}", "as --recipe.exif")] = None
     """Short for --recipe.exif: turn photos as their camera noted."""
     model: ViTConfig = field(default_factory=ViTConfig)
     """The architecture, field by field."""

@@ -7,26 +7,25 @@ import typing
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from parity.cli.support import schema_flags
 from parity.cli.support.advice import offer
-from parity.cli.support.base_recipe import about_images, data_folder, given_flags, giving_way
+from parity.cli.support.base_recipe import about_images, given_flags, giving_way
 from parity.cli.support.command_line import flags_of
 from parity.cli.support.command_line import parse as read
 from parity.cli.support.job_file import base_job, first_name, for_classes, run_name, tunes
 from parity.cli.support.kept import spare_start
+from parity.cli.support.reading import data_folder
 from parity.cli.support.train_flags import BaseFlags, Options, lora_flags, read_lora, read_recipe
 from vit_config import ConfigError, Recipe
 from vit_config.fine_tuning import fine_tuning, summary
 from vit_config.job import Job
 from vit_config.processes import check_mapped
 from vit_config.recipe import ONLY_JAX
-from vit_train.folder.saving import SaveEvery, read_save_every
-from vit_train.frameworks import Framework
+from vit_train.folder.saving import read_save_every
 
 if TYPE_CHECKING:
-    from vit_train.data.records import OnDamage
     from vit_train.distilling import TeacherWeights
     from vit_train.folder.mirror import Mirror
     from vit_train.folder.start import Start
@@ -36,39 +35,14 @@ class Request(typing.NamedTuple):
     """A run as the command line asks for it."""
 
     job: Job
+    flags: Options
+    """The flags as given, of which `job` and the folders were made."""
     data_dir: Path
     run_dir: Path
-    parallel: Literal["jit", "pmap"]
-    mesh: str
-    scan: Literal["auto", "on", "off"]
-    remat: Literal["none", "full", "dots_saveable", "dots_with_no_batch_dims_saveable"]
-    coordinator: str | None
-    process: str | None
-    framework: Framework
-    stop_after: int | None
-    """Steps in all after which the run ends; None for the recipe's."""
-    damaged: OnDamage
-    """Treatment of an image that cannot be read."""
-    workers: int
-    """Processes that read and augment training images."""
-    keep: int
-    """Number of the newest checkpoints to keep."""
-    save_every: SaveEvery
-    """The most work between checkpoints, besides the recipe's."""
-    profile: str | None
-    """Steps to trace, as ``A:B``."""
-    dry_run: bool
-    """Whether to print what the run will be, and not run it."""
-    dry_run_batch: int | None = None
-    """Images in a batch of a dry run; None for the recipe's."""
-    compiled: Path | None = None
-    """Folder of compiled programs."""
-    mirror: Mirror | None = None
+    mirror: Mirror | None
     """Mirror of the run folder on object storage; the run works in `run_dir`."""
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
     """Sentences to print before the first step."""
-    check: bool = True
-    """Whether to score the exported weights in both twins after training, and to compare these."""
 
     @property
     def home(self) -> str:
@@ -80,16 +54,17 @@ class Request(typing.NamedTuple):
         """Options of `make_task` beyond the job; reads the weights to start from."""
         from vit_train.display.profiling import read_steps
 
+        flags = self.flags
         return {
             "start": self.read_start(),
-            "stop_after": self.stop_after,
-            "on_damage": self.damaged,
-            "workers": self.workers,
-            "keep": self.keep,
-            "save_every": self.save_every,
+            "stop_after": flags.stop_after,
+            "on_damage": flags.damaged,
+            "workers": flags.workers,
+            "keep": flags.keep,
+            "save_every": read_save_every(flags.save_every),
             "notes": self.notes,
             "teacher": self.read_teacher(),
-            "profile": read_steps(self.profile) if self.profile else None,
+            "profile": read_steps(flags.profile) if flags.profile else None,
         }
 
     def read_start(self) -> Start | None:
@@ -118,18 +93,18 @@ class Request(typing.NamedTuple):
     @property
     def spread(self) -> dict[str, Any]:
         """Options of spreading a step over JAX's devices; none for PyTorch, which uses one device."""
-        if self.framework != "jax":
+        if self.flags.framework != "jax":
             return {}
         names = ("parallel", "mesh", "scan", "remat")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self.flags, name) for name in names}
 
     @contextmanager
     def together(self) -> Iterator[bool]:
         """Join the other processes of the run and keep its folder on object storage, if it has them;
         yield whether this process speaks for all."""
-        mirror = None if self.dry_run else self.mirror
+        flags, mirror = self.flags, None if self.flags.dry_run else self.mirror
         with ExitStack() as last:  # sends the last files after all else is closed
-            if self.framework != "jax":
+            if flags.framework != "jax":
                 if mirror:
                     last.enter_context(mirror.synchronised())
                 yield True
@@ -138,8 +113,8 @@ class Request(typing.NamedTuple):
             from vit_jax.train.hosts import join_processes, see_same
 
             with (
-                compilation_cache(self.compiled),
-                join_processes(self.coordinator, self.process) as leads,
+                compilation_cache(flags.compiled),
+                join_processes(flags.coordinator, flags.process) as leads,
             ):
                 if mirror and leads:
                     last.enter_context(mirror.synchronised())
@@ -218,30 +193,8 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
     run_dir = mirror.folder if mirror else options.run_dir or Path("runs") / run_name(name, base, job)
     folder = Path(run_dir).expanduser().absolute()
     spare_start(folder, job)
-    return Request(
-        job,
-        data_folder(options.data_dir),
-        folder,
-        options.parallel,
-        options.mesh,
-        options.scan,
-        options.remat,
-        options.coordinator,
-        options.process,
-        options.framework,
-        options.stop_after,
-        options.damaged,
-        options.workers,
-        options.keep,
-        read_save_every(options.save_every),
-        options.profile,
-        options.dry_run,
-        options.dry_run_batch,
-        options.compiled,
-        mirror,
-        tuple(notes),
-        options.check,
-    )
+    read_save_every(options.save_every)  # refuse it now
+    return Request(job, options, data_folder(options.data_dir), folder, mirror, tuple(notes))
 
 
 def _mirror(options: Options) -> Mirror | None:

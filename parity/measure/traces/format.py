@@ -18,10 +18,8 @@ FORMAT = "vit-parity trace"
 VERSION = 4
 INDEX = "index.json"
 
-_Shape = Annotated[
-    tuple[Annotated[int, Field(ge=0)], ...],
-    BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),
-]
+_OF_LIST = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
+_Shape = Annotated[tuple[Annotated[int, Field(ge=0)], ...], _OF_LIST]
 
 
 class Event(Schema, frozen=True):
@@ -86,29 +84,19 @@ class Program(Schema, frozen=True):
     """SHA-256 of the file as it was recorded."""
 
 
-def _events(value: Any) -> Any:
-    """Return events as a tuple. Those of version 3 that version 4 has not, gradients between modules,
-    are left out."""
-    if not isinstance(value, list):
-        return value
-    return tuple(e for e in value if not (isinstance(e, dict) and e.get("stage") == "backward"))
-
-
 class TraceIndex(Schema, frozen=True):
     """The file ``index.json``."""
 
     format: Literal["vit-parity trace"] = FORMAT
-    version: Literal[3, 4] = VERSION
+    version: Literal[4] = VERSION
     framework: Literal["torch", "jax", ""] = ""
     """The framework that ran; empty for arrays from elsewhere."""
     versions: dict[str, str] = Field(default_factory=dict)
     precision: dict[str, str] = Field(default_factory=dict)
     """Flags of the framework that could make products less precise than their types."""
     program: Program | None = None
-    modules: Annotated[
-        tuple[ModuleFacts, ...], BeforeValidator(lambda v: tuple(v) if isinstance(v, list) else v)
-    ] = ()
-    events: Annotated[tuple[Event, ...], BeforeValidator(_events)] = ()
+    modules: Annotated[tuple[ModuleFacts, ...], _OF_LIST] = ()
+    events: Annotated[tuple[Event, ...], _OF_LIST] = ()
     """In the order in which they were seen."""
     ended_by: str | None = None
     """The exception that ended the recording early, if one did."""

@@ -34,7 +34,6 @@ def run_manifest(
     to: str,
     out: str | Path,
     verify: bool = False,
-    license_allow: Sequence[str] | None = None,
     force: bool = False,
     console: Console | None = None,
     on_stage: Stage = nobody,
@@ -49,7 +48,6 @@ def run_manifest(
         to: a dialect or a family of them.
         out: a folder, created if needed; its parent must exist.
         verify: run source and result on the same images; a difference is a failure.
-        license_allow: licences that are allowed; None allows all.
         force: replace existing outputs; those of an earlier run for the same checkpoint always are.
         on_stage: called with each checkpoint before it is converted.
 
@@ -80,7 +78,6 @@ def run_manifest(
                 to=target,
                 reading=job.reading,
                 changes=job.changes,
-                license_allow=None if license_allow is None else tuple(license_allow),
                 verify=verify,
                 replace=force or ledger.wrote(job.path, target, names[job.path]),
                 before=ledger.done(job.path, target),

@@ -31,7 +31,6 @@ class Conversion:
     """Arguments of `read_checkpoint`."""
     changes: dict[str, Any]
     """Arguments of `convert`."""
-    license_allow: tuple[str, ...] | None
     verify: bool
     replace: bool
     """Whether an existing `out` may be replaced."""
@@ -41,11 +40,10 @@ class Conversion:
     @property
     def options(self) -> str:
         """Digest of all options that the output depends on; the files are not included."""
-        allow = self.license_allow and sorted(name.lower() for name in self.license_allow)
         reading = {**self.reading}
         if reading["preprocess"] is not None:
             reading["preprocess"] = reading["preprocess"].to_json()
-        content = json.dumps([self.to, reading, self.changes, allow], sort_keys=True)
+        content = json.dumps([self.to, reading, self.changes], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()
 
 
@@ -96,7 +94,7 @@ def convert_one(task: Conversion, on_start: Callable[[], object]) -> TaskOutcome
         if task.before is not None and _is_unchanged(task, task.before, source):
             return ended("unchanged", source=task.before.source, digest=task.before.digest)
         on_start()
-        options = {"license_allow": task.license_allow, "force": task.replace, **task.changes}
+        options = {"force": task.replace, **task.changes}
         if task.verify:
             from parity.porting.verification.verified import convert_verified
 

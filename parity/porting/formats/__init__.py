@@ -15,7 +15,6 @@ from parity.porting.formats.equinox import write_equinox
 from parity.porting.formats.hdf5_writer import write_hdf5
 from parity.porting.formats.msgpack_writer import write_msgpack
 from parity.porting.formats.npz import write_npz
-from parity.porting.formats.safetensors import write_safetensors
 from parity.porting.formats.sniff import read_file
 from parity.porting.formats.suffixes import INDEX
 from parity.porting.formats.tensorstore import find_last, is_tensorstore, read_tensorstore
@@ -37,7 +36,6 @@ __all__ = [
     "write_hdf5",
     "write_msgpack",
     "write_npz",
-    "write_safetensors",
     "write_torch",
 ]
 

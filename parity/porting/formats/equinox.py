@@ -22,7 +22,6 @@ from parity.porting.formats.lz4 import read_archive
 from parity.porting.formats.npz import array_header, npy_header
 from parity.porting.formats.weights_folder import read_json
 from vit_config.errors import WeightsError
-from vit_config.files.atomic import Check, accept, atomic_file
 from vit_config.files.foreign import MOST_ENTRIES, parse_json
 from vit_config.files.safetensors_stream import ignore, write_tensor
 from vit_config.files.stored import guarded
@@ -175,32 +174,25 @@ def _arrays(path: Path, file: BinaryIO, opened: Any, size: int, budget: Budget) 
 
 
 def write_equinox(
-    path: str | Path,
+    file: BinaryIO,
     tensors: Mapping[str, Stored],
     files: Mapping[str, str],
     progress: Progress = ignore,
-    *,
-    force: bool = False,
-    check: Check = accept,
 ) -> None:
     """Write the leaves of Equimo's VisionTransformer in the order of its tree.
 
     Args:
         files: the text of ``metadata.json`` by that name, with the arguments of its constructor.
         progress: called with the number of bytes just written.
-        force: replace an existing file.
-        check: called with the path of the finished file before it gets its name.
 
     Raises:
-        ConfigError: the file exists, is a folder, or cannot hold these types.
-        MissingFileError: the folder to write in does not exist.
+        ConfigError: the file cannot hold these types.
         WeightsError: a tensor cannot be read.
     """
     arguments = json.loads(files[METADATA])["model_config"]
-    with atomic_file(path, force=force, check=check) as file:
-        for name, value in leaves(arguments):
-            stored = tensors[name] if value is None else Stored.of(np.asarray(value))
-            if name.endswith(".freqs"):  # of its constructor's type, whatever that of the weights is
-                stored = Stored.of(stored.load().astype(np.float32))
-            file.write(npy_header(name, stored))
-            write_tensor(file.write, name, stored, progress)
+    for name, value in leaves(arguments):
+        stored = tensors[name] if value is None else Stored.of(np.asarray(value))
+        if name.endswith(".freqs"):  # of its constructor's type, whatever that of the weights is
+            stored = Stored.of(stored.load().astype(np.float32))
+        file.write(npy_header(name, stored))
+        write_tensor(file.write, name, stored, progress)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from parity.porting.formats.base import Progress, Stored
 from parity.porting.formats.hdf5 import CONTIGUOUS, LAYOUT, MAGIC, NOWHERE, SPACE, TABLE, TYPE
 from vit_config.errors import ConfigError
-from vit_config.files.atomic import Check, accept, atomic_file
 from vit_config.files.safetensors_stream import ignore, write_tensor
 
 _FLOATS = {"float16": (10, 5), "float32": (23, 8), "float64": (52, 11)}
@@ -19,24 +17,14 @@ _CHILDREN = 16
 """Half of the most children of a B-tree's node; each group here has one."""
 
 
-def write_hdf5(
-    path: str | Path,
-    tensors: Mapping[str, Stored],
-    progress: Progress = ignore,
-    *,
-    force: bool = False,
-    check: Check = accept,
-) -> None:
-    """Write arrays into groups by their paths, one tensor in memory at a time.
+def write_hdf5(file: BinaryIO, tensors: Mapping[str, Stored], progress: Progress = ignore) -> None:
+    """Write arrays into groups of an empty file by their paths, one tensor in memory at a time.
 
     Args:
         progress: called with the number of bytes just written.
-        force: replace an existing file.
-        check: called with the path of the finished file before it gets its name.
 
     Raises:
-        ConfigError: the file exists, is a folder, or cannot hold these types.
-        MissingFileError: the folder to write in does not exist.
+        ConfigError: the file cannot hold these types.
         WeightsError: a tensor cannot be read.
     """
     for name, stored in tensors.items():
@@ -44,12 +32,11 @@ def write_hdf5(
             raise ConfigError(
                 f"{name}: Keras' files hold no {stored.dtype} that we could write; give --dtype float32"
             )
-    with atomic_file(path, force=force, check=check) as file:
-        head, places = _head(tensors)
-        file.write(head)
-        for name, stored in tensors.items():
-            file.write(bytes(places[name] - file.tell()))
-            write_tensor(file.write, name, stored, progress)
+    head, places = _head(tensors)
+    file.write(head)
+    for name, stored in tensors.items():
+        file.write(bytes(places[name] - file.tell()))
+        write_tensor(file.write, name, stored, progress)
 
 
 class _Group(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgpack
@@ -13,36 +12,24 @@ from parity.porting.formats.base import Progress, Stored
 from parity.porting.formats.msgpack_reader import ARRAY, CHUNKED
 from parity.porting.formats.torch_types import DTYPES
 from vit_config.errors import ConfigError
-from vit_config.files.atomic import Check, accept, atomic_file
 from vit_config.files.safetensors_stream import checked_load, ignore, write_tensor
 
 LONGEST = 2**30
 """Most bytes of an array that flax writes as one value; a longer one is split into chunks."""
 
 
-def write_msgpack(
-    path: str | Path,
-    tree: Mapping[str, Any],
-    progress: Progress = ignore,
-    *,
-    force: bool = False,
-    check: Check = accept,
-) -> None:
+def write_msgpack(file: BinaryIO, tree: Mapping[str, Any], progress: Progress = ignore) -> None:
     """Write a tree that ``flax.serialization.msgpack_restore`` reads, one tensor in memory at a time.
 
     Args:
         tree: nested mappings of `Stored` tensors, numbers, texts, booleans and None.
         progress: called with the number of bytes just written.
-        force: replace an existing file.
-        check: called with the path of the finished file before it gets its name.
 
     Raises:
-        ConfigError: the file exists, is a folder, or cannot hold a value of the tree.
-        MissingFileError: the folder to write in does not exist.
+        ConfigError: the file cannot hold a value of the tree.
         WeightsError: a tensor cannot be read.
     """
-    with atomic_file(path, force=force, check=check) as file:
-        _write(file, "", tree, progress)
+    _write(file, "", tree, progress)
 
 
 def _write(file: BinaryIO, name: str, value: Any, progress: Progress) -> None:

@@ -7,7 +7,6 @@ import math
 import warnings
 import zipfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import ml_dtypes
@@ -19,7 +18,6 @@ from parity.porting.formats.comment import pack
 from parity.porting.formats.flatten import Flat
 from parity.porting.formats.numpy_pickles import ML_TYPES
 from vit_config.errors import ConfigError, WeightsError
-from vit_config.files.atomic import Check, accept, atomic_file
 from vit_config.files.safetensors_stream import Late, ignore, write_tensor
 from vit_config.files.stored import checked_shape
 
@@ -48,32 +46,27 @@ def read_npz(archive: Archive) -> Flat:
 
 
 def write_npz(
-    path: str | Path,
+    file: BinaryIO,
     tensors: Mapping[str, Stored],
     progress: Progress = ignore,
     *,
-    force: bool = False,
-    check: Check = accept,
     metadata: Mapping[str, str] | None = None,
     late: Late = dict,
 ) -> None:
-    """Write an uncompressed .npz archive, one tensor in memory at a time, whole or not at all.
+    """Write an uncompressed .npz archive to an empty file, one tensor in memory at a time.
 
     bfloat16 is written as two raw bytes (``V2``), as Google does.
 
     Args:
         progress: called with the number of bytes just written.
-        force: replace an existing file.
-        check: called with the path of the finished file before it gets its name.
         metadata: the file's metadata, see `parity.porting.formats.comment`.
         late: returns the metadata that are known only when every tensor is written.
 
     Raises:
-        ConfigError: the file exists, is a folder, or cannot hold these types or the metadata.
-        MissingFileError: the folder to write in does not exist.
+        ConfigError: the file cannot hold these types or the metadata.
         WeightsError: a tensor cannot be read.
     """
-    with atomic_file(path, force=force, check=check) as file, zipfile.ZipFile(file, "w") as archive:
+    with zipfile.ZipFile(file, "w") as archive:
         pack(metadata or {})  # raises before anything is written if the metadata are too long
         for name, stored in tensors.items():
             header = npy_header(name, stored)

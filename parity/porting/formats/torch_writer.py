@@ -6,14 +6,12 @@ import hashlib
 import math
 import zipfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import BinaryIO
 
 from parity.porting.formats.base import Progress, Stored
 from parity.porting.formats.comment import pack
 from parity.porting.formats.torch_types import DTYPES, STORAGES
 from vit_config.errors import ConfigError
-from vit_config.files.atomic import Check, accept, atomic_file
 from vit_config.files.safetensors_stream import Late, ignore, write_tensor
 
 _ALIGNMENT = 64
@@ -21,34 +19,28 @@ _CLASSES = {dtype: name for name, dtype in STORAGES.items() if name != "UntypedS
 
 
 def write_torch(
-    path: str | Path,
+    file: BinaryIO,
     tensors: Mapping[str, Stored],
     progress: Progress = ignore,
     *,
-    force: bool = False,
-    check: Check = accept,
     wrapper: str = "",
     metadata: Mapping[str, str] | None = None,
     late: Late = dict,
 ) -> None:
-    """Write a state dict as ``torch.save`` does, one tensor in memory at a time, whole or not at all.
+    """Write a state dict to an empty file as ``torch.save`` does, one tensor in memory at a time.
 
     Args:
         progress: called with the number of bytes just written.
-        force: replace an existing file.
-        check: called with the path of the finished file before it gets its name.
         wrapper: the key of a dictionary around the state dict; empty for none.
         metadata: the file's metadata, see `parity.porting.formats.comment`.
         late: returns the metadata that are known only when every tensor is written.
 
     Raises:
-        ConfigError: the file exists, is a folder, PyTorch lacks one of the types, or there are too many
-            metadata.
-        MissingFileError: the folder to write in does not exist.
+        ConfigError: PyTorch lacks one of the types, or there are too many metadata.
         WeightsError: a tensor cannot be read.
     """
     content = state_dict_pickle(tensors, wrapper)
-    with atomic_file(path, force=force, check=check) as file, zipfile.ZipFile(file, "w") as archive:
+    with zipfile.ZipFile(file, "w") as archive:
         pack(metadata or {})  # raises before anything is written if the metadata are too long
         _add(archive, file, "data.pkl", content)
         _add(archive, file, ".format_version", b"1")

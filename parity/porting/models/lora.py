@@ -19,7 +19,6 @@ from parity.porting.dialects import find_dialects
 from parity.porting.dialects.dialect import Dialect
 from parity.porting.dialects.table import Bound, bind_ours, bind_theirs
 from parity.porting.dialects.transfer import write
-from parity.porting.formats import write_safetensors
 from parity.porting.formats.base import Stored
 from parity.porting.formats.weights_folder import ADAPTER, ADAPTER_WEIGHTS
 from parity.porting.reading.adapters import (
@@ -33,7 +32,8 @@ from parity.porting.reading.adapters import (
 from parity.porting.reading.checkpoint import Checkpoint
 from vit_config import ConfigError, ViTConfig
 from vit_config.adapters import HEADS, WEIGHT, A, B
-from vit_config.files.atomic import atomic_folder
+from vit_config.files.atomic import atomic_file, atomic_folder
+from vit_config.files.safetensors_stream import write_stream
 from vit_config.lora import Lora
 from vit_config.parameters import parameters
 
@@ -137,7 +137,8 @@ def write_lora(
     }  # fmt: skip
     with atomic_folder(Path(out), force=force) as folder:
         named = {f"{PREFIX}{name}": each for name, each in full.items()}
-        write_safetensors(folder / ADAPTER_WEIGHTS[0], named, metadata={"format": "pt"}, sealed=False)
+        with atomic_file(folder / ADAPTER_WEIGHTS[0]) as file:
+            write_stream(file, named, {"format": "pt"}, sealed=False)
         (folder / ADAPTER).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     return tuple(adapted)
 

@@ -17,11 +17,10 @@ from parity.porting.formats.metadata import Metadata
 from parity.porting.opening.opened import Opened
 from parity.porting.opening.provenance import Hop, versions
 from parity.porting.reading.adapters import files_of, with_adapter
-from parity.porting.reading.in_file import find_model, match_model
+from parity.porting.reading.in_file import find_model, match_model, refuse_foreign, refuse_other_tensors
 from parity.porting.reading.live import open_source
 from parity.porting.reading.notes import note_assumed, note_ignored, note_stripped, outside, unheld
 from parity.porting.reading.origins import read_metadata, schema_origins
-from parity.porting.reading.refusals import refuse_foreign, refuse_other_tensors
 from parity.porting.recognition.axes import channels_first, one_frame
 from parity.porting.recognition.matching import some
 from parity.porting.recognition.recognise import PATCHES

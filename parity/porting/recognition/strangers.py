@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 
@@ -12,8 +12,7 @@ class Stranger(NamedTuple):
 
     name: str
     marks: tuple[str, ...]
-    """Suffixes of tensor names, each of which must occur; ``*`` stands for a number. One with
-    ``!`` before it must not."""
+    """Suffixes of tensor names, each of which must occur; ``*`` stands for a number."""
     why: str
     """How its function differs, and what is read instead if there is such."""
     kind: str = ""
@@ -106,17 +105,11 @@ def stranger(names: Iterable[str], model_type: str = "") -> str:
     names = list(names)
     for each in STRANGERS:
         of_kind = bool(each.kind) and model_type.startswith(each.kind)
-        by_names = bool(each.marks) and all(_occurs(mark, names) for mark in each.marks)
+        by_names = bool(each.marks) and all(any(map(_found(mark), names)) for mark in each.marks)
         if of_kind or by_names:
             return f"is of {each.name}, which is not converted: {each.why}"
     return ""
 
 
-def _occurs(mark: str, names: Iterable[str]) -> bool:
-    """Return whether a mark is as it must be."""
-    pattern = _pattern(mark.removeprefix("!"))
-    return any(map(pattern.search, names)) != mark.startswith("!")
-
-
-def _pattern(mark: str) -> re.Pattern[str]:
-    return re.compile(r"(^|[./])" + re.escape(mark).replace(r"\*", r"\d+") + "$")
+def _found(mark: str) -> Callable[[str], re.Match[str] | None]:
+    return re.compile(r"(^|[./])" + re.escape(mark).replace(r"\*", r"\d+") + "$").search

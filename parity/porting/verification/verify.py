@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -18,16 +20,18 @@ from parity.measure.shown import first_three, write_json
 from parity.measure.tables import show_table
 from parity.measure.tolerance import FLOAT64
 from parity.porting.dialects.rewrites import ModelState
+from parity.porting.dialects.transfer import cast
 from parity.porting.dialects.transform import with_classes
 from parity.porting.formats.base import Stored
 from parity.porting.opening.provenance import versions
 from parity.porting.reading.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.reading.libraries.installed import NoModelError, RefusedError, library_of
-from parity.porting.text.likeness import likeness
 from parity.porting.text.read import read_text
+from parity.porting.text.texts import Texts, build
 from parity.porting.verification.runs import NAMES, LogitsCache, all_seconds, installed_twins
 from parity.porting.writing.conversion import Converted
-from vit_config import ViTConfig
+from vit_config import TextConfig, ViTConfig
+from vit_train.frameworks import Framework
 
 BATCH = 2
 """Number of images to compare on."""
@@ -249,3 +253,28 @@ def _problem(row: VerifiedRun) -> str:
     if row.error is None:
         return f"{row.what} run in {row.ran_in}: {row.why}"
     return f"{row.what} run in {row.ran_in}: off by {row.error:.1e}, limit {row.limit:.0e}"
+
+
+TEXTS, IMAGES = 4, 3
+
+
+def likeness(framework: str, cfg: TextConfig, arrays: Mapping[str, Stored]) -> np.ndarray:
+    """Compare random texts with random embeddings of images, (images, texts), in float64."""
+    stream = np.random.default_rng(0)
+    ids = stream.integers(0, cfg.vocab_size, (TEXTS, cfg.context_length))
+    if cfg.eos_id is not None:
+        ids[np.arange(TEXTS), stream.integers(0, cfg.context_length, TEXTS)] = cfg.eos_id
+    images = stream.standard_normal((IMAGES, cfg.projection_dim or cfg.hidden_size))
+    wide = {name: cast(stored, np.dtype(np.float64)) for name, stored in arrays.items()}
+    twin: Framework = "jax" if framework == "jax" else "torch"
+    with _wide(twin):
+        texts = Texts(cfg, {}, twin, build(twin, cfg, wide), Path())
+        return texts.compare(images, texts.embed(ids)).logits
+
+
+def _wide(framework: Framework) -> Any:
+    if framework != "jax":
+        return nullcontext()
+    import jax
+
+    return jax.enable_x64(True)

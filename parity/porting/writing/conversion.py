@@ -17,7 +17,6 @@ from parity.porting.formats import (
     write_hdf5,
     write_msgpack,
     write_npz,
-    write_safetensors,
     write_torch,
 )
 from parity.porting.formats.base import Progress
@@ -31,8 +30,8 @@ from parity.porting.writing.channels import Rule
 from parity.porting.writing.conversion_plan import Target, asked_at_once, plan
 from parity.porting.writing.reopened import open_by_library, reopen
 from vit_config import ConfigError, ViTConfig
-from vit_config.files.atomic import Check, accept, atomic_folder, check_spares
-from vit_config.files.safetensors_stream import Late, ignore
+from vit_config.files.atomic import Check, accept, atomic_file, atomic_folder, check_spares
+from vit_config.files.safetensors_stream import Late, ignore, write_stream
 from vit_config.pretrained import Reading
 
 SUFFIXES = {
@@ -99,7 +98,6 @@ def convert(
     wrapper: str | None = None,
     text: bool = False,
     allow_nonfinite: bool = False,
-    license_allow: Sequence[str] | None = None,
     no_open: bool = False,
     force: bool = False,
     progress: Progress = ignore,
@@ -123,7 +121,6 @@ def convert(
         wrapper: key of the dictionary in a file of PyTorch that holds the tensors, such as ``model``.
         text: also write the text tower beside the model, of a CLIP or a SigLIP, and its tokenizer.
         allow_nonfinite: allow NaN and infinite values; the provenance says so.
-        license_allow: licences that are allowed; None allows all.
         no_open: do not open a written folder by the library that it is for.
         force: replace an existing `out`.
         progress: called with the size of each run of bytes written.
@@ -140,7 +137,6 @@ def convert(
         with asked_at_once(num_classes):
             source = read_checkpoint(source, **reading)
     out = Path(out)
-    check_license(source, license_allow)
     check_out(source, out, force)
     _check_place(out, prefix, wrapper)
     target = plan(
@@ -196,20 +192,21 @@ class Writing:
     def to_file(self, path: Path, kind: str, check: Check = accept) -> None:
         """Write the tensors to one file, without config files."""
         tensors, wrapper = self.target.tensors, self.target.wrapper
-        options: dict[str, Any] = {"progress": self.progress, "force": self.force, "check": check}
+        progress = self.progress
         header: dict[str, Any] = {"metadata": self.header, "late": self.late}
-        if kind == "safetensors":
-            write_safetensors(path, tensors, sealed=True, **header, **options)
-        elif kind == "npz":
-            write_npz(path, tensors, **header, **options)
-        elif kind == "hdf5":
-            write_hdf5(path, tensors, **options)
-        elif kind == "equinox":
-            write_equinox(path, tensors, self.files, **options)
-        elif kind == "msgpack":
-            write_msgpack(path, nested(tensors, "/"), **options)
-        else:
-            write_torch(path, tensors, wrapper=wrapper, **header, **options)
+        with atomic_file(path, force=self.force, check=check) as file:
+            if kind == "safetensors":
+                write_stream(file, tensors, sealed=True, progress=progress, **header)
+            elif kind == "npz":
+                write_npz(file, tensors, progress, **header)
+            elif kind == "hdf5":
+                write_hdf5(file, tensors, progress)
+            elif kind == "equinox":
+                write_equinox(file, tensors, self.files, progress)
+            elif kind == "msgpack":
+                write_msgpack(file, nested(tensors, "/"), progress)
+            else:
+                write_torch(file, tensors, progress, wrapper=wrapper, **header)
 
     @cached_property
     def files(self) -> dict[str, str]:
@@ -261,20 +258,6 @@ def _hints(target: Target, out: Path) -> Iterator[str]:
     elif code:
         files = ", ".join(code)
         yield f"no config.json can express this model; {files} in the folder builds it: {made_by}"
-
-
-def check_license(source: Checkpoint, allow: Sequence[str] | None) -> None:
-    """Refuse weights under a licence that is not allowed. ConfigError: it is not, or none is stated."""
-    if allow is None:
-        return
-    license = source.license
-    if license is None:
-        raise ConfigError(
-            f"{source.path}: no licence is stated, and only {', '.join(allow)} may pass; give --license"
-            " NAME if you know it"
-        )
-    if license.lower() not in [each.lower() for each in allow]:
-        raise ConfigError(f"{source.path}: is under {license}, and only {', '.join(allow)} may pass")
 
 
 def _check_place(out: Path, prefix: str, wrapper: str | None) -> None:

@@ -10,12 +10,11 @@ from parity.porting.dialects.table import Bound
 from parity.porting.opening.opened import Opened, open_checkpoint
 from parity.porting.reading.checkpoint import Checkpoint, read_checkpoint
 from parity.runs.foreign.clock import check_learning_rate, count_updates, step_of, steps_an_epoch
-from parity.runs.foreign.groups import Shapes, assign_any, decay_of
+from parity.runs.foreign.groups import Shapes, assign_any, decay_of, hf_orders
 from parity.runs.foreign.hyperparameters import say_decay, say_groups, say_undecayed
 from parity.runs.foreign.lightning import is_lightning, read_lightning
 from parity.runs.foreign.moments import read_arrays, read_moments, rows_of
 from parity.runs.foreign.optimizer import OptimizerState, read_optimizer
-from parity.runs.foreign.order import hf_orders
 from parity.runs.foreign.records import StateRecords
 from parity.runs.foreign.timm import is_timm, read_timm
 from parity.runs.foreign.trainer import is_trainer, read_trainer

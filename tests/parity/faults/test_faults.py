@@ -16,8 +16,7 @@ import vit_jax
 import vit_torch
 from evidence.faults import FAULTS
 from parity.faults import inject, parse
-from parity.faults.patching import twin
-from parity.faults.twin import TWINS
+from parity.faults.twin import TWINS, operations_of
 from parity.measure.redraw import random_batch, redraw
 from tests.support.fault_subjects import BASE, subject
 from tests.support.tiny import TINY, error
@@ -141,7 +140,7 @@ def _difference(a, b):
 
 def _methods(name, cfg):
     """What every class of a twin's models defines by itself."""
-    own = twin(name)
+    own = operations_of(name)
     kinds = {kind for _, module in own.modules(own.abstract_model(cfg)) for kind in type(module).__mro__}
     return {kind: dict(vars(kind)) for kind in kinds if kind is not object}
 

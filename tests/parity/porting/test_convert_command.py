@@ -250,7 +250,6 @@ def test_a_flipped_bit_is_named(own, tmp_path, capsys):
         (("--to", "torchvision", "--image-size", "64x32"), ["square"]),
         (("--to", "parity", "--num-classes", "-1"), ["num_classes = -1"]),
         (("--to", "parity", "--dtype", "int8"), ["int8"]),
-        (("--to", "parity", "--license-allow", "apache-2.0"), ["is under mit", "apache-2.0"]),
         (("--to", "hf", "--by", "x"), ["'x', expected one of mean-scale, repeat, sum, zeros;"]),
         (("--to", "parity", "--out", "o"), ["--out: goes with --manifest only"]),
         (("--to", "parity", "--into-part", "x"), ["--into-part x: goes with --into HOST"]),
@@ -263,14 +262,6 @@ def test_wrong_flags(own, tmp_path, capsys, flags, expected):
     folder = tmp_path / "out"
     folder.mkdir()
     refused(capsys, folder, expected, "convert", own, folder / "x.safetensors", *flags)
-
-
-def test_weights_of_no_licence_do_not_pass(tmp_path, capsys):
-    path = tmp_path / "own.safetensors"
-    write_weights(path, TINY, arrays_of(TINY))
-    argv = (path, tmp_path / "out.safetensors", "--to", "parity", "--license-allow", "mit")
-    refused(capsys, tmp_path, ["no licence is stated, and only mit may pass"], "convert", *argv)
-    assert run(capsys, "convert", *argv, "--license", "MIT")[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from parity.runs.compare import compare_runs
 from parity.runs.folder import read_manifest, read_run, write_run
 from tests.support.moved_runs import CFG, JOB, RECIPE, STEPS, digests, listing, move, train
 from tests.support.programs import each_program_once  # noqa: F401 - for every test here
-from tests.support.tiny_tfds import write_tiny_set
 from vit_config.job import Job, default_job
 from vit_train.folder.log import read_log
 from vit_train.folder.manifest import FILE
@@ -23,13 +22,6 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 LIMIT = 1e-12
 HALF, ALL = 7, 14
 """Seven of five steps an epoch: in the middle of the second, after warm-up."""
-
-
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tiny")
-    write_tiny_set(folder)
-    return folder
 
 
 def make_runs(job, data_dir, folder, half, whole):

@@ -467,20 +467,6 @@ def test_another_format_is_said(moved, tmp_path):
     assert read_manifest(out)["format"] == 7
 
 
-def test_a_run_from_before_formats_gets_one(moved, tmp_path):
-    folder = write_random(tmp_path / "run", "torch", RECIPE)
-    expected = read_manifest(folder)
-    old = {name: value for name, value in expected.items() if name != "format"}
-    old["versions"] = {"vit-parity": "0.1.0", "grain": "0.2.18"}
-    content = torch.load(folder / "checkpoints" / "7.pt", weights_only=True)
-    (folder / "checkpoints" / "7.pt").unlink()
-    save_checkpoint(folder / "checkpoints", {**content, "run_id": Manifest(old).run_id})
-    (folder / FILE).write_text(json.dumps(old))
-    _, out = moved(folder)
-    assert read_manifest(out) == expected | {"environment": read_manifest(out).environment}
-    assert read_manifest(out).run_id == expected.run_id
-
-
 def test_a_kernel_of_jax_is_left_behind(moved, tmp_path):
     folder = write_random(tmp_path / "run", "jax", RECIPE.replace(kernel="xla", dtype="float32"))
     printed, out = moved(folder)

@@ -60,7 +60,7 @@ def test_what_it_says_goes_on_with_the_run(trained, monkeypatch, capsys):
     command = capsys.readouterr().out.splitlines()[-1]
     assert command.endswith("'moved back/run.json' --run-dir 'moved back' --data-dir 'a b'")
     request = parse(shlex.split(command)[2:], prog="parity train")
-    assert request.framework == "jax"
+    assert request.flags.framework == "jax"
     assert request.job == Job(DIGITS, SMALL)
     assert request.run_dir == trained / "moved back"
     assert request.data_dir == trained / "a b"

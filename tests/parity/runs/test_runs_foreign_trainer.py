@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 
 from parity.porting.reading.libraries.peers import import_timm
 from parity.runs.foreign import read_foreign, recognise
-from parity.runs.foreign.order import hf_orders
+from parity.runs.foreign.groups import hf_orders
 from tests.support.opens import opens
 from tests.support.runs_foreign import (
     STEPS,

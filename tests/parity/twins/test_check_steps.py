@@ -16,9 +16,8 @@ from parity.cli.check_steps import _job as job_of
 from parity.cli.support.command_line import parse
 from parity.measure.invisible import Sight, invisible
 from parity.twins.steps import train_both
-from parity.twins.steps.check_steps import check_steps, digest
+from parity.twins.steps.check_steps import check_steps, digest, stability
 from parity.twins.steps.plan import RANDOM, make_plan
-from parity.twins.steps.stability import stability
 from parity.twins.steps.steps_report import draw_steps, print_steps, steps_to_dict
 from parity.twins.steps.train_both import Curve, TypeResult
 from parity.twins.steps.trainer_jax import JaxTrainer

@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from parity.testing import assert_parity, worst_errors
-from parity.verifier.lock import ROOM, check_lock
+from parity.testing import ROOM, assert_parity, check_lock, worst_errors
 from vit_config import ConfigError, InputError
 
 LEVELS = ("logits", "gradients")

@@ -13,6 +13,7 @@ import pytest
 from parity.porting.formats import open_container, write_hdf5
 from parity.porting.reading.checkpoint import read_checkpoint
 from parity.porting.writing.conversion import convert
+from tests.support.container_files import write_file
 from tests.support.convert_cases import arrays_of
 from tests.support.dialect_proof import assert_same_tensors
 from vit_config import ViTConfig, write_weights
@@ -80,8 +81,8 @@ def test_a_keras_archive_and_a_preset_of_two_files_are_read(tmp_path):
     tensors = open_container(out).tensors
     backbone = {n.removeprefix(BODY): each for n, each in tensors.items() if n.startswith(BODY)}
     head = {n: each for n, each in tensors.items() if not n.startswith(BODY)}
-    write_hdf5(preset / "model.weights.h5", backbone)
-    write_hdf5(preset / "task.weights.h5", head)
+    write_file(write_hdf5, preset / "model.weights.h5", backbone)
+    write_file(write_hdf5, preset / "task.weights.h5", head)
     task = json.loads((out / "config.json").read_text())
     (preset / "task.json").write_text(json.dumps(task))
     (preset / "config.json").write_text(json.dumps(task["config"]["backbone"]))

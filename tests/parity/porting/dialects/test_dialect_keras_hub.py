@@ -12,6 +12,7 @@ import pytest
 from parity.porting.formats import Stored, write_hdf5
 from parity.porting.reading.checkpoint import read_checkpoint
 from parity.porting.writing.conversion import convert
+from tests.support.container_files import write_file
 from tests.support.convert_cases import arrays_of
 from tests.support.tiny import TINY
 from vit_config import Rope, ViTConfig, write_weights
@@ -41,7 +42,11 @@ def saved(config, tensors, folder):
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
-    write_hdf5(folder / "model.weights.h5", {name: Stored.of(each) for name, each in tensors.items()})
+    write_file(
+        write_hdf5,
+        folder / "model.weights.h5",
+        {name: Stored.of(each) for name, each in tensors.items()},
+    )
     return folder
 
 

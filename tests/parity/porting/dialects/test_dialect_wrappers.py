@@ -10,6 +10,7 @@ import torch
 
 from parity.porting.reading.checkpoint import read_checkpoint
 from parity.porting.writing.conversion import convert
+from tests.support.container_files import write_file
 from tests.support.convert_cases import arrays_of, refused, run
 from tests.support.hf_models import MLP, SIZES, SQUARE, build, save
 from tests.support.tiny import TINY
@@ -140,7 +141,7 @@ def test_moments_are_no_model(moment, tmp_path):
     every |= {f"{moment}/{name}": each for name, each in tensors.items()}
     if moment.endswith("/v"):
         every["opt/0/v_row/head/bias"] = Stored.of(np.zeros(1, np.float32))
-    write_npz(tmp_path / "run.npz", every)
+    write_file(write_npz, tmp_path / "run.npz", every)
     checkpoint = read_checkpoint(tmp_path / "run.npz")
     assert checkpoint.notes[0] == "stripped 'params' from every name"
 

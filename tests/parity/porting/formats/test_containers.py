@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from parity.porting.formats import open_container, write_npz, write_safetensors, write_torch
+from parity.porting.formats import open_container, write_npz, write_torch
 from parity.porting.formats.weights_folder import WEIGHTS, find_weights
 from tests.support.container_files import (
     arrays,
@@ -23,8 +23,10 @@ from tests.support.container_files import (
     stored,
     tensor_of,
     write_each,
+    write_file,
 )
 from vit_config import MissingFileError, WeightsError
+from vit_config.files.safetensors_stream import write_stream
 
 pytestmark = pytest.mark.quick
 
@@ -75,14 +77,17 @@ import sys
 for name in ("torch", "jax", "flax"):
     sys.modules[name] = None  # importing it fails
 from parity.porting import formats
+from vit_config.files.atomic import atomic_file
+from vit_config.files.safetensors_stream import write_stream
 for path in sys.argv[1:]:
     tensors = formats.open_container(path).tensors
     for tensor in tensors.values():
         tensor.load()
-formats.write_npz(path + ".1", tensors)
-formats.write_torch(path + ".2", tensors)
-formats.write_msgpack(path + ".3", tensors)
-formats.write_safetensors(path + ".4", tensors, {}, sealed=True)
+for write in (formats.write_npz, formats.write_torch, formats.write_msgpack):
+    with atomic_file(path + write.__name__) as file:
+        write(file, tensors)
+with atomic_file(path + ".safetensors") as file:
+    write_stream(file, tensors, {}, sealed=True)
 """
 
 
@@ -153,8 +158,11 @@ def test_a_program_of_tensorflow_is_named(tmp_path):
     [
         ("model.safetensors", lambda path: save_file(small_plain(), path)),
         ("open_clip_model.safetensors", lambda path: save_file(small_plain(), path)),
-        ("pytorch_model.bin", lambda path: write_torch(path, stored(small_plain()))),
-        ("open_clip_pytorch_model.bin", lambda path: write_torch(path, stored(small_plain()))),
+        ("pytorch_model.bin", lambda path: write_file(write_torch, path, stored(small_plain()))),
+        (
+            "open_clip_pytorch_model.bin",
+            lambda path: write_file(write_torch, path, stored(small_plain())),
+        ),
     ],
 )
 def test_a_folder_is_its_weights_and_the_files_beside_them(name, write, tmp_path):
@@ -181,7 +189,7 @@ def small_plain() -> dict[str, np.ndarray]:
 
 def test_safetensors_are_preferred(tmp_path):
     save_file({"a": np.ones(3)}, tmp_path / "model.safetensors")
-    write_torch(tmp_path / "pytorch_model.bin", stored({"b": np.ones(3)}))
+    write_file(write_torch, tmp_path / "pytorch_model.bin", stored({"b": np.ones(3)}))
     container = open_container(tmp_path)
     assert container.kind == "safetensors"
     assert list(container.tensors) == ["a"]
@@ -229,8 +237,8 @@ def test_shards_are_one_container(sharded):
 
 
 def test_shards_of_torch(tmp_path):
-    write_torch(tmp_path / "1.bin", stored(linear(("a",))))
-    write_torch(tmp_path / "2.bin", stored(linear(("b",))))
+    write_file(write_torch, tmp_path / "1.bin", stored(linear(("a",))))
+    write_file(write_torch, tmp_path / "2.bin", stored(linear(("b",))))
     (tmp_path / "pytorch_model.bin.index.json").write_text(
         '{"weight_map": {"a": "1.bin", "b": "2.bin"}}'
     )
@@ -342,14 +350,14 @@ LARGE = {f"block.{index}": np.full((256, 1024), index, np.float32) for index in 
 def write_large(kind, path):
     tensors = stored(LARGE)
     if kind == "torch":
-        write_torch(path, tensors)
+        write_file(write_torch, path, tensors)
     elif kind == "legacy":
         torch.save({name: tensor_of(array) for name, array in LARGE.items()}, path,
                    _use_new_zipfile_serialization=False)  # fmt: skip
     elif kind == "npz":
-        write_npz(path, tensors)
+        write_file(write_npz, path, tensors)
     else:
-        write_safetensors(path, tensors, {}, sealed=kind == "sealed")
+        write_file(write_stream, path, tensors, {}, sealed=kind == "sealed")
 
 
 @pytest.mark.parametrize("kind", ["safetensors", "sealed", "torch", "legacy", "npz"])
@@ -372,9 +380,9 @@ def test_writers_hold_one_tensor_at_a_time(write, tmp_path):
     written = []
     tracemalloc.start()
     if write == "safetensors":
-        write_safetensors(tmp_path / "copy", tensors, {}, sealed=True, progress=written.append)
+        write_file(write_stream, tmp_path / "copy", tensors, {}, sealed=True, progress=written.append)
     else:
-        write(tmp_path / "copy", tensors, written.append)
+        write_file(write, tmp_path / "copy", tensors, written.append)
     assert tracemalloc.get_traced_memory()[1] < 3.5 * 2**20
     tracemalloc.stop()
     assert sum(written) == sum(array.nbytes for array in LARGE.values())

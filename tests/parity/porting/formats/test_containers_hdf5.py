@@ -11,7 +11,7 @@ import pytest
 
 from parity.porting.formats import open_container, write_hdf5
 from parity.porting.formats.hdf5 import MAGIC
-from tests.support.container_files import assert_same_bits, loaded, stored
+from tests.support.container_files import assert_same_bits, loaded, stored, write_file
 from vit_config import ConfigError, WeightsError
 
 OF_H5PY = (
@@ -50,7 +50,7 @@ def test_what_h5py_wrote_is_read(tmp_path):
 def written(path, **more):
     arrays = {f"layers/a/vars/{number}": np.float32([number]) for number in range(40)}
     arrays |= {"b": np.arange(12.0).reshape(3, 4), "empty/c": np.zeros((0, 3), np.float16), **more}
-    write_hdf5(path, stored(arrays), force=True)
+    write_file(write_hdf5, path, stored(arrays))
     return arrays
 
 

@@ -16,20 +16,12 @@ from parity.porting.formats import (
 from tests.support.container_files import (
     assert_same_bits,
     loaded,
+    refused,
     values,
 )
-from vit_config import MissingFileError, WeightsError
+from vit_config import MissingFileError
 
 pytestmark = pytest.mark.quick
-
-
-def refused(path, *words: str) -> None:
-    """Opening the path and loading what is in it fails with one line that has every one of `words`."""
-    with pytest.raises(WeightsError) as caught:
-        loaded(open_container(path).tensors)
-    for word in (str(path), *words):
-        assert word in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.fixture(scope="module")

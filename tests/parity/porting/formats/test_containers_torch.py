@@ -32,6 +32,7 @@ from tests.support.container_files import (
     stored,
     tensor_of,
     values,
+    write_file,
     write_torchscript,
 )
 from tests.support.refusals import one_line
@@ -383,7 +384,7 @@ def test_a_truncated_file_is_named_with_its_size(length, tmp_path):
 def test_torch_reads_what_is_written(options, tmp_path):
     expected = arrays(*EVERY)
     written = []
-    write_torch(tmp_path / "file.pth", stored(expected), written.append)
+    write_file(write_torch, tmp_path / "file.pth", stored(expected), written.append)
     tensors = torch.load(tmp_path / "file.pth", weights_only=True, **options)
     assert isinstance(tensors, OrderedDict)
     assert list(tensors) == list(expected)
@@ -397,7 +398,7 @@ def test_torch_reads_what_is_written(options, tmp_path):
 
 
 def test_an_archive_like_pytorchs_own(tmp_path):
-    write_torch(tmp_path / "ours", stored(arrays("float32", "bfloat16")))
+    write_file(write_torch, tmp_path / "ours", stored(arrays("float32", "bfloat16")))
     torch.save({"w": torch.ones(3)}, tmp_path / "theirs.pt")
     ours = Archive(tmp_path / "ours", "torch file", Budget(tmp_path, 0))
     theirs = Archive(tmp_path / "theirs.pt", "torch file", Budget(tmp_path, 0))
@@ -413,11 +414,11 @@ def test_an_archive_like_pytorchs_own(tmp_path):
 
 def test_the_same_tensors_give_the_same_file(tmp_path):
     for name in ("one", "two"):
-        write_torch(tmp_path / name, stored(arrays("float32")))
+        write_file(write_torch, tmp_path / name, stored(arrays("float32")))
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
 def test_a_type_that_pytorch_lacks_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="w: PyTorch has no type float8_e3m4"):
-        write_torch(tmp_path / "file", stored({"w": values("float8_e3m4")}))
+        write_file(write_torch, tmp_path / "file", stored({"w": values("float8_e3m4")}))
     assert os.listdir(tmp_path) == []

@@ -7,15 +7,17 @@ import numpy as np
 import pytest
 
 import vit_config.files.safetensors_header as header
-from parity.porting.formats import open_container, write_safetensors
+from parity.porting.formats import open_container
 from parity.porting.formats.base import Stored
 from parity.porting.reading.checkpoint import read_checkpoint
 from parity.porting.writing.conversion import convert
 from parity.porting.writing.conversion_plan import plan
+from tests.support.container_files import write_file
 from tests.support.convert_cases import arrays_of
 from tests.support.tiny import TINY
 from vit_config import ViTConfig, WeightsError
 from vit_config.files import safetensors_stream, stored
+from vit_config.files.safetensors_stream import write_stream
 
 pytestmark = pytest.mark.quick
 
@@ -44,7 +46,7 @@ def source_of(folder, change=lambda arrays: None, cfg: ViTConfig = SQUARE):
     arrays = arrays_of(cfg)
     change(arrays)
     tensors = {name: Stored.of(array) for name, array in arrays.items()}
-    write_safetensors(folder / "source.safetensors", tensors, {"format": "pt"}, sealed=False)
+    write_file(write_stream, folder / "source.safetensors", tensors, {"format": "pt"}, sealed=False)
     return folder / "source.safetensors"
 
 
@@ -54,7 +56,7 @@ def in_shards(folder):
     whole = {name: index % 2 for index, name in enumerate(tensors)}
     for shard in (0, 1):
         part = {name: tensors[name] for name, of in whole.items() if of == shard}
-        write_safetensors(folder / f"{shard}.safetensors", part, {}, sealed=False)
+        write_file(write_stream, folder / f"{shard}.safetensors", part, {}, sealed=False)
     index = folder / "model.safetensors.index.json"
     places = ", ".join(f'"{name}": "{shard}.safetensors"' for name, shard in whole.items())
     index.write_text(f'{{"weight_map": {{{places}}}}}')

@@ -9,7 +9,7 @@ import pytest
 from parity.porting.formats import open_container, write_hdf5
 from parity.porting.writing.conversion import convert
 from tests.parity.porting.formats.test_extents import HOW, source_of
-from tests.support.container_files import EQUIMO, stored, write_each
+from tests.support.container_files import EQUIMO, stored, write_each, write_file
 from vit_config import WeightsError
 from vit_config.files.lasting import check_lasting, lasting
 
@@ -71,7 +71,7 @@ def test_tensors_that_are_moved(kind, more, tmp_path):
     if kind == "gguf":
         shutil.copyfile(EQUIMO.with_name("tower1.gguf"), path)
     else:
-        write_hdf5(path, stored(TENSORS))
+        write_file(write_hdf5, path, stored(TENSORS))
     content = path.read_bytes()
     at = len(content) * 2 // 3
     path.write_bytes(content[:at] + bytes(max(more, 0)) + content[at - min(more, 0) :])

@@ -10,8 +10,10 @@ import pytest
 
 from parity.cli import run
 from parity.measure.traces import record
-from parity.porting.formats import Stored, write_npz, write_safetensors
+from parity.porting.formats import Stored, write_npz
 from parity.verifier.match import match
+from tests.support.container_files import write_file
+from vit_config.files.safetensors_stream import write_stream
 
 pytestmark = pytest.mark.quick
 
@@ -51,11 +53,10 @@ def sides() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
 
 def save(path: Path, arrays: dict[str, np.ndarray]) -> str:
     stored = {name: Stored.of(np.ascontiguousarray(each)) for name, each in arrays.items()}
-    path.unlink(missing_ok=True)
     if path.suffix == ".npz":
-        write_npz(path, stored)
+        write_file(write_npz, path, stored)
     else:
-        write_safetensors(path, stored, {}, sealed=False)
+        write_file(write_stream, path, stored, {}, sealed=False)
     return str(path)
 
 

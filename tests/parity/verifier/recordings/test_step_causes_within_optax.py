@@ -6,8 +6,6 @@ import jax
 import jax.numpy as jnp
 import optax
 import pytest
-import torch
-from torch import nn
 
 from parity.verifier.recordings import Recorded, compare_sides
 from parity.verifier.recordings.diagnosis import diagnose
@@ -31,10 +29,6 @@ BETAS = (0.9, 0.95)
 
 def reference(path, clip):
     return run_torch(path, "float64", lambda model: adamw(model, betas=BETAS), clip=clip)
-
-
-def with_betas(model: nn.Module) -> torch.optim.Optimizer:
-    return adamw(model, betas=BETAS)
 
 
 @pytest.mark.usefixtures("x64")
