@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +23,7 @@ from vit_train.frameworks import Framework, default_framework
 
 if TYPE_CHECKING:
     import numpy as np
+    from rich.console import Console
 
     from parity.porting.models.loaded import Loaded
     from vit_config import Preprocess
@@ -79,7 +81,20 @@ def main(argv: list[str], prog: str = "parity plot") -> int:
             complain(f"{run_dir}: no {WEIGHTS} yet, so only the curves are drawn")
     for path in written:
         say(path)
+    from vit_config.screen import screen
+
+    show_curve(run_dir, screen())
     return 0
+
+
+def show_curve(run_dir: Path, console: Console) -> None:
+    """Draw the training loss at a terminal; a notebook, which keeps what is printed, is none."""
+    from vit_train.display.curve_text import loss_curve
+    from vit_train.folder.log import read_log
+
+    shown = console.is_terminal and "JPY_PARENT_PID" not in os.environ
+    for line in loss_curve(read_log(run_dir)) if shown else ():
+        console.print(line, highlight=False, markup=False)
 
 
 def draw_curves(run_dir: Path) -> Path:

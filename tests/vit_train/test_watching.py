@@ -13,6 +13,7 @@ from rich.console import Console
 from parity.cli.support.after_training import score_and_compare
 from parity.cli.support.train_options import parse
 from vit_config.scoring import Score
+from vit_train.display.curve_text import draw, loss_curve
 from vit_train.folder.log import RunLog
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -46,6 +47,20 @@ def test_the_scripts_of_the_page_send_each_number_once(library, run_dir, monkeyp
     assert [each["run_id"] for each in calls] == ["abc"]
     train = [(step, {"train/loss": loss}) for step, loss in LOSSES.items()]
     assert sent == [(0, {}), *train, (15, {"test/loss": 0.25})]
+
+
+def test_a_curve_has_the_height_of_its_numbers():
+    column = ["2.5 █", *["    █"] * 2, "    █ ▁", *["    █ █"] * 3, "0.5 █▁█"]
+    assert draw([2.5, 0.5, 1.5]) == column
+
+
+def test_the_curve_of_a_log_names_its_first_and_last_step_and_needs_two():
+    events = [{"kind": "train", "step": step, "loss": float(step % 7)} for step in range(10, 5000, 10)]
+    title, *rows, below = loss_curve(events)
+    assert title == "loss in training"
+    assert {len(row) <= len(below) for row in rows} == {True}
+    assert below.split() == ["step", "10", "4,990"]
+    assert loss_curve([*events[:1], {"kind": "test", "step": 10, "loss": 1.0}]) == []
 
 
 def test_a_run_ends_without_a_comparison_if_asked(tmp_path):

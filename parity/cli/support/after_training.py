@@ -62,7 +62,7 @@ def export_run(request: Request, trained: RunResult, console: Console) -> tuple[
     Returns:
         The files of weights and of images.
     """
-    from parity.cli.plot import draw_curves
+    from parity.cli.plot import draw_curves, show_curve
     from parity.porting.models.trained import IMAGES, WEIGHTS, write_images, write_trained
 
     cfg, run_dir = request.job.model, request.run_dir
@@ -76,6 +76,7 @@ def export_run(request: Request, trained: RunResult, console: Console) -> tuple[
             console,
             f"{images} has {len(written)} of the {count} test images, evenly spaced, to keep it small",
         )
+    show_curve(run_dir, console)
     say(console, f"weights {weights}, curves {draw_curves(run_dir)}")
     if request.mirror:
         request.mirror.send()
