@@ -78,7 +78,9 @@ def main(argv: list[str], prog: str = "parity eval") -> int:
             raise MissingFileError(
                 f"{arguments.source}: no such file or folder; give a training run or a checkpoint"
             )
-        raise ConfigError(f"{arguments.source} does not say what it was trained on; give --data")
+        raise ConfigError(
+            f"{arguments.source} does not say what it was trained on; give --data, such as folder:PATH"
+        )
     with weights_of(arguments.source, arguments.step) as weights:
         loaded = load(weights, framework=arguments.framework or default_framework())
     loaded = loaded.seeing(arguments.exif)

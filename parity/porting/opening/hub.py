@@ -81,7 +81,10 @@ def locate(source: str | Path, **downloading: Any) -> Located:
             has no weights, or the Hub cannot be reached and the cache does not have it.
     """
     if not is_name(source):
-        return Located(Path(source), Path(source).name, None)
+        path = Path(source)
+        if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", str(source)) and not path.parent.exists():
+            raise MissingFileError(f"{path}: no such file or folder; on the Hub it is {HUB}{path}")
+        return Located(path, path.name, None)
     repository = parse(source)
     revision = repository.revision
     for weights in WEIGHTS:
