@@ -6,7 +6,7 @@
     python train.py eval runs/digits                    accuracy, classes, calibration; predict RUN IMAGE
     python train.py preflight --topology v5e:2x4        whether a run fits a TPU slice; none is needed
 
-`parity train` is the same where the package is installed. A run, to be read from top to bottom, is
+`parity train`, `parity plot` and so on are the same where the package is installed. A run, to be read is
 `main` of parity/cli/train.py.
 """
 

@@ -21,7 +21,7 @@ from parity.porting.dialects.records.hf import preprocessor
 from parity.porting.reading.libraries.peers import import_timm
 from vit_config import Preprocess
 from vit_config.errors import InputError
-from vit_config.images.pixels import prepare_batch
+from vit_config.images.pixels import prepare
 from vit_config.images.preprocess import IMAGENET_MEAN, IMAGENET_STD, crop_fraction
 
 FILTERS = ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos")
@@ -30,6 +30,8 @@ SHAPES = ((37, 51), (97, 64), (224, 224), (299, 224), (224, 227), (333, 500), (4
 
 ROUND_OFF = 1e-3
 """Grey levels that are the last digits of float32."""
+PATCH = 16
+"""Side of the patches of which Siglip2's processor makes an image."""
 ORIENTATION = 0x0112
 """EXIF's tag of how a camera was held."""
 
@@ -129,7 +131,7 @@ def hugging_face_cases() -> Iterator[Case]:
     for name in preprocessor.DEFAULTS:
         for backend, suffix in (("PIL", "Pil"), ("tensors", "")):
             kind = getattr(transformers, f"{name}ImageProcessor{suffix}", None)
-            if kind is not None and f"{name}ImageProcessor" != preprocessor.OF_PATCHES:
+            if kind is not None:
                 processor = kind(**dinov2 if name == "Bit" else {})
                 yield _hugging_face_case(f"transformers, {backend}", processor, name)
 
@@ -137,6 +139,9 @@ def hugging_face_cases() -> Iterator[Case]:
 def _hugging_face_case(library: str, processor: Any, name: str) -> Case:
     ours = preprocessor.read(json.loads(processor.to_json_string()), name, None)
     assert ours is not None, name
+    if ours.max_patches is not None:
+        title = f"{name}: {ours.max_patches} patches, {ours.interpolation}"
+        return Case(library, title, (PATCH, PATCH), ours, lambda image: _of_patches(processor, image))
     assert ours.image_size is not None, name
     height, width = ours.image_size
     resized = ours.resized(ours.image_size)[0]
@@ -152,13 +157,27 @@ def _hugging_face_case(library: str, processor: Any, name: str) -> Case:
     return Case(library, title, ours.image_size, ours, prepared)
 
 
+def _of_patches(processor: Any, image: Image.Image) -> np.ndarray:
+    """Put a processor's patches together again, (C, H, W)."""
+    made = processor(image, return_tensors="np")
+    rows, columns = made["spatial_shapes"][0]
+    patches = made["pixel_values"][0][: rows * columns].reshape(rows, columns, PATCH, PATCH, -1)
+    return patches.transpose(4, 0, 2, 1, 3).reshape(-1, rows * PATCH, columns * PATCH)
+
+
+def prepared_here(case: Case, image: Image.Image) -> np.ndarray:
+    """Prepare an image as this project does, (H, W, C) float32."""
+    pixels = prepare(image, case.size, case.preprocess, (PATCH, PATCH))
+    return case.preprocess.normalise(pixels[None])[0]
+
+
 def compare(case: Case, shapes: Sequence[tuple[int, int]] = SHAPES) -> Difference:
     """Run both ways on images of several shapes."""
     scale = np.array(case.preprocess.std, np.float32) * 255  # back to grey levels
     equal, largest, means, shifted = 0, 0.0, [0.0], []
     for shape in shapes:
         image = picture(*shape)
-        ours = prepare_batch([image], case.size, case.preprocess)[0]
+        ours = prepared_here(case, image)
         theirs = case.prepared(image).transpose(1, 2, 0)
         if ours.shape != theirs.shape:
             raise SystemExit(f"{case.library}, {case.title}: {theirs.shape}, here {ours.shape}")
@@ -197,7 +216,7 @@ def odd(case: Case, image: Image.Image) -> str:
     except (ValueError, RuntimeError):  # of three means for another number of channels
         return "they refuse"
     try:
-        ours = prepare_batch([image], case.size, case.preprocess)[0]
+        ours = prepared_here(case, image)
     except InputError:
         return "we refuse"
     if ours.shape != theirs.shape:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from parity.api import check, create_model, diff, export, match
     from parity.measure.traces import Trace, record
+    from parity.porting.models.convert import convert
     from parity.porting.models.files import load, save
     from parity.porting.models.loaded import Loaded
     from parity.porting.models.pretrained import from_pretrained, push_to_hub, save_pretrained
     from parity.porting.reading.checkpoint import read_checkpoint
-    from parity.porting.writing.conversion import convert
     from parity.testing import assert_loaded, assert_parity
     from parity.twins.pairing import to_jax, to_torch
     from parity.verifier.precision.bisect import bisect_precision
@@ -49,7 +49,7 @@ _WHERE = {  # also `Prediction` and `pair`, which `__all__` does not promise
     "parity.api": ("check", "create_model", "diff", "export", "match"),
     "parity.measure.traces": ("Trace", "record"),
     "parity.porting.reading.checkpoint": ("read_checkpoint",),
-    "parity.porting.writing.conversion": ("convert",),
+    "parity.porting.models.convert": ("convert",),
     "parity.porting.models.files": ("load", "save"),
     "parity.porting.models.loaded": ("Loaded", "Prediction"),
     "parity.porting.models.pretrained": ("from_pretrained", "push_to_hub", "save_pretrained"),

@@ -300,7 +300,8 @@ def match(
     for name, side in zip("ab", (a, b), strict=True):
         if not isinstance(side, str | Path | Mapping):
             raise ConfigError(
-                f"{name} is of class {type(side).__name__}; give a path, or arrays by name"
+                f"{name} is of class {type(side).__name__}; give a path, or arrays by name;"
+                " parity.assert_loaded compares a model with a file"
             )
 
     sides = [read_leaves(Path(side)) if isinstance(side, str | Path) else side for side in (a, b)]

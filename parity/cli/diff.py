@@ -80,7 +80,7 @@ class Diff(OnDevices, Recordings):
             if self.bound is not None:
                 raise ConfigError("--bound goes with --bisect-precision")
             if self.b is None:
-                raise ConfigError("B must be given")
+                raise ConfigError("give B, to compare A with; --as-is compares A with itself")
             if self.recordings() is not None:
                 self._refuse(OF_PROGRAMS, f"goes with two programs, and {self.a} is a recording")
             return

@@ -86,6 +86,9 @@ def _main(argv: list[str]) -> int:
     if command not in COMMANDS:
         complain(f"parity: no command {command!r}; {_hint(command)}")
         return 2
+    if command == "train" and words[:1] and words[0] in COMMANDS:  # as train.py has it
+        complain(f"parity train: {words[0]} is a command of its own: parity {' '.join(words)}")
+        return 2
     return run(command, words)
 
 

@@ -63,7 +63,9 @@ def main(argv: list[str], prog: str = "parity eval") -> int:
             raise MissingFileError(
                 f"{arguments.source}: no such file or folder; give a training run or a checkpoint"
             )
-        raise ConfigError(f"{arguments.source} does not say what it was trained on; give --data")
+        raise ConfigError(
+            f"{arguments.source} does not say what it was trained on; give --data, such as folder:PATH"
+        )
     loaded = arguments.load()
     folder = data_folder(arguments.data_dir)
     dataset = fit_dataset(loaded.config, open_dataset(data, folder), trained=True)

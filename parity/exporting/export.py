@@ -63,6 +63,11 @@ class Exported:
     kept: Kept | None = None
     """What stays in float32 of a program in a small type, if asked for."""
 
+    def __repr__(self) -> str:
+        return (
+            f"<Exported {self.path}: {self.about['format']}, outputs {', '.join(self.about['outputs'])}>"
+        )
+
 
 def export(
     source: Any,

@@ -93,14 +93,16 @@ def machine_folders() -> str:
 
 
 def portable(value: Any) -> Any:
-    """Return a text, or plain data, without this machine's folders: files are named from them on, and
-    from ``~`` on in the user's own."""
+    """Return a text, or plain data, without this machine's folders: files are named from those that
+    Python knows on, from ``~`` on in the user's own, and by themselves in any other that is there."""
     folders, home = re.compile(machine_folders()), os.path.expanduser("~") + os.sep
+    other = re.compile(r"""(?<![\w.~/-])/(?:[^\s/"'<>:;,]+/)+""")
 
     def named(each: Any) -> Any:
         if isinstance(each, str):
             each = folders.sub("", each) if os.sep in each else each
-            return each.replace(home, f"~{os.sep}") if len(home) > 2 else each
+            each = each.replace(home, f"~{os.sep}") if len(home) > 2 else each
+            return other.sub(lambda found: "" if os.path.isdir(found[0]) else found[0], each)
         if isinstance(each, dict):
             return {named(key): named(value) for key, value in each.items()}
         return [*map(named, each)] if isinstance(each, list | tuple) else each

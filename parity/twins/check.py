@@ -56,6 +56,9 @@ class CheckReport:
     zero_gradients: tuple[str, ...] = ()
     """Parameters whose gradient is zero throughout: what they do was not compared by it."""
 
+    def __repr__(self) -> str:
+        return f"<CheckReport {self.subject}: passed = {self.passed}>"
+
     @property
     def agrees(self) -> bool:
         """Whether every tensor of every level agreed, in every type.

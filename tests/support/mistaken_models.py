@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from flax import nnx
+from flax import linen, nnx
 
 X = np.random.default_rng(0).standard_normal((2, 3)).astype("float32")
 W = np.random.default_rng(1).standard_normal((3, 2)).astype("float32")
@@ -191,3 +191,16 @@ def autocast():
                 return torch.tanh(y) @ torch.eye(2, dtype=y.dtype)
 
     return cast, (torch.tensor(W), torch.tensor(X))
+
+
+def linen_alone():
+    return linen.Dense(2, use_bias=False), X
+
+
+def linen_whole():
+    return linen.Dense(2, use_bias=False), {"params": {"kernel": W}}, X
+
+
+def linen_bound():
+    module, variables, images = linen_whole()
+    return module.bind(variables), images

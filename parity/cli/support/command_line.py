@@ -56,7 +56,7 @@ def parse(
         if isinstance(event, events.UnrecognizedArgs) and (near := _nearest(event.tokens, kind)):
             hint = f"did you mean {near}?"
         for word in argv if isinstance(event, events.MissingArgs) else ():  # under another name?
-            if word.startswith("--") and (near := flag_for([word], flags_of(kind))):
+            if word.startswith("-") and (near := flag_for([word], flags_of(kind))):
                 what, hint = f"no option {word}", f"did you mean {near}?"
         raise ConfigError(f"{what}; {hint}")
 

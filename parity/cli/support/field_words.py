@@ -60,6 +60,9 @@ WORDS = {
     "--labels": "class-names texts prompts candidate-labels",
     "--features": "embeddings embed output-features",
     "--framework": "backend",
+    "--force": "overwrite clobber exist-ok",
+    "--apart-from": "ignore exclude except",
+    "--out": "output o output-file out-file",
     "--damaged": "skip-damaged ignore-errors skip-corrupt",
 }
 """Flags, and what else they are called, without their dashes, in timm, transformers, Lightning, MAE,

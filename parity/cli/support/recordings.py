@@ -50,7 +50,8 @@ class Recordings(Reporting):
     preset or a checkpoint, of which jax:NAME and torch:NAME are the two twins; or a recording that
     parity.record wrote."""
     b: Annotated[str | None, tyro.conf.Positional, shown_as("B")] = None
-    """Program or recording to compare with A; left out with --bisect-precision."""
+    """Program or recording to compare with A; left out with --bisect-precision, and with --as-is to
+    compare A with itself."""
     batch_size: int = 2
     """Images in the batch of presets and checkpoints."""
     seed: int = 0

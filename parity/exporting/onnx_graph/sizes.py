@@ -11,8 +11,9 @@ import torch
 
 _WIDEST = 8
 """Bytes of a number."""
-_BY_NUMBERS = ("ConstantOfShape", "Conv", "Expand", "Pad", "Range", "Tile")
-"""Operators whose results are as large as a number says: an operand's or an attribute's."""
+_BY_NUMBERS = ("ConstantOfShape", "Conv", "Expand", "Pad", "Tile")
+"""Operators whose results are as large as a number says: an operand's or an attribute's. Range counts by
+itself: a tensor without numbers has none to read."""
 _FEW = 64
 """Numbers of an operand that may be read: a shape, axes, repeats."""
 

@@ -7,10 +7,12 @@ a tuple of them; docs/dialects.md shows how.
 from __future__ import annotations
 
 import importlib
+from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import entry_points
 
 from parity.porting.dialects.dialect import Dialect
+from parity.porting.formats.suffixes import PROGRAMS
 from vit_config import ConfigError
 
 MODULES = (
@@ -24,6 +26,8 @@ MODULES = (
 
 OWN_NAMES = {"jax": "parity", "torch": "parity"}
 """Aliases of the project's own dialect, which both twins load."""
+_ALSO = {"huggingface": "hf", "pytorch": "torch", "flax": "jax"}
+"""What people call some families, for advice alone."""
 
 
 @cache
@@ -59,8 +63,14 @@ def find_dialects(name: str) -> tuple[Dialect, ...]:
     matches = by_name or tuple(each for each in dialects() if each.family == name)
     if not matches:
         families = sorted({each.family for each in dialects()})
+        said = name.lower().replace("_", "-")
+        meant = [_ALSO[said]] if said in _ALSO else get_close_matches(said, families, 1)
+        meant = meant or [each.family for each in dialects() if said in each.title.lower()]
+        if said in PROGRAMS:
+            raise ConfigError(f"{name} is no dialect of weights; `parity export --to {said}` writes it")
+        hint = f"did you mean {meant[0]}? There" if meant else "there"
         raise ConfigError(
-            f"unknown dialect {name!r}; there are {', '.join(families)}, and parity list --dialects"
+            f"unknown dialect {name!r}; {hint} are {', '.join(families)}, and parity list --dialects"
             " shows what is in each"
         )
     return matches

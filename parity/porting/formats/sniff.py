@@ -116,7 +116,7 @@ def _what_it_is(path: Path, head: bytes) -> str:
     if not head:
         return "is empty"
     if path.suffix == ".py":
-        return f"is a Python file; parity diff takes {path.name}:FUNCTION"
+        return f"is a Python file; what it builds is {path.name}:FUNCTION"
     if head.isascii() and all(line.isprintable() for line in head.decode().expandtabs().splitlines()):
         return "is a text file, not a checkpoint"
     return f"its first bytes ({head[:8].hex(' ')}) are of no kind of checkpoint"

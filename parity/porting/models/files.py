@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from parity.porting.dialects.rewrites import ModelState
 from parity.porting.dialects.transform import as_type
 from parity.porting.formats.metadata import Metadata
+from parity.porting.formats.suffixes import WEIGHTS
 from parity.porting.models.loaded import Loaded
 from parity.porting.opening.opened import Opened
 from parity.porting.opening.provenance import digest_of_source, to_json
@@ -104,12 +105,17 @@ def save(
 
     Raises:
         MissingFileError: the folder to write in does not exist.
-        ConfigError: the path is a folder, or exists and `force` is not set; or the model is not one of
-            the twins', or `preprocess` is no `Preprocess`.
+        ConfigError: the path is a folder or of another format, or exists and `force` is not set; or the
+            model is not one of the twins', or `preprocess` is no `Preprocess`.
         WeightsError: `load` would refuse the file: the parameters are not those of the model's
             configuration, as after ``model.head = ...``, or not of one type, or the class names are not
             as many as the classes. Nothing is written.
     """
+    suffix = Path(path).suffix
+    if suffix in WEIGHTS and suffix != ".safetensors":
+        raise ConfigError(
+            f"{path}: written is safetensors alone; of a .safetensors file parity.convert makes {suffix}"
+        )
     framework = type(model).__module__.partition(".")[0].removeprefix("vit_")
     cfg = getattr(model, "cfg", None)
     if not isinstance(cfg, ViTConfig):

@@ -57,6 +57,13 @@ class Loaded:
     _head: Any = field(init=False, repr=False)
     """The head that the file's class names belong to."""
 
+    def __repr__(self) -> str:
+        cfg, size = self.config, "x".join(map(str, (*self.config.image_size, self.config.in_channels)))
+        return (
+            f"<Loaded {self.framework} ViT: {cfg.depth} blocks of {cfg.hidden_size}, images of {size},"
+            f" {cfg.num_classes} classes>"
+        )
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "_head", self.model.head)
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from parity.porting.formats.suffixes import NAMED
 from parity.porting.formats.weights_folder import SIDECARS, TOKENIZER, WEIGHTS
-from vit_config import ConfigError, MissingFileError, preset_tags
+from vit_config import PRESETS, ConfigError, MissingFileError, preset_tags
 from vit_config.errors import first_line
 from vit_config.presets import from_timm
 
@@ -81,7 +81,10 @@ def locate(source: str | Path, **downloading: Any) -> Located:
             has no weights, or the Hub cannot be reached and the cache does not have it.
     """
     if not is_name(source):
-        return Located(Path(source), Path(source).name, None)
+        path = Path(source)
+        if not path.exists():
+            _refuse_bare(str(source), path)
+        return Located(path, path.name, None)
     repository = parse(source)
     revision = repository.revision
     for weights in WEIGHTS:
@@ -94,6 +97,15 @@ def locate(source: str | Path, **downloading: Any) -> Located:
     raise MissingFileError(
         f"{source}: has none of {', '.join(WEIGHTS)}; download its file and give the path"
     )
+
+
+def _refuse_bare(name: str, path: Path) -> None:
+    """Refuse what looks like a name without its prefix. MissingFileError: says how it is written."""
+    if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name) and not path.parent.exists():
+        raise MissingFileError(f"{name}: no such file or folder; on the Hub it would be {HUB}{name}")
+    if name.partition(".")[0] in PRESETS:
+        of_timm = f"timm's weights of it are {TIMM}{name}" if preset_tags(name) else "it has no weights"
+        raise MissingFileError(f"{name}: no such file or folder; it is a preset, and {of_timm}")
 
 
 def _of_timm(name: str) -> Repository:

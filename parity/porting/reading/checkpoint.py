@@ -82,6 +82,9 @@ class Checkpoint:
     adapter: Path | None = None
     """Folder of the LoRA that is merged into the tensors."""
 
+    def __repr__(self) -> str:
+        return f"<Checkpoint {self.name}: {self.dialect.name}, {len(self.tensors)} tensors>"
+
     @property
     def path(self) -> Path:
         """The file or folder."""

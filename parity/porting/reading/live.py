@@ -52,7 +52,8 @@ def open_live(source: Any) -> Opened:
     name, library = type(source).__qualname__, type(source).__module__.partition(".")[0]
     if library in ("vit_jax", "vit_torch"):
         raise InputError(
-            f"{library}.{name} is a twin already; to_jax and to_torch turn one into the other"
+            f"{library}.{name} is a twin already; to_jax and to_torch turn one into the other,"
+            " save_pretrained writes it for another library"
         )
     if not callable(getattr(source, "state_dict", None)):
         raise InputError(

@@ -104,34 +104,11 @@ def convert(
     started: Progress | None = None,
     **reading: Unpack[Reading],
 ) -> Converted:
-    """Convert a checkpoint to a dialect.
+    """Convert a checkpoint to a dialect, as `parity.convert` does where it does not verify.
 
     Args:
-        source: a file or folder of any dialect, or a model or state dict in memory; `reading` are
-            options of `read_checkpoint`.
-        to: a dialect, or a family of them such as ``hf``.
-        out: a file, whose suffix chooses the format; or a folder, which gets the config files too.
-        dtype: the type of all tensors; None keeps them.
-        image_size: the new height and width in pixels; None keeps them.
-        num_classes: 0 removes the head and a pooler; another number puts a head of zeros on.
-        channels: the new number of channels of an image; None keeps it. The preprocessing is extended,
-            or has to be that of the new channels.
-        by: the rule for the patch projection's weights, see `parity.porting.writing.channels`.
-        prefix: text before every name, such as ``teacher.backbone.``; only of a file.
-        wrapper: key of the dictionary in a file of PyTorch that holds the tensors, such as ``model``.
-        text: also write the text tower beside the model, of a CLIP or a SigLIP, and its tokenizer.
-        allow_nonfinite: allow NaN and infinite values; the provenance says so.
-        no_open: do not open a written folder by the library that it is for.
-        force: replace an existing `out`.
         progress: called with the size of each run of bytes written.
         started: called first, with the number of bytes that will be written.
-
-    Raises:
-        ConfigError: the target cannot hold the model; the message names every field in the way.
-        WeightsError: see `read_checkpoint`; also values that are not finite, every such tensor named; or
-            the written file could not be read again, or a folder not be opened by the library that it
-            is for, and was removed.
-        MissingFileError: there is no such file, or no folder to write in.
     """
     if not isinstance(source, Checkpoint):
         with asked_at_once(num_classes):

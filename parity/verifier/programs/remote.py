@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, ClassVar
 
 from parity.verifier.programs.backward import Weights, record_gradients
@@ -53,11 +54,14 @@ class Away:
         """
         self.name = order.name
         self.order = order
+        self._said = TemporaryFile()  # noqa: SIM115 - until the process ends; a failure quotes its end
+        weakref.finalize(self, self._said.close)
         try:
             self._process = subprocess.Popen(
                 command(self.module, python=python),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
+                stderr=self._said,
                 env={**os.environ, **(settings or {})},
             )
         except OSError as error:
@@ -92,9 +96,10 @@ class Away:
             kind, answer = pickle.load(stdout)
         except (BrokenPipeError, EOFError):
             ended = self._process.wait()
-            raise InputError(
-                f"{self.name}: its process ended with status {ended}; what it printed is above"
-            ) from None
+            self._said.seek(0)
+            said = self._said.read().decode(errors="replace").split("\n")
+            last = next((each.strip() for each in reversed(said) if each.strip()), "it printed nothing")
+            raise InputError(f"{self.name}: its process ended with status {ended}: {last}") from None
         except (pickle.UnpicklingError, ValueError) as error:  # of another program, or behind a banner
             raise InputError(
                 f"{self.name}: its process answers what this package does not ({first_line(error)});"

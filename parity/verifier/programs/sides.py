@@ -73,6 +73,10 @@ def taken_apart(side: Any, name: str) -> GivenSide:
             f"{name}: expected (callable, inputs), found a tuple of {len(rest) + 1}; several inputs are"
             " one tuple, (function, (parameters, images)); a Linen module stands before its variables"
         )
+    if is_a(function, "flax.linen") and variables is None:
+        if getattr(function, "scope", None) is None:
+            raise InputError(f"{name}: Linen without variables; give (module, variables, inputs)")
+        function, variables = function.unbind()
     args, kwargs = arguments_of(rest[0] if rest else ())
     function, args, kwargs, bound = unwrapped(function, args, kwargs)
     if not callable(function):

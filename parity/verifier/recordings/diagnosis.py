@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from io import StringIO
 
 from parity.measure.site import Stage
 from parity.measure.tolerance import epsilon
@@ -15,6 +16,7 @@ from parity.verifier.recordings.search import PlaceKind, RecordingSearch
 from parity.verifier.recordings.steps.explain import explain_step
 from parity.verifier.recordings.steps.names import CONVENTIONS, StepCause
 from parity.verifier.recordings.steps.segments import step_segments
+from vit_config.screen import screen
 
 
 @dataclass(frozen=True, repr=False)
@@ -35,6 +37,14 @@ class Diagnosis:
         """Return one line: the difference, and the names of the causes."""
         causes = ", ".join(self._names) or ("none" if self.difference.equal else "none of the known")
         return f"<Diagnosis of {self.difference!r}; causes: {causes}>"
+
+    def to_text(self) -> str:
+        """Return the report as text."""
+        from parity.verifier.recordings.report import print_diagnosis
+
+        text = StringIO()
+        print_diagnosis(self, screen(110, file=text))
+        return text.getvalue()
 
     @property
     def but_for(self) -> tuple[str, ...]:

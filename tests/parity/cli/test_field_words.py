@@ -3,7 +3,10 @@
 import pytest
 
 from parity.cli import main
+from parity.cli.convert import ConvertFiles
+from parity.cli.embed import Embed
 from parity.cli.export import Export
+from parity.cli.match import Match
 from parity.cli.predict import Predict
 from parity.cli.support.command_line import flags_of
 from parity.cli.support.field_words import WORDS
@@ -33,6 +36,8 @@ SAID = {
         "--half": "--dtype",
         "--format": "--to", "--quantize": "--dtype",
     },
+    "convert": {"--overwrite": "--force"}, "match": {"--ignore": "--apart-from"},
+    "embed": {"--output": "--out", "-o": "--out"},
     "predict": {"--topk": "--k", "--candidate-labels": "--labels", "--backend": "--framework"},
 }  # fmt: skip
 
@@ -43,13 +48,13 @@ SAID = {
 )
 def test_a_word_of_the_field_leads_to_its_flag(command, word, flag, capsys):
     needed = ["a", "b", *(["--to", "onnx"] if flag != "--to" else ())] if command == "export" else []
-    assert main([command, *(["a", "b"] if command == "predict" else needed), word, "1"]) == 2
+    assert main([command, *(["a", "b"] if command in ("predict", "embed") else needed), word, "1"]) == 2
     assert f"no option {word}; did you mean {flag}?" in capsys.readouterr().err
 
 
 def test_every_flag_there_is():
     """Of one of the commands; and no word leads to two flags of one command."""
-    of = [flags_of(kind) for kind in (Options, Export, Predict)]
+    of = [flags_of(kind) for kind in (Options, Export, Predict, ConvertFiles, Embed, Match)]
     assert set(WORDS) <= {flag for flags in of for flag in flags}
     for flags in of:
         every = [word for flag, words in WORDS.items() if flag in flags for word in words.split()]

@@ -329,6 +329,13 @@ def test_what_a_node_takes_is_known_of_every_operator(case):
     assert known == max(each.nbytes for each in results)
 
 
+def test_a_range_reads_its_numbers_where_there_are_some():
+    """Among tensors without numbers torch warns, and what is read there is any number."""
+    ran = []
+    assert not result_bytes("Range", lambda *each: ran.append(each), [*i64(0, 7, 1)], {}, most=2**20)
+    assert not ran
+
+
 @pytest.mark.parametrize("kind", ["Identity", "Dropout", "Add"])
 def test_no_text_of_a_file_is_executed(tmp_path, capsys, kind):
     code = f"a=0);open({str(tmp_path / 'ran')!r},'w').close();x=dict(a"

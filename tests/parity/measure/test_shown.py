@@ -31,6 +31,9 @@ def test_what_is_given_to_others_names_no_folder_of_this_machine(tmp_path, monke
     told = {"a.py": ["numpy/linalg.py:3", "~/x y/b.py and /home/somebodyelse/c"]}
     assert portable(given) == told
     assert portable(f"/mnt{here}/a.py") == f"/mnt{here}/a.py"
+    assert portable("(/usr/share/a b.py:f) ../c.py https://x.org/usr/share/d") == (
+        "(a b.py:f) ../c.py https://x.org/usr/share/d"
+    )
     write_json(Path("x.json"), given)
     assert json.loads(Path("x.json").read_text()) == told
 

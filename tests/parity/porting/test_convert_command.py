@@ -245,7 +245,12 @@ def test_a_flipped_bit_is_named(own, tmp_path, capsys):
     ("flags", "expected"),
     [
         ((), ["give --to DIALECT"]),
-        (("--to", "hff"), ["unknown dialect 'hff'"]),
+        (("--to", "hff"), ["unknown dialect 'hff'; did you mean hf? There are big-vision, "]),
+        (("--to", "transformers"), ["did you mean hf?"]),
+        (("--to", "HuggingFace"), ["did you mean hf?"]),
+        (("--to", "open_clip"), ["did you mean open-clip?"]),
+        (("--to", "xyz"), ["unknown dialect 'xyz'; there are big-vision, "]),
+        (("--to", "ONNX"), ["ONNX is no dialect of weights; `parity export --to onnx` writes it"]),
         (("--to", "torchvision", "--image-size", "33x32"), ["not divisible", "nearest valid sizes"]),
         (("--to", "torchvision", "--image-size", "64x32"), ["square"]),
         (("--to", "parity", "--num-classes", "-1"), ["num_classes = -1"]),

@@ -204,6 +204,15 @@ def test_paths_win(cache, tmp_path, monkeypatch):
     assert hub.locate(tmp_path).path == tmp_path
 
 
+def test_a_name_without_its_prefix_is_told_how_it_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    refused("google/vit-base", "no such file or folder; on the Hub it would be hf-hub:google/vit-base")
+    refused("vit_tiny_patch16_224", "timm's weights of it are timm:vit_tiny_patch16_224")
+    refused("digits", "it is a preset, and it has no weights")
+    (tmp_path / "google").mkdir()
+    refused("google/vit-base", "no such file or folder; give the path of a checkpoint")
+
+
 def refused(name, *said):
     with pytest.raises(MissingFileError) as caught:
         parity.load(name, framework="torch")

@@ -75,7 +75,7 @@ def out_of(capsys, *argv: str, status: int = 0) -> str:
         (["inspect", "none.safetensors"], ["none.safetensors: no such file"]),
         (
             ["inspect", __file__],
-            ["is a Python file; parity diff takes test_inspect_command.py:FUNCTION"],
+            ["is a Python file; what it builds is test_inspect_command.py:FUNCTION"],
         ),
         (["inspect", "digits", "--depth", "-1"], ["--depth -1"]),
         (["inspect", "digits", "--batch-size", "0"], ["--batch-size 0"]),

@@ -103,6 +103,18 @@ def test_a_loaded_model_keeps_its_card_and_a_folder_is_not_overwritten(tmp_path)
         parity.save_pretrained(loaded, folder, to="parity")
 
 
+def test_a_suffix_of_another_format_is_refused(tmp_path):
+    """torch.load of such a file would fail in the middle of a pickle."""
+    with pytest.raises(
+        ConfigError, match=r"a\.pth: written is safetensors alone; of a \.safetensors file"
+    ):
+        parity.save(tmp_path / "a.pth", model())
+    parity.save(tmp_path / "a.safetensors", model())
+    parity.convert(tmp_path / "a.safetensors", to="parity", out=tmp_path / "a.pth")
+    assert set(torch.load(tmp_path / "a.pth", weights_only=True)) >= {"head.weight"}
+    parity.save(tmp_path / "of-no-format", model())
+
+
 @pytest.mark.parametrize("framework", ["jax", "torch"])
 def test_models_have_the_methods_and_remember_what_they_are(framework, tmp_path, monkeypatch):
     first, second = tmp_path / "first", tmp_path / "second"

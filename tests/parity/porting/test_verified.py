@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+import parity
 from parity.cli import main
 from parity.porting.reading.libraries import installed as libraries
 from parity.porting.reading.libraries.installed import Library
 from tests.parity.porting.test_convert_command import SQUARE as OWN
 from tests.parity.porting.test_convert_command import arrays_of
 from tests.support.hf_models import MLP, SQUARE, build, save
-from vit_config import read_weights, write_weights
+from vit_config import WeightsError, read_weights, write_weights
 
 VISION = {**SQUARE, **MLP}
 TEXT = {
@@ -161,3 +162,19 @@ def test_a_sum_that_is_rounded_is_held_against_what_its_type_loses(tmp_path, cap
     (source,) = [row for row in rows if row["what"] == "source" and "twin" in row["ran_in"]]
     assert 1e-11 < source["error"] < source["limit"] < 1e-5
     assert {row["limit"] for row in rows if row["what"] == "written"} == {1e-12}
+
+
+def test_from_python_a_file_that_differs_does_not_get_its_name(own, tmp_path, monkeypatch):
+    done = parity.convert(own, to="torchvision", out=tmp_path / "equal.pth", verify=True)
+    assert done.path.is_file()
+    assert done.path.with_name("equal.pth.verification.json").is_file()
+    assert not [each for each in done.warnings if "says nothing" in each]
+    zeros = {name: np.zeros_like(each) for name, each in arrays_of(OWN).items()}
+    write_weights(tmp_path / "zeros.safetensors", OWN, zeros)
+    blind = parity.convert(tmp_path / "zeros.safetensors", to="parity", out=tmp_path / "z", verify=True)
+    assert "what was compared says nothing: " in blind.warnings[-1]
+    library(monkeypatch, call=lambda model, images, cfg: model(images) + 1e-3)
+    wrong = r"out\.pth: not equal: .*; what was written is .*out\.different\.pth"
+    with pytest.raises(WeightsError, match=wrong):
+        parity.convert(own, to="torchvision", out=tmp_path / "out.pth", verify=True)
+    assert not (tmp_path / "out.pth").exists()

@@ -176,6 +176,9 @@ def test_an_unknown_command_names_the_nearest_or_all(capsys, command, hint):
     assert out == ""
     assert err.startswith(f"parity: no command {command!r}; {hint}")
     assert err.count("\n") == 1
+    assert main(["train", "plot", "runs/a"]) == 2  # train.py has it
+    said = "parity train: plot is a command of its own: parity plot runs/a\n"
+    assert capsys.readouterr().err == said
 
 
 @pytest.mark.slow

@@ -258,22 +258,28 @@ def test_gradients_of_modules_and_functions_with_state():
         assert (comparison.verdict, comparison.backward.counts.outputs) == ("EQUAL", 2)
 
 
-def test_a_side_in_another_interpreter_has_the_same_report(file, capsys):
+def test_a_side_in_another_interpreter_has_the_same_report(file, capfd):
     alone = ["--python-b", sys.executable]
     assert run("diff", [f"{file}:original", f"{file}:tanh"]) == 1
-    here = capsys.readouterr().out
+    here = capfd.readouterr().out
     assert run("diff", [f"{file}:original", f"{file}:tanh", *alone]) == 1
-    assert capsys.readouterr().out == here
+    assert capfd.readouterr().out == here
     banner = Path(file).with_name("banner")
     banner.write_text("#!/bin/sh\necho hello\nexec cat > /dev/null\n")
     banner.chmod(0o755)
+    old = Path(file).with_name("old")
+    old.write_text("#!/bin/sh\nprintf 'Traceback\\nNo module named numpy\\n\\n' >&2\nexit 1\n")
+    old.chmod(0o755)
     for python, said in (
-        ("/bin/true", "original: its process ended with status 0; what it printed is above"),
+        ("/bin/true", "original: its process ended with status 0: it printed nothing"),
+        (str(old), "original: its process ended with status 1: No module named numpy"),
         (str(banner), "original: its process answers what this package does not"),
         ("/no/python", "No such file or directory; give the path of a Python interpreter"),
     ):
         assert run("diff", [f"{file}:original", f"{file}:original", "--python-a", python]) == 2
-        assert said in capsys.readouterr().err
+        err = capfd.readouterr().err
+        assert said in err
+        assert err.count("\n") == 1
 
 
 def test_what_is_another_function_in_float32_alone_is_shown_there():

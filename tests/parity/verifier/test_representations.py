@@ -1,11 +1,18 @@
 """What a prompt or a failing test prints of a result is one short line."""
 
+from pathlib import Path
+
 import numpy as np
 import torch
 
 import parity
+from parity.exporting.export import Exported
+from parity.twins.check import CheckReport
 from parity.verifier.locate import compare
 from parity.verifier.programs.sides import record
+from tests.support.peers import redrawn
+from tests.support.tiny import TINY
+from vit_config import write_weights
 
 
 def net(epsilon):
@@ -34,3 +41,18 @@ def test_results_are_one_short_line():
     assert said[2].startswith("<Comparison DIFFERENT: 1 output, relative error 0.0")
     assert said[3].startswith("<Comparison EQUAL")
     assert said[5].startswith("<Matched: partners of 4 of A's 4 leaves; B has 5; 0 ambiguous")
+
+
+def test_so_are_what_was_read_checked_and_exported(tmp_path):
+    path = tmp_path / "tiny.safetensors"
+    write_weights(path, TINY, redrawn(TINY))
+    checkpoint = parity.read_checkpoint(path)
+    assert repr(parity.load(path, framework="torch")).startswith("<Loaded torch ViT: ")
+    assert repr(checkpoint).startswith("<Checkpoint tiny.safetensors: parity, ")
+    checked = CheckReport(
+        subject="tiny", config=TINY, weights="", batch="", seed=0, results=(), divergences=()
+    )
+    assert repr(checked) == "<CheckReport tiny: passed = True>"
+    about = {"format": "onnx", "outputs": {"logits": {}, "pooled": {}}}
+    made = Exported(Path("a.onnx"), Path("a.onnx.json"), about, ())
+    assert repr(made) == "<Exported a.onnx: onnx, outputs logits, pooled>"

@@ -12,7 +12,7 @@ import numpy as np
 
 from parity.measure.tolerance import epsilon
 from parity.verifier.recordings.steps import clipped, loss, moments, relations, updated
-from parity.verifier.recordings.steps.fitting import LEAST, TAKEN, UNTOLD, digits
+from parity.verifier.recordings.steps.fitting import LEAST, RATE, TAKEN, UNTOLD, digits
 from parity.verifier.recordings.steps.names import PlaceVerdict, StepCause, named
 from parity.verifier.recordings.steps.segments import Hypothesis, StepSegment
 from parity.verifier.recordings.steps.sides import NOISE, RecordedSide, make_sides, noise
@@ -215,7 +215,7 @@ def _alone(a: Mapping[str, str], b: Mapping[str, str], aspect: str) -> tuple[set
     return lists[0] & told, lists[1] & told
 
 
-_PLACES = ("leaves", "groups", UNTOLD, TAKEN, LEAST)
+_PLACES = ("leaves", "groups", UNTOLD, TAKEN, LEAST, RATE)
 _LISTS = ("decayed leaves", "rates of leaves")
 
 
@@ -254,6 +254,9 @@ def _cause(stage: str, contrast: Contrast, a: Fit, b: Fit, aspect: str) -> StepC
             texts = {t for fit in (a, b) if (t := fit.choices.get(key))}
             if len(texts) == 1:
                 where = tuple(texts.pop().split(", "))
+    if aspect == "learning rate":
+        rates = [fit.choices.get(RATE) for fit in (a, b)]
+        chosen = [f"{text}, {rate}" if rate else text for text, rate in zip(chosen, rates, strict=True)]
     words = [f"{aspect} {text}" if NUMBER.fullmatch(text) else f"{aspect}: {text}" for text in chosen]
     residuals = a.residual, b.residual
     return named(stage, aspect, words, contrast.difference, where, residuals)  # pyright: ignore[reportArgumentType]

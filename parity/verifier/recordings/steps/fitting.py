@@ -16,6 +16,8 @@ TAKEN, LEAST = "decayed share of leaves", "least share of leaves"
 """Aspects that say what share of the parameters a decay takes, and what share each leaf would tell."""
 UNTOLD = "untold leaves"
 """Aspect that lists the leaves of which the numbers do not tell whether they are in a list."""
+RATE = "rate of all leaves"
+"""Aspect that says the number of a learning rate that is called by its step."""
 
 RARE = 1e-3
 """Most that the chance of an accident may be where a number is named. Some thirty rules are tried on

@@ -12,6 +12,7 @@ from parity.verifier.recordings.steps.directions import Direction, denominators,
 from parity.verifier.recordings.steps.fitting import (
     LEAST,
     RARE,
+    RATE,
     TAKEN,
     UNTOLD,
     JoinedLeaves,
@@ -208,6 +209,8 @@ def _said(
 ) -> dict[str, str]:
     """Say which rate was used; of several, by the name of each leaf."""
     said = {"learning rate": rate_name}
+    if rate_name.startswith("of ") and len(rates) == 1:
+        said[RATE] = text(rates[0])
     if len(rates) > 1 and rate is not None:
         leaves = sorted(f"{name} {text(own)}" for name, own in zip(step.flat.names, rate, strict=True))
         said["rates of leaves"] = ", ".join(leaves)

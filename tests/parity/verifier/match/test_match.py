@@ -341,5 +341,6 @@ def test_parts_of_complex_leaves_are_matched():
 
 @pytest.mark.parametrize("side", [3, None, [np.ones(2)]])
 def test_what_has_no_parameters_is_refused(side):
-    with pytest.raises(ConfigError, match=r"^b is of class \w+; give a path, or arrays by name$"):
+    said = r"^b is of class \w+; give a path, or arrays by name; parity\.assert_loaded compares a model"
+    with pytest.raises(ConfigError, match=said):
         parity.match({"w": np.ones(2)}, side)

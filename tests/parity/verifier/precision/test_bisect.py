@@ -187,7 +187,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
         ((*bisect, "--bound", "1", "--gradients"), "--gradients goes with two programs"),
         ((*bisect, "--bound", "1", "--dtype", "float32"), "--dtype goes with two programs"),
         (("side.py:far", "--bound", "1"), "--bound goes with --bisect-precision"),
-        ((), "B must be given"),
+        ((), "give B, to compare A with; --as-is compares A with itself"),
         (("--bisect-precision", "int8"), "invalid choice 'int8'"),
     ):
         status, _, error = diff(*flags)

@@ -42,6 +42,7 @@ REFUSED = {
     "json:dumps": "json:dumps: dumps was given no inputs: missing a required argument: 'obj'; name a",
     "only_model": "Net.forward was given no inputs: missing a required argument: 'x'; give"
     " them beside it",
+    "linen_alone": "Linen without variables; give (module, variables, inputs)",
     "exported": "is a program that JAX exported or compiled, which holds no operations",
     "exported_itself": "is a program that JAX exported or compiled, which holds no operations",
     "compiled": "is a program that JAX exported or compiled, which holds no operations",
@@ -153,6 +154,7 @@ METHODS = [
     ("plain", "nnx_without_norm"),
     ("nnx_whole", "nnx_call"),
     ("torch_twice", "nnx_twice"),
+    ("linen_whole", "linen_bound"),
 ]
 
 

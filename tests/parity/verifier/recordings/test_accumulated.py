@@ -82,6 +82,7 @@ def test_micro_batches_that_add_up_are_equal(tmp_path, a, b):
 def test_another_decay_behind_micro_batches_is_named(tmp_path, a, b):
     diagnosis = diagnose(compare_sides(run(tmp_path / "a", **a), run(tmp_path / "b", **b, decay=0.1)))
     assert [cause.name for cause in diagnosis.causes] == ["weight-decay"]
+    assert diagnosis.to_text().count("  cause: weight-decay\n") == 1
 
 
 def test_micro_batches_that_are_summed(tmp_path):

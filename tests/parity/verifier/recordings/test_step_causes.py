@@ -373,6 +373,7 @@ def test_a_rate_that_nobody_recorded(tmp_path, dtype, x64):
     b = run_jax(tmp_path / "b.trace", dtype, of_optax(rate=1.001 * RATE), rates=None)
     cause = only(a, b, "update-rate", "updated")
     assert cause.b == "learning rate 0.01001"
+    assert cause.a == "learning rate: of this step, 0.01"
 
 
 def test_outside_the_catalogue(tmp_path, x64):
@@ -418,7 +419,7 @@ def test_a_schedule_off_by_one_that_nobody_recorded(tmp_path, dtype, x64):
     a = run_torch(tmp_path / "a.trace", dtype, rates=series[:STEPS])
     late = lambda count: jnp.asarray(series)[jnp.maximum(count - 1, 0)]  # noqa: E731
     b = run_jax(tmp_path / "b.trace", dtype, of_optax(rate=late), rates=None)
-    assert only(a, b, "update-rate", "updated").b == "learning rate: of the step before"
+    assert only(a, b, "update-rate", "updated").b == "learning rate: of the step before, 0.01"
 
 
 def test_what_cannot_be_seen_is_no_difference(tmp_path):

@@ -121,8 +121,8 @@ def test_what_is_wrong_with_the_update_of_every_parameter_is_repaired_at_once():
 
 
 def test_a_layer_of_a_stack_is_no_suspect_where_what_it_multiplies_is_wrong_already(monkeypatch):
-    """The weights of one layer, out of a stack, were tried in the place of every other layer's, until the
-    search was at its limit."""
+    """The weights of one layer, out of a stack, were tried in the place of every other layer's, until
+    the search was at its limit."""
     monkeypatch.setattr("parity.verifier.search.places.WORK", 1000)
     rng, layers, width = np.random.default_rng(5), 12, 8
     names = [f"w{k}" for k in range(4)]
