@@ -89,7 +89,8 @@ def in_parts(
     touched = (left > 0) & (left < 1 - near)
     alike = _alike(left, touched, near)
     together = np.sqrt(np.bincount(alike, own**2)[alike])  # (leaves,): the norm of its group
-    several = len(set(alike)) > 1  # else they are one group, of all
+    # one group is all of them, and groups of one leaf each are the leaves
+    several = 1 < len(set(alike[touched])) < int(touched.sum())
     for clipping, sizes in (("each leaf's norm", own), *[("norm of each group", together)] * several):
         for added in (0.0, TORCH) if touched.any() else ():
             limits = (left * (sizes + added))[touched]
