@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from parity.verifier.causes import Explanation, cause_of, windows
 from parity.verifier.causes.factors import ratio_of
 from parity.verifier.causes.lengths import other_rows
@@ -14,6 +16,7 @@ from parity.verifier.report.formula import Letters
 from parity.verifier.report.parts import parts_of
 from parity.verifier.report.terms import terms_of
 from parity.verifier.search.indices import read_by
+from parity.verifier.search.layouts import conventional
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.origin import origin
 from parity.verifier.search.places import Search
@@ -100,12 +103,19 @@ _GIVEN_TO_MODULES = frozenset(
 """Causes that may lie in how a module was built."""
 
 
+def _is_given(gap: Gap) -> bool:
+    """Return whether B was given A's input, channels first or last: then it is read otherwise, as by
+    kernels that are transposed."""
+    own, shape = np.asarray(gap.a.program.values([gap.a.end])[gap.a.end]), gap.value_b.shape
+    return any(np.array_equal(e.of(own), gap.value_b) for e in conventional(own.shape, shape))
+
+
 def _kind(gap: Gap, index: Index) -> tuple[Kind, str]:
     end_a, end_b = gap.a.program.operations[gap.a.end], gap.b.program.operations[gap.b.end]
     if gap.error <= limit_of(gap, index, types=False):
         return "rounding", "rounding of float64"
-    if end_b.kind == "input" and end_a.kind == "input":
-        if any(each.label == end_b.label for each in index.meets(end_b)):  # it is given rightly
+    if end_b.kind == "input" and end_a.kind == "input" and not _is_given(gap):
+        if any(each.label == end_b.label for each in index.meets(end_b)):  # A was given it, too
             return "operations", f"B reads {end_b.label} where A reads {end_a.label}"
         return "input", f"{end_b.label} is another input than A's {end_a.label}"
     wrong = wrong_parameters(gap, index)

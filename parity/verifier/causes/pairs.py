@@ -32,7 +32,10 @@ def judge(gap: Gap, _: Index) -> Explanation | None:
             for axis in (i for i, size in enumerate(value.shape) if size == n):
                 back = np.take(value, np.argsort(order), axis)
                 if closer_moved(gap.value_b, back, gap.error):
-                    return "rotary pairs", f"{of_b} of {n} channels where A turns {of_a}"
+                    said = f"{of_b} of {n} channels where A turns {of_a}"
+                    if "mul" not in names:  # cosines and sines are A's
+                        return "axis split the other way round", f"{said}, by A's sines"
+                    return "rotary pairs", said
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice, permutations, product
 
 import numpy as np
@@ -64,7 +64,9 @@ def tables_with_other_numbers(search: Search) -> Iterator[tuple[Gap, Explanation
     of_a = [op for op in tables_of(search.a) if op.dtype[:3] != "flo" or not index.meets(op)]
     of_b = [op for op in tables_of(search.b) if op.dtype[:3] != "flo" or not search.index.meets(op)]
     of_a, of_b = _unequal(search, of_a, of_b)
-    for pairs in islice(_pairings(of_a, of_b), MOST_TRIALS):
+    made = frozenset(id(op) for op in of_a if _is_made_outside(search.a, op))
+    made |= frozenset(id(op) for op in of_b if _is_made_outside(search.b, op))
+    for pairs in islice(_pairings(of_a, of_b, made), MOST_TRIALS):
         given = _given(search, pairs)
         if given is None:
             continue
@@ -134,11 +136,17 @@ def _is_table(program: Program, op: Operation) -> bool:
     return bool(np.isfinite(value).all() and np.abs(value).max() < SHUT)
 
 
+def _is_made_outside(program: Program, table: Operation) -> bool:
+    """Return whether a table is a constant, or computed from one, as the cosines of angles are."""
+    before = (program.operations[i] for i in before_of(program, table.index, constants_of(program)))
+    return any(op.kind == "constant" and op.size >= LEAST for op in before)
+
+
 def _pairings(
-    of_a: list[Operation], of_b: list[Operation]
+    of_a: list[Operation], of_b: list[Operation], made: Collection[int]
 ) -> Iterator[list[tuple[Operation, Operation]]]:
     """Yield ways to pair all tables of B's with as many of A's, of the same shapes; one side of each
-    pair was made outside of the program."""
+    pair was made outside of the program, those in `made` by identity."""
     shapes = {long_axes(op.shape) for op in of_b}
     groups = []
     for shape in shapes:
@@ -150,9 +158,8 @@ def _pairings(
         )
     for choice in product(*groups):
         pairs = [pair for group in choice for pair in group]
-        kinds = ({a.kind, b.kind} for a, b in pairs)
         whole = all((a.dtype[:3] == "flo") == (b.dtype[:3] == "flo") for a, b in pairs)
-        if pairs and whole and all("constant" in each for each in kinds):
+        if pairs and whole and all(id(a) in made or id(b) in made for a, b in pairs):
             yield pairs
 
 

@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from parity.measure.nearness import LEAST
 from parity.verifier.programs.assigned import assigned_at
+from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.operation import Construction, Operation, Source
 from parity.verifier.programs.program import Program
 from parity.verifier.programs.sources import outside_of_frameworks
@@ -82,7 +84,8 @@ def _part_of(
     text = formula(program, end, {*operations, *shown}, letters, layout=order)
     sources = lines(program, [*shown, *operations])
     if region is gap.b:
-        sources = [*_callers(gap, letters.index), *sources]
+        read_so = lines(program, _reading_otherwise(gap, letters.index)) if order else []
+        sources = [*(read_so or _callers(gap, letters.index)), *sources]
     if all(program.operations[i].is_layout for i in operations) and (traced or not operations):
         sources += filter(None, [program.maker(end).source])
     sources += lines(program, region.readers[:2])
@@ -103,6 +106,17 @@ def _part_of(
     shown = construction is not None and (table or built(construction))
     sources += [construction.source] if construction is not None and shown else []
     return PlaceSide(text, tuple(line_of(each) for each in dict.fromkeys(sources)), module)
+
+
+def _reading_otherwise(gap: Gap, index: Index) -> list[int]:
+    """Return what computes with a value of B whose elements lie as A's do, but in whose place another
+    order is A's: a product along another axis."""
+    x, y, program = gap.a.end, gap.b.end, gap.b.program
+    of_a = np.asarray(gap.a.program.values([x])[x])
+    if not {y}.issuperset(gap.b.operations) or distance(of_a, gap.value_b) > LEAST.norm:
+        return []
+    reading = computing_with(program, y, program.consumers())
+    return [each for each in reading if not index.meets(program.operations[each])][:1]
 
 
 def _turns(region: Region) -> list[Source]:

@@ -18,6 +18,8 @@ POWERS = (-2.0, -1.0, -0.5, 0.5, 2.0)
 DERIVATIVES = (2 / math.sqrt(math.pi), -2 / math.sqrt(math.pi), math.sqrt(math.pi) / 2)
 """Numbers in JAX's derivatives of erf, erfc and the inverse of erf, written in the program's type:
 bfloat16 has 1.125 for 2 / sqrt(pi)."""
+FEWEST_DIGITS = 8
+"""Fewest digits of a number that is the other program's with fewer: as many as float32 tells apart."""
 NEXT = 2.0
 """Most roundings by which a number that was computed in a smaller type may be off: the root of a
 width."""
@@ -40,6 +42,8 @@ def restore(program: Program, other: Program) -> tuple[Program, list[str]]:
     `DERIVATIVES` are restored as well, although the other program lacks them: the derivative of GELU
     has one number in PyTorch and two in JAX. In types smaller than float32, this needs a
     multiplication with a bell curve.
+
+    A number of Python is restored where it was written with fewer digits than the other program's.
     """
     exact = sorted({each for op in other.operations for each in _numbers(other, op)})
     powers = sorted({each**p for each in exact if 2.0**-32 < each < 2.0**32 for p in POWERS})
@@ -48,6 +52,9 @@ def restore(program: Program, other: Program) -> tuple[Program, list[str]]:
     given: dict[int, np.ndarray] = {}
     for op in program.operations:
         if op.epsilon not in TYPES:
+            operands = tuple(_in_full(each, exact) for each in op.operands)
+            if any(new is not old for new, old in zip(operands, op.operands, strict=True)):
+                changed[op.index] = replace(op, operands=operands)
             continue
         if op.kind == "constant" and op.size == 1 and op.dtype[:3] == "flo":
             own = np.asarray(program.cache[op.index])
@@ -113,6 +120,16 @@ def _is_bell(program: Program, index: int) -> bool:
         or (squared.name == "pow" and squared.operands[1:] == (2,))
         or (squared.name == "mul" and len(set(squared.inputs)) == 1)
     )
+
+
+def _in_full(each: object, exact: list[float]) -> object:
+    """Return the number that one is with fewer digits: the root of 2 / pi for 0.7978845608."""
+    if not isinstance(each, float) or not np.isfinite(each) or each in exact:
+        return each
+    digits = len(np.format_float_scientific(each, trim="-").split("e")[0].strip("-").replace(".", ""))
+    if digits < FEWEST_DIGITS:
+        return each
+    return next((own for own in exact if float(f"{own:.{digits - 1}e}") == each), each)
 
 
 def _restored(each: object, epsilon: float, exact: list[float], powers: list[float]) -> object:

@@ -204,16 +204,29 @@ def _tensor(array: np.ndarray) -> torch.Tensor:
 
 @contextmanager
 def _evaluating(given: Sequence[Any]) -> Iterator[None]:
-    """Put modules in evaluation mode while entered, and back into their own afterwards."""
+    """Put modules in evaluation mode while entered, and back into their own afterwards, with the
+    attributes that they had: LeViT keeps what it computes of its biases, which then have no gradient."""
     modules = all_modules(given)
-    before = [each.training for each in modules]
+    before = [(each.training, dict(vars(each)), _containers(each)) for each in modules]
     try:
         for each in modules:
             each.training = False
         yield
     finally:
-        for each, training in zip(modules, before, strict=True):
+        for each, (training, attributes, containers) in zip(modules, before, strict=True):
+            for name in vars(each).keys() - attributes.keys():
+                del vars(each)[name]
+            vars(each).update(attributes)
+            for kept, held in containers:
+                kept.clear()
+                kept.update(held)
             each.training = training
+
+
+def _containers(module: torch.nn.Module) -> list[tuple[dict[Any, Any], dict[Any, Any]]]:
+    """Return the dictionaries that a module has of its own, and what they hold."""
+    own = (each for name, each in vars(module).items() if name[:1] != "_" and type(each) is dict)
+    return [(each, dict(each)) for each in own]
 
 
 def _copied(module: torch.nn.Module) -> torch.nn.Module:

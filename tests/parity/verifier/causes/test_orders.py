@@ -129,3 +129,39 @@ def test_a_packed_projection_split_by_heads_first():
     assert {place.cause for place in places} == {"axis split the other way round"}
     assert places[0].message == "12 = 4 x 3 where A has 3 x 4"
     assert ".reshape(2, 5, 4, 3, 3)" in places[0].b.lines[places[0].b.likely or 0].text
+
+
+def test_an_input_that_is_read_with_its_axes_exchanged_is_the_input_that_was_given():
+    kernel, weight, x = (RNG.normal(size=shape) for shape in ((3, 3, 3, 4), (4, 3), (2, 8, 8, 3)))
+
+    def net(x, axes):
+        y = jax.lax.conv_general_dilated(
+            x, kernel, (1, 1), "SAME", dimension_numbers=(axes, "HWIO", axes)
+        )
+        return jnp.tanh(y).mean((1, 2)) @ weight
+
+    right, wrong = (partial(net, axes=each) for each in ("NHWC", "NWHC"))
+    (place,) = compare((right, x), (wrong, x)).places
+    assert (place.kind, place.cause) == ("order", "transposed")
+    (place,) = compare((right, x), (right, x.transpose(0, 2, 1, 3))).places
+    assert place.kind == "input"
+
+
+def test_neighbours_turned_by_the_sines_of_halves_in_queries_and_keys():
+    w, v, u, x = (RNG.normal(size=shape) for shape in ((8, 8), (8, 8), (8, 8), (6, 8)))
+    angles = np.tile(np.arange(6)[:, None] / 10.0 ** np.arange(4), 2)
+
+    def halves(x):
+        return jnp.concatenate([-x[:, 4:], x[:, :4]], -1)
+
+    def neighbours(x):
+        return jnp.stack([-x[:, 1::2], x[:, ::2]], -1).reshape(x.shape)
+
+    def attention(x, turned):
+        q, k = (each * np.cos(angles) + turned(each) * np.sin(angles) for each in (x @ w, x @ v))
+        return jnp.tanh(jax.nn.softmax(q @ k.T) @ (x @ u))
+
+    right, wrong = (partial(attention, turned=each) for each in (halves, neighbours))
+    (place,) = compare((right, x), (wrong, x)).places
+    assert place.cause == "axis split the other way round"
+    assert place.message.startswith("in both operands: neighbours of 8 channels where A turns the two")

@@ -72,6 +72,49 @@ def test_constants_that_one_side_has_in_float32_are_compared_with_what_they_were
         assert comparison.error < 1e-14
 
 
+class OneByOne(Rotary):
+    """Holds its frequencies in another order, and never all angles in the port's."""
+
+    def forward(self, x):
+        angles = torch.arange(5)[:, None] * self.frequencies.flip(0)
+        cosines, sines = (f(angles).flip(1) for f in (torch.cos, torch.sin))
+        a, b = x.split(3, -1)
+        return torch.cat([a * cosines - b * sines, a * sines + b * cosines], -1)
+
+
+def test_rounded_frequencies_that_are_held_in_another_order_are_the_computed_ones():
+    def port(x):
+        angles = jnp.arange(5)[:, None] / 1000.0 ** (jnp.arange(3) / 3)
+        turned = (x[:, :3] + 1j * x[:, 3:]) * jnp.exp(1j * angles)
+        return jnp.concatenate([turned.real, turned.imag], -1)
+
+    x = np.random.default_rng(3).normal(size=(5, 6))
+    for base, verdict in ((1000.0, "EQUAL"), (1001.0, "DIFFERENT")):
+        found = parity.diff((OneByOne(base), x), (port, x))
+        assert (found.verdict, found.forward.error < 1e-14) == (verdict, verdict == "EQUAL")
+
+
+@pytest.mark.parametrize(
+    ("written", "verdict"),
+    [
+        (0.7978845608, "EQUAL"),
+        (0.79788456, "EQUAL"),
+        (0.7978846, "DIFFERENT"),
+        (0.79788457, "DIFFERENT"),
+    ],
+)
+def test_a_number_that_is_written_with_fewer_digits_is_the_same_number(written, verdict):
+    def gelu(x):  # transformers' gelu_fast has ten digits of the root of 2 / pi, Megatron eight
+        return 0.5 * x * (1 + torch.tanh(x * written * (1 + 0.044715 * x * x)))
+
+    x = np.random.default_rng(3).normal(size=(5, 6))
+    found = parity.diff((gelu, torch.from_numpy(x)), (jax.nn.gelu, x))
+    assert found.verdict == verdict
+    if verdict == "EQUAL":
+        assert found.backward.verdict == "EQUAL"
+        assert [each.partition(":")[0] for each in found.forward.rounded] == ["test_rounded.py"]
+
+
 def test_what_computes_in_float32_is_compared_in_float64():
     def plain(x):
         return jax.nn.softmax(x * 0.1) * (1 / 3)

@@ -81,6 +81,28 @@ def test_cosines_and_sines_of_another_base_are_one_table(side):
     assert "where A has 0.9950041653" in found.places[0].message
 
 
+def test_cosines_of_angles_that_numpy_made_are_a_table_where_the_other_has_no_such_angles():
+    def by_rows_and_columns(p, x):
+        places, exponents = jnp.arange(TOKENS)[:, None], jnp.arange(0, WIDTH, 2) / WIDTH
+        parts = [places * 10000.0**-each for each in jnp.split(exponents, 2)]
+        cos, sin = (jnp.concatenate([*map(f, parts)], -1) for f in (jnp.cos, jnp.sin))
+        return jax.nn.softmax(scores(x, p["qk"], cos, sin, jnp.concatenate)) @ x
+
+    def at_once(p, x, base):
+        angles = np.arange(TOKENS)[:, None] / base ** (np.arange(0, WIDTH, 2) / WIDTH)
+        cos, sin = jnp.cos(angles), jnp.sin(angles)
+        return jax.nn.softmax(scores(x, p["qk"], cos, sin, jnp.concatenate)) @ x
+
+    a, right, wrong = (
+        partial(f, WEIGHTS)
+        for f in (by_rows_and_columns, partial(at_once, base=10000.0), partial(at_once, base=100.0))
+    )
+    assert compare((a, X), (right, X)).verdict == "EQUAL"
+    found = compare((a, X), (wrong, X))
+    assert found.causes == ("table",)
+    assert any("jnp.cos(angles)" in line.text for line in found.places[0].b.lines)
+
+
 def test_a_base_that_the_program_itself_has_is_a_number():
     def of_jax(p, x, base):
         angles = jnp.arange(TOKENS)[:, None] / base ** (jnp.arange(0, WIDTH, 2) / WIDTH)

@@ -1,5 +1,7 @@
 """Programs that write into what they are given: compared as others, and the user's arrays stay."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -106,3 +108,32 @@ def test_sizes_that_numpy_computed_are_written_as_numbers():
     written = " ".join(str(operation.label) for operation in program.operations)
     assert "stride=2" in written
     assert "int64" not in written
+
+
+class KeepsBiases(torch.nn.Module):
+    """Keeps its rows, as transformers' LeViT does in evaluation mode."""
+
+    def __init__(self):
+        super().__init__()
+        self.biases = torch.nn.Parameter(torch.linspace(-1, 1, 4))
+        self.kept = {}
+
+    def forward(self, x):
+        if "cpu" not in self.kept:
+            self.kept["cpu"] = self.biases[torch.tensor([3, 1, 0, 2])]
+            self.last = self.kept["cpu"]
+        return torch.tanh(x + self.kept["cpu"])
+
+
+def test_what_a_module_keeps_of_its_parameters_is_gone_before_gradients_are_taken():
+    def port(p, x):
+        return jnp.tanh(x + p[jnp.array([3, 1, 0, 2])])
+
+    model, x = KeepsBiases().eval(), np.linspace(-1, 1, 8).reshape(2, 4)
+    found = parity.diff(
+        (model, torch.from_numpy(x)), (partial(port, model.biases.detach().numpy().copy()), x)
+    )
+    assert found.verdict == "EQUAL", found.to_text()
+    assert found.backward is not None
+    assert not model.kept
+    assert not hasattr(model, "last")

@@ -50,6 +50,24 @@ def test_what_is_left_out_is_missing_where_its_value_is_read():
     assert likely(with_an_activation, without) == "return y @ V"
 
 
+def test_a_product_along_the_other_axis_is_wrong_not_what_made_its_operand():
+    def channels(x, product):
+        weights = jax.nn.softmax(jnp.einsum("bnc,bnd->bcd", x @ A, x @ B))
+        return jnp.tanh(jnp.einsum(product, weights, x))
+
+    def right(x):
+        return channels(x, "bcd,bnd->bnc")
+
+    def wrong(x):
+        weights = jax.nn.softmax(jnp.einsum("bnc,bnd->bcd", x @ A, x @ B))
+        return jnp.tanh(jnp.einsum("bcd,bnc->bnd", weights, x))
+
+    x, A, B = (RNG.standard_normal(shape) for shape in ((2, 5, 6), (6, 6), (6, 6)))
+    (place,) = compare((right, x), (wrong, x)).places
+    assert place.cause == "transposed"
+    assert place.b.lines[place.b.likely or 0].text.startswith("return jnp.tanh(")
+
+
 def test_one_line_is_no_choice():
     model, weights, x = models.torch_model()
     found = compare((model, x), (models.jax_model("tanh"), (weights, x)))
