@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -58,6 +58,12 @@ def above_noise(a: Trace, event: Event) -> np.ndarray | None:
         return above_noise(a, a[before[-1]]) if before and before[-1] in a else None
     least = max(_NOISE_GRAINS * gradient.max(initial=0.0), GRAINS * usual_gradient(a, event.step))
     return gradient > least * epsilon(event.dtype)
+
+
+def _is_noise(trace: Trace, events: Iterable[Event]) -> bool:
+    """Return whether no element of a moment or updated parameter, in parts, is more than noise."""
+    masks = [above_noise(trace, each) for each in events]
+    return all(each is not None and not each.any() for each in masks)
 
 
 @lru_cache(maxsize=4)
@@ -232,6 +238,8 @@ def _output(a: Trace, loss: Event) -> float:
 def _judge(traces: Traces, pair: EventPair, scale: float, apart: Mapping[str, float]) -> Judged:
     a, b = read_pair(traces.a, traces.b, pair)
     mask = above_noise(traces.a, pair.a)
+    if mask is None and _is_noise(traces.b, pair.all_b):  # A's may have left nothing
+        mask = np.zeros(a.shape, bool)
     clear_a, clear_b = (a, b) if mask is None or mask.shape != a.shape else (a[mask], b[mask])
     error = relative_error(clear_b, clear_a, at_least=scale, holes=True)
     most = limit(traces, pair, apart)

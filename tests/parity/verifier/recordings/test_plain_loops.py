@@ -173,3 +173,22 @@ def test_averages_that_began_elsewhere_are_not_equal(tmp_path):
     diagnosis = compared(tmp_path, {"average": constant(0.9)}, {"average": constant(0.9), "begins": 0.5})
     assert diagnosis.verdict == "DIFFERENT"
     assert [cause.name for cause in diagnosis.causes] == ["ema-start"]
+
+
+@pytest.mark.parametrize(("left", "verdict"), [(-1.4e-17, "EQUAL"), (1e-9, "DIFFERENT")])
+def test_round_off_beside_nothing_is_no_gradient(tmp_path, left, verdict):
+    """Adam makes a step of round-off where the other side has none: of a gradient that is zero in
+    theory, one of two programs may have nothing left."""
+
+    def run(path, gradient):
+        p = {"shift": np.full(1, 0.12), "weight": np.linspace(-1, 1, 7)}
+        g = {"shift": np.full(1, gradient), "weight": np.linspace(0.1, 0.3, 7)}
+        with parity.record(path) as trace, trace.step(images=IMAGES[0], labels=LABELS[0]):
+            trace.log("parameters", p)
+            trace.log("loss", 1.0)
+            trace.log("gradients", g)
+            trace.log("updated", {n: a - 0.01 * g[n] / (abs(g[n]) + 1e-8) for n, a in p.items()})
+        return Recorded(path)
+
+    sides = run(tmp_path / "a.trace", 0.0), run(tmp_path / "b.trace", left)
+    assert diagnose(compare_sides(*sides)).verdict == verdict
