@@ -79,12 +79,16 @@ def _in_order(program: Program, gradients: Sequence[Gradient]) -> int:
     """Append an output to a program: the gradients of several parameters as one list, sorted by the
     parameters' numbers, and where these are equal by their own."""
     numbers = _joined([program.cache[leaf] for leaf, _ in gradients])
-    order = np.argsort(numbers, kind="stable")
-    ties = bool((np.diff(numbers[order]) == 0).any())
+    order = np.argsort(numbers)
+    same = np.diff(numbers[order]) == 0
+    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    number = np.cumsum(np.append(False, ~same))[tied]  # which of the numbers, in their order
 
     def run(values: Sequence[Any]) -> np.ndarray:
-        joined = _joined(values)
-        return joined[np.lexsort((joined, numbers)) if ties else order]
+        joined = _joined(values)[order]
+        equal = joined[tied]
+        joined[tied] = equal[np.lexsort((equal, number))]
+        return joined
 
     parts = [index for _, (_, index) in gradients]
     sizes = [program.operations[each].size for each in parts]
