@@ -115,7 +115,7 @@ def _kind(gap: Gap, index: Index) -> tuple[Kind, str]:
     if gap.error <= limit_of(gap, index, types=False):
         return "rounding", "rounding of float64"
     if end_b.kind == "input" and end_a.kind == "input" and not _is_given(gap):
-        if any(each.label == end_b.label for each in index.meets(end_b)):  # A was given it, too
+        if any(e is not end_a and e.label == end_b.label for e in index.meets(end_b)):  # as A has it
             return "operations", f"B reads {end_b.label} where A reads {end_a.label}"
         return "input", f"{end_b.label} is another input than A's {end_a.label}"
     wrong = wrong_parameters(gap, index)

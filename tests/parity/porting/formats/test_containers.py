@@ -435,7 +435,7 @@ def test_arrays_in_memory_are_stored_tensors():
 
 def test_a_python_file_has_functions(tmp_path):
     (tmp_path / "port.py").write_text("def port():\n    pass\n")
-    with pytest.raises(WeightsError, match=r"parity diff takes port\.py:FUNCTION"):
+    with pytest.raises(WeightsError, match=r"what it builds is port\.py:FUNCTION"):
         open_container(tmp_path / "port.py")
 
 
