@@ -30,8 +30,8 @@ def assert_parity(
             one array, a tuple or a dictionary, in the layout that the model takes.
         b: the other model, of either framework, in the same form.
         level: ``logits`` or ``gradients``.
-        lock: a file that keeps the worst error of each level; errors that grow beyond it fail too, see
-            `parity.testing`.
+        lock: a file that keeps the worst error of each level; errors that grow beyond it fail too,
+            unless the environment says ``PARITY_LOCK_UPDATE=1``.
 
     Returns:
         The comparison.

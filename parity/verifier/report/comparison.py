@@ -102,7 +102,8 @@ class Comparison:
     """Faults, in the order in which B runs them; `notes` holds what rounding explains."""
     notes: tuple[Place, ...] = ()
     rounded: tuple[str, ...] = ()
-    """Leaves, and lines of constants, that were rounded to the smaller type that the other side has."""
+    """Leaves, and lines of constants, that one side holds with fewer digits, and that were taken as the
+    same."""
     types: tuple[str, ...] = ()
     """Where one side alone asks for a smaller number type; both were compared in float64."""
     remarks: tuple[str, ...] = ()
@@ -185,7 +186,7 @@ class Comparison:
         if c.unused and not brief:
             lines.append(f"parameters that reach no output: {', '.join(c.unused)}")
         if self.rounded:
-            lines.append(f"rounded to the smaller type that the other side has: {_some(self.rounded)}")
+            lines.append(f"with fewer digits on one side, and taken as the same: {_some(self.rounded)}")
         lines += [f"compared in float64 all the same: {each}" for each in self.types]
         lines += self.places_to_text()
         for note in self.notes:

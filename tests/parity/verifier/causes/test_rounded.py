@@ -113,6 +113,7 @@ def test_a_number_that_is_written_with_fewer_digits_is_the_same_number(written, 
     if verdict == "EQUAL":
         assert found.backward.verdict == "EQUAL"
         assert [each.partition(":")[0] for each in found.forward.rounded] == ["test_rounded.py"]
+        assert "with fewer digits on one side, and taken as the same: test_rounded.py" in found.to_text()
 
 
 def test_what_computes_in_float32_is_compared_in_float64():
