@@ -90,6 +90,7 @@ def test_what_overflows_is_kept_in_other_programs(huge, tmp_path, to):
     assert not np.isfinite(done.compared[0].twins["torch"])
 
 
+@pytest.mark.exhaustive
 def test_bfloat16_of_onnx_is_proven_without_onnx_runtime(huge, tmp_path):
     done = parity.export(huge, tmp_path / "b.onnx", to="onnx", dtype="bfloat16", input="float32")
     assert done.kept is None
@@ -120,6 +121,7 @@ def test_logits_of_attention_overflow_where_they_are_written_out(tmp_path):
         parity.export(source, tmp_path / "o", to="stablehlo", dtype="float16", input="float32")
 
 
+@pytest.mark.exhaustive
 def test_only_a_users_picture_overflows(tmp_path, capsys):
     """White pictures make it, those that are drawn do not."""
 
@@ -174,6 +176,7 @@ def test_the_arithmetic_is_that_of_the_type():
     assert "underflow" in kinds.values()
 
 
+@pytest.mark.exhaustive
 def test_eight_bits_lose_most_in_some_products(tmp_path, capsys):
     source = written(tmp_path / "own.safetensors")
     out = tmp_path / "eight.onnx"
