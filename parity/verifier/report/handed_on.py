@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from parity.verifier.causes import collectives
 from parity.verifier.programs.operation import Source
 from parity.verifier.search.region import Gap
 
 MOST_READERS = 12
 """Most readers of a value, and of its layouts, that are looked at."""
+_COLLECTIVES = frozenset(each.name for each in collectives.CAUSES)
+"""Causes of which the line shown is that of the value's last use, for all gradients alike."""
 
 
-def handed_on(gap: Gap) -> list[Source]:
-    """Return the lines of one function of B's that hand on the value of a place: the one that makes it,
-    or calls what makes it, and the one that reads it, or calls what reads it; none where they are one
-    line, or share no function.
+def handed_on(gap: Gap, cause: str) -> list[Source]:
+    """Return the lines of one function of B's that hand on the value of a place at which something is
+    left out: the one that makes it, or calls what makes it, and the one that reads it, or calls what
+    reads it; none where they are one line, or share no function, and of other causes.
 
     What is left out belongs between the two: a skip is added where attention is called, not where it
     returns.
     """
+    if not cause.endswith("left out") or cause in _COLLECTIVES:
+        return []
     program = gap.b.program
     own = _frames(program.operations[gap.b.end].source)
     for reader in _readers(gap):

@@ -114,7 +114,7 @@ def _of_the_cause(gap: Gap, cause: str) -> list[Source | Line | None]:
         return [op.source for op in splits if len(op.shape) > len(operations[op.inputs[0]].shape)]
     if gap.b.readers and cause == "other value read":
         return [program.operations[gap.b.readers[-1]].source]
-    if cause.endswith("left out") and (between := handed_on(gap)):
+    if between := handed_on(gap, cause):
         return [between[0]]
     if gap.b.readers and not computing(gap.b) and computing(gap.a):
         return [program.operations[gap.b.readers[0]].source]  # what is left out, is so before it is read

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -51,8 +51,10 @@ def parts_of(
     start = len(letters.read)
     a = _part_of(gap.a, letters, gap, table=table)
     middle = len(letters.read)
-    more = {"missing": cause.endswith("left out"), "turned": cause == "reversed" and not _turns(gap.a)}
-    b = _part_of(gap.b, letters, gap, read=read, masks=masks, table=table, built=built, **more)
+    b = _part_of(
+        gap.b, letters, gap, read=read, masks=masks, table=table, built=built,
+        between=handed_on(gap, cause), turned=cause == "reversed" and not _turns(gap.a),
+    )  # fmt: skip
     of_a, of_b = operands_of(gap, letters.read[start:middle], letters.read[middle:], letters.index)
     alone = (each for each in of_a if each.relation in (OWN_A, DIFFERS))
     for each in (*alone, *of_b):
@@ -70,7 +72,7 @@ def _part_of(
     *,
     read: bool = False,
     masks: bool = False,
-    missing: bool = False,
+    between: Sequence[Source] = (),
     turned: bool = False,
     table: bool = False,
     built: Callable[[Construction], bool] = lambda _: False,
@@ -88,12 +90,11 @@ def _part_of(
         sources = [*(read_so or _callers(gap, letters.index)), *sources]
     if all(program.operations[i].is_layout for i in operations) and (traced or not operations):
         sources += filter(None, [program.maker(end).source])
-    sources += lines(program, region.readers[:2])
+    sources += between or lines(program, region.readers[:2])
     if region is gap.b:
         sources = [*(s for s in _ended(gap) if s not in sources), *sources]
     sources += lines(program, computing_with(program, end, program.consumers()))[:1] if read else []
     sources += _masks(region) if masks else []
-    sources += handed_on(gap) if missing else []
     sources = [*(_turns(region) if turned else ()), *sources]
     sources += _table(region, gap) if table else []
     sources = sources or lines(program, [end])

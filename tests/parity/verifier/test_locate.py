@@ -45,7 +45,7 @@ FAULTS = {
     "causal": "scores = jnp.where(mask, scores, -1e9)",
     "transposed attention": "weights = weights.swapaxes(-1, -2)",
     "untransposed weight": "x = x @ w",
-    "no residual": "mean = x.mean(-1, keepdims=True)",
+    "no residual": "y = attention(y, p, fault)",
     "other norm": "return centred / jnp.sqrt(variance) * w + b",
     "tanh": 'y = jax.nn.gelu(y, approximate=fault == "tanh")',
     "divided": "x = x / 255",
