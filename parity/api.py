@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from vit_config import PRESETS, ConfigError, ViTConfig, preset
 
 if TYPE_CHECKING:
     import numpy as np
 
+    import vit_jax
+    import vit_torch
     from parity.exporting.export import Exported, To
     from parity.exporting.subject import DType, Input
     from parity.measure import tolerance
@@ -28,6 +30,21 @@ Model = Any
 """`vit_jax.ViT` or `vit_torch.ViT`."""
 
 
+@overload
+def create_model(
+    name: str, *, framework: Literal["jax"],
+    pretrained: bool = False, seed: int = 0, kernel: str = "auto", **changes: Any,
+) -> vit_jax.ViT: ...  # fmt: skip
+@overload
+def create_model(
+    name: str, *, framework: Literal["torch"],
+    pretrained: bool = False, seed: int = 0, kernel: str = "auto", **changes: Any,
+) -> vit_torch.ViT: ...  # fmt: skip
+@overload
+def create_model(
+    name: str, *, framework: Framework | None = None,
+    pretrained: bool = False, seed: int = 0, kernel: str = "auto", **changes: Any,
+) -> Model: ...  # fmt: skip
 def create_model(
     name: str,
     *,

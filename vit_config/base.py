@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from vit_config.errors import ConfigError, MissingFileError
+from vit_config.field_words import field_for
 from vit_config.files.foreign import (
     LONGEST_JSON,
     LONGEST_TOML,
@@ -171,8 +172,9 @@ def _complaint(schema: type[Schema], item: Any) -> str:
     path = [str(part) for part in item["loc"] if not _INTERNAL.fullmatch(str(part))]
     where = ".".join([schema.__name__, *path])
     if item["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(path[-1], schema.fields(), n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "the fields are " + ", ".join(schema.fields())
+        word, fields = path[-1], schema.fields()
+        near = field_for(word, fields) or next(iter(difflib.get_close_matches(word, fields, n=1)), None)
+        hint = f"did you mean {near!r}?" if near else "the fields are " + ", ".join(fields)
         return f"{schema.__name__} has no field {path[-1]!r}; {hint}"
     if item["type"] == "value_error":  # raised by our own validators: already complete
         message = str(item["ctx"]["error"])

@@ -72,12 +72,12 @@ def main(argv: list[str], prog: str = "parity check") -> int:
     if len(subjects) > 1:
         return _check_several(arguments, subjects)
     report = _check(arguments, subjects[0])
-    print_report(report)
     with together():
         if arguments.svg:
             write_svg(report, arguments.svg)
         if arguments.json:
             write_json(arguments.json, to_dict(report))
+    print_report(report)
     return 0 if report.passed else 1
 
 

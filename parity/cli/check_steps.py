@@ -111,10 +111,10 @@ def _run(arguments: CheckSteps, subject: str, job: Job) -> int:
             fault=arguments.fault,
             progress=lambda dtype, step: bar.update(tasks[dtype], completed=step),  # pyright: ignore
         )
-    print_steps(report)
     with together():
         if arguments.plot:
             draw_steps(report, arguments.plot)
         if arguments.json:
             write_json(arguments.json, steps_to_dict(report))
+    print_steps(report)
     return 0 if report.passed else 1

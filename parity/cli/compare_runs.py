@@ -48,7 +48,7 @@ def main(argv: list[str], prog: str = "parity compare-runs") -> int:
 
     with Waiting("looking into both folders") as waiting:
         comparison = compare_runs(arguments.a, arguments.b, arguments.step, on_stage=waiting.now)
-    print_comparison(comparison, limit, screen(110))
     if arguments.json is not None:
         write_json(arguments.json, to_dict(comparison, limit))
+    print_comparison(comparison, limit, screen(110))
     return 1 if limit is not None and comparison.beyond(limit) else 0

@@ -127,19 +127,21 @@ def main(argv: list[str], prog: str = "parity diff") -> int:
     before = None if arguments.since is None else read_report(arguments.since)
     compared = _compare(arguments)
     _print_remarks(compared.remarks, {"A": arguments.a, "B": arguments.b})
+    from parity.verifier.report.of_comparison import report_of
+
     since = None
     if before is not None and arguments.since is not None:
         since = compare_reports(arguments.since, before, seen_in(compared.to_dict()))
-        say(*since.to_text())
+    with together():
+        of_repro = []
+        if arguments.repro is not None:
+            of_repro = reproduce(compared.places, arguments.repro, arguments.a, arguments.b)
+        arguments.write(report_of(compared, since))
+    say(*(since.to_text() if since is not None else []))
     say(*compared.to_text().splitlines())
     if arguments.modules:
         _show_modules(*compared.module_rows())
-    from parity.verifier.report.of_comparison import report_of
-
-    with together():
-        if arguments.repro is not None:
-            reproduce(compared.places, arguments.repro, arguments.a, arguments.b)
-        arguments.write(report_of(compared, since))
+    say(*of_repro)
     return status(compared.verdict)
 
 
@@ -183,9 +185,9 @@ def _as_it_is(arguments: Diff) -> int:
     orders = [arguments.order(each, "torch") for each in (arguments.a, arguments.b or arguments.a)]
     with Waiting("running A") as waiting:
         result = arguments.compare_devices(orders[0], orders[1], arguments.python_b, waiting.now)
-    say(*result.to_text().splitlines())
     if arguments.json is not None:
         write_json(arguments.json, result.to_dict())
+    say(*result.to_text().splitlines())
     return status(result.verdict)
 
 
@@ -228,23 +230,23 @@ def _bisect(arguments: Any) -> int:
     with Waiting(f"computing operations of A in {arguments.bisect_precision}"):
         result = bisect_precision(arguments.a, arguments.bisect_precision, bound=arguments.bound)
     _print_remarks([f"A: {each}" for each in result.remarks], {"A": arguments.a})
-    say(*result.to_text().splitlines())
     if arguments.json is not None:
         write_json(arguments.json, result.to_dict())
+    say(*result.to_text().splitlines())
     return 0 if not result.held and result.possible and not result.unseen else 1
 
 
-def reproduce(places: Sequence[Place], path: Path, a: str, b: str) -> None:
-    """Write the program and say what it prints, or why there is none."""
+def reproduce(places: Sequence[Place], path: Path, a: str, b: str) -> list[str]:
+    """Write the program and return lines that say what it prints; say why if there is none."""
     if not places:
         complain(f"note: nothing differs, so {path} was not written")
-        return
+        return []
     from parity.verifier.repro import write_repro
 
     try:
         printed = write_repro(places[0], path, a=a, b=b)
     except InputError as error:  # what was found stands, and so does its exit status
         complain(f"note: no program was written: {error}")
-        return
+        return []
     which = "place 1" if len(places) > 1 else "the place"
-    say("", f"{path}: {which} as a program; it prints: {printed}")
+    return ["", f"{path}: {which} as a program; it prints: {printed}"]

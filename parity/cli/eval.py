@@ -81,10 +81,6 @@ def main(argv: list[str], prog: str = "parity eval") -> int:
     result = evaluate(loaded, dataset, arguments.batch_size)
     names = dataset.class_names or tuple(map(str, range(dataset.num_classes)))
     damaged = [str(error) for error in dataset.test.damaged.values()]
-    if isinstance(result, SeveralEvaluation):
-        _print_several(result, names, damaged)
-    else:
-        _print(result, names, damaged)
     with together():
         if arguments.plot and not isinstance(result, SeveralEvaluation):
             from vit_train.display.plots import confusion, save_png
@@ -93,6 +89,10 @@ def main(argv: list[str], prog: str = "parity eval") -> int:
         if arguments.json:
             content = {"source": arguments.source, "data": data, "classes": names, **result.to_dict()}
             write_json(arguments.json, content)
+    if isinstance(result, SeveralEvaluation):
+        _print_several(result, names, damaged)
+    else:
+        _print(result, names, damaged)
     return 0
 
 

@@ -70,12 +70,12 @@ def main(argv: list[str], prog: str = "parity inspect") -> int:
     subject = read_subject(arguments.subject, arguments.reading, values=not arguments.skip_values)
     parts = anatomy(subject.config, batch_size=arguments.batch_size, image_size=size)
     console = screen(120, highlight=False)
+    if arguments.json:
+        write_json(arguments.json, to_dict(subject, parts))
     print_facts(console, subject, parts[0])
     rows = list(lines(parts, depth=arguments.depth, everything=arguments.all))
     show_table(layer_table(rows), console)
     console.print(totals(parts[0]))
-    if arguments.json:
-        write_json(arguments.json, to_dict(subject, parts))
     return 0
 
 
@@ -90,11 +90,11 @@ def _health(arguments: Inspect, prog: str) -> int:
     subject = read_subject(arguments.subject, arguments.reading, values=True)
     if subject.checkpoint is None or subject.anomalies is None:
         raise ConfigError(f"{subject.name} is a preset; {prog} --health goes with a checkpoint")
+    if arguments.json:
+        write_json(arguments.json, {"anomalies": list(subject.anomalies)})
     say(*subject.anomalies)
     arrays = subject.checkpoint.arrays.values()
     count, values = len(subject.anomalies), sum(math.prod(each.shape) for each in arrays)
     what = "nothing is odd" if not count else "1 is odd" if count == 1 else f"{count} are odd"
     say(f"{len(arrays)} tensors, {values:,} values: {what}")
-    if arguments.json:
-        write_json(arguments.json, {"anomalies": list(subject.anomalies)})
     return 1 if count else 0

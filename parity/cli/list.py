@@ -77,10 +77,10 @@ def main(argv: list[str], prog: str = "parity list") -> int:
             print_faults()
         return 0
     rows = [_row(name) for name in matching(arguments.patterns)]
-    _print(rows)
     if arguments.json:
         content = {"version": JSON_VERSION, "presets": [asdict(row) for row in rows]}
         write_json(arguments.json, content)
+    _print(rows)
     return 0
 
 

@@ -23,9 +23,9 @@ from tyro.constructors import ConstructorRegistry
 
 from parity.cli.support import flag_rules
 from parity.cli.support.advice import offer
-from parity.cli.support.field_words import flag_for
 from parity.cli.support.kept import WRITTEN, refuse_lost
 from vit_config import ConfigError
+from vit_config.field_words import flag_for, reason_without
 
 
 def parse(
@@ -53,8 +53,11 @@ def parse(
 
     def refuse(event: events.ParseErrorEvent) -> None:
         what, hint = _one_line(event), f"{prog} --help lists every flag"
-        if isinstance(event, events.UnrecognizedArgs) and (near := _nearest(event.tokens, kind)):
-            hint = f"did you mean {near}?"
+        if isinstance(event, events.UnrecognizedArgs):
+            unknown = [word for word in event.tokens if word.startswith("-")]
+            why = reason_without(unknown, flags_of(kind))
+            near = flag_for(unknown, flags_of(kind)) or (None if why else _nearest(event.tokens, kind))
+            hint = f"did you mean {near}?" if near else why or hint
         for word in argv if isinstance(event, events.MissingArgs) else ():  # under another name?
             if word.startswith("-") and (near := flag_for([word], flags_of(kind))):
                 what, hint = f"no option {word}", f"did you mean {near}?"
@@ -136,8 +139,6 @@ def flags_of(kind: type) -> list[str]:
 def _nearest(words: Sequence[str], kind: type) -> str | None:
     """Return the flag that was probably meant, or None."""
     flags = flags_of(kind)
-    if known := flag_for([word for word in words if word.startswith("-")], flags):
-        return known
     matches = (difflib.get_close_matches(word.partition("=")[0], flags, 1, 0.7) for word in words)
     return next((near[0] for near in matches if near), None)
 

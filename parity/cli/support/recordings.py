@@ -119,6 +119,6 @@ class Recordings(Reporting):
             diagnosis = diagnose(difference, self.accepted, run=compare if self.run_programs else None)
         for note in difference.notes:
             complain(f"note: {note}")
-        print_diagnosis(diagnosis, screen(110))
         self.write(report_of_diagnosis(diagnosis))
+        print_diagnosis(diagnosis, screen(110))
         return diagnosis.verdict

@@ -1,8 +1,8 @@
-"""The words of other libraries for what a flag here is called otherwise."""
+"""The words of other libraries for what a flag, or a field of a schema, is called otherwise here."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 WORDS = {
     "--recipe.ema": "ema-decay model-ema model-ema-decay ema-rate use-ema",
@@ -64,9 +64,18 @@ WORDS = {
     "--apart-from": "ignore exclude except",
     "--out": "output o output-file out-file",
     "--damaged": "skip-damaged ignore-errors skip-corrupt",
+    "--limit": "tol tolerance atol rtol threshold",
 }
 """Flags, and what else they are called, without their dashes, in timm, transformers, Lightning, MAE,
 Ultralytics or optimum."""
+WITHOUT = {
+    "tol tolerance atol rtol threshold": "no tolerance is given by hand: how far rounding alone moves"
+    " each number is measured, see docs/verifying.md and docs/parity.md",
+    "device devices cuda gpu cpu": "JAX computes on the accelerator that it finds, with"
+    " JAX_PLATFORMS=cpu on the CPU, PyTorch's twin on the CPU; from Python,"
+    " loaded.model.to('cuda') moves that one",
+}
+"""What other libraries have a flag for, and why a command that has none needs none."""
 
 
 def flag_for(words: Sequence[str], flags: Sequence[str]) -> str | None:
@@ -76,9 +85,28 @@ def flag_for(words: Sequence[str], flags: Sequence[str]) -> str | None:
         words: words of a command line that are no flags of it.
         flags: the flags of the command.
     """
-    for word in words:
-        stem = word.partition("=")[0].lstrip("-").replace("_", "-").rpartition(".")[2].lower()
-        for flag, others in WORDS.items():
-            if flag in flags and stem in others.split():
-                return flag
+    return next(
+        (flag for word in words for flag, others in WORDS.items()
+         if flag in flags and _stem(word) in others.split()),
+        None,
+    )  # fmt: skip
+
+
+def field_for(word: str, fields: Collection[str]) -> str | None:
+    """Return the field, one of `fields`, that a word of another library stands for, or None."""
+    for flag, others in WORDS.items():
+        name = flag.removeprefix("--").rpartition(".")[2].replace("-", "_")
+        if name in fields and _stem(word) in others.split():
+            return name
     return None
+
+
+def reason_without(words: Sequence[str], flags: Sequence[str]) -> str | None:
+    """Say why no flag is needed for what a word stands for elsewhere; None if that is not known, or
+    there are flags that begin with it."""
+    stems = {_stem(word) for word in words if not any(each.startswith(word) for each in flags)}
+    return next((why for others, why in WITHOUT.items() if stems.intersection(others.split())), None)
+
+
+def _stem(word: str) -> str:
+    return word.partition("=")[0].lstrip("-").replace("_", "-").rpartition(".")[2].lower()
