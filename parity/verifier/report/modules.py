@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from parity.verifier.programs.operation import Operation
 from parity.verifier.programs.program import Program
@@ -56,11 +57,15 @@ def modules_of(
     """
     parted = Counter(places)
     partners = _partners(a, mended, then)
+    returned = {index for _, index in b.outputs}
     results: dict[str, list[int]] = defaultdict(list)
     for op, readers in zip(b.operations, b.consumers(), strict=True):
+        read_in = {b.operations[i].module for i in readers}
+        # a value is a module's result if it is computed, not weak, and read outside of the module
+        counts = op.run is not None and op.size > 0 and not is_weak(op)
         for path in _above(op.module):
             own = results[path]  # from its first operation on, be it a result or not
-            if _is_result(b, op, readers, path):
+            if counts and (op.index in returned or any(path not in _above(each) for each in read_in)):
                 own.append(op.index)
     return tuple(
         Module(path, partners.get(path, ""), len(own), sum(i in met for i in own), parted[path])
@@ -68,18 +73,11 @@ def modules_of(
     )
 
 
-def _above(path: str) -> list[str]:
+@cache
+def _above(path: str) -> tuple[str, ...]:
     """Return the paths of a module and of those that contain it, the outermost first."""
     names = path.split(".") if path else []
-    return [".".join(names[: end + 1]) for end in range(len(names))]
-
-
-def _is_result(program: Program, op: Operation, readers: Sequence[int], path: str) -> bool:
-    """Return whether a value is computed, is not weak (`is_weak`), and is read outside of a module."""
-    if op.run is None or is_weak(op) or not op.size:
-        return False
-    outside = (path not in _above(program.operations[i].module) for i in readers)
-    return any(outside) or any(index == op.index for _, index in program.outputs)
+    return tuple(".".join(names[: end + 1]) for end in range(len(names)))
 
 
 def _partners(a: Program, b: Program, met: Mapping[int, Sequence[int]]) -> dict[str, str]:

@@ -1,8 +1,9 @@
 """Gradients of two programs brought into one layout, element by element, to be compared.
 
-The layout is that of the parameters: where these are moved so that they are equal, their gradients
-are. Gradients of several parameters, or of parameters between which there is no such move, are put in
-the order of the parameters' numbers, and where these are equal in the order of their own.
+The layout is that of the parameters: where these are moved so that they are equal, or stacked, their
+gradients are. Other gradients of several parameters, and those of parameters between which there is no
+such move, are put in the order of the parameters' numbers, and where these are equal in that of their
+own.
 """
 
 from __future__ import annotations
@@ -41,7 +42,42 @@ def aligned(
         change = _change(a.cache[x], b.cache[y], a.cache[of_a], b.cache[of_b])
         if change is not None:
             return _moved(a, of_a, change, path), of_b
+    if len(theirs) == 1 and (rows := _rows(a, mine, b.cache[theirs[0][0]])):
+        return _stacked(a, mine, rows), theirs[0][1][1]
+    if len(mine) == 1 and (rows := _rows(b, theirs, a.cache[mine[0][0]])):
+        return mine[0][1][1], _stacked(b, theirs, rows)
     return _in_order(a, mine), _in_order(b, theirs)
+
+
+def _rows(
+    program: Program, gradients: Sequence[Gradient], stack: np.ndarray
+) -> list[tuple[int, LayoutChange]] | None:
+    """Return for each row of a stack which of several parameters it is, and in which layout; None unless
+    each row is exactly one, as no stack of ones is."""
+    parts = [program.cache[leaf] for leaf, _ in gradients]
+    rows = []
+    for row in stack if stack.shape[:1] == (len(parts),) else []:
+        found = [
+            (k, each)
+            for k, part in enumerate(parts)
+            for each in layout_changes(part.shape, row.shape)
+            if np.array_equal(each.of(part), row)
+        ]
+        if len(found) != 1:
+            return None
+        rows += found
+    return rows if len({k for k, _ in rows}) == len(parts) else None
+
+
+def _stacked(
+    program: Program, gradients: Sequence[Gradient], rows: Sequence[tuple[int, LayoutChange]]
+) -> int:
+    """Append an output to a program: the gradients of several parameters as the rows of a stack."""
+
+    def run(values: Sequence[Any]) -> np.ndarray:
+        return np.stack([change.of(values[k]) for k, change in rows])
+
+    return _append_joined(program, "stack", gradients, run)
 
 
 def _change(
@@ -90,12 +126,21 @@ def _in_order(program: Program, gradients: Sequence[Gradient]) -> int:
         joined[tied] = equal[np.lexsort((equal, number))]
         return joined
 
+    return _append_joined(program, "gather", gradients, run)
+
+
+def _append_joined(
+    program: Program,
+    name: str,
+    gradients: Sequence[Gradient],
+    run: Callable[[Sequence[Any]], np.ndarray],
+) -> int:
     parts = [index for _, (_, index) in gradients]
     sizes = [program.operations[each].size for each in parts]
     squares = (program.operations[i].grain ** 2 * n for i, n in zip(parts, sizes, strict=True))
     grain = float(np.sqrt(sum(squares) / sum(sizes)))
     path = ", ".join(path for _, (path, _) in gradients)
-    return _append(program, "gather", parts, run, run([program.cache[i] for i in parts]), path, grain)
+    return _append(program, name, parts, run, run([program.cache[i] for i in parts]), path, grain)
 
 
 def _append(

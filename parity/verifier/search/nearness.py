@@ -55,6 +55,10 @@ STEPS = frozenset(["floor", "ceil", "round", "sign", "trunc"])
 """Operations on floating point numbers whose results jump."""
 
 
+KEPT_BYTES = 256 * 2**20
+"""Most bytes of nudged leaves that are kept while a program runs once more."""
+OFTEN = 4
+"""Readers of a leaf, from which on its nudged numbers are kept."""
 SAMPLED = 8
 """Most places along an axis at which moved elements are compared; to compare all takes 6 % more time."""
 
@@ -100,13 +104,14 @@ def movements(program: Program) -> dict[int, Movement]:
     for index in behind:
         last.update(dict.fromkeys(program.operations[index].inputs, index))
     known: dict[int, Any] = program.values(sorted(last.keys() - leaves - set(behind)))
+    nudged = _Nudged(program)
     marks: dict[int, np.ndarray] = {}
     moves: dict[int, Movement] = {}
     far: set[int] = set()
     for index in behind:
         op = program.operations[index]
         for i in moved_leaves.intersection(op.inputs):  # made when it is read: together they take room
-            known[i] = _nudged(program, i)
+            known[i] = nudged(i)
             if i in leaves and i not in marks:
                 marks[i] = fingerprint(known[i])
         value = known[index] = _again(program, op, known)
@@ -142,14 +147,33 @@ def _layouts_of(program: Program, leaves: Set[int]) -> set[int]:
     return moved
 
 
-def _nudged(program: Program, index: int) -> Any:
-    """Return a nudged leaf, or what an operation makes of one by moving its elements."""
-    op = program.operations[index]
-    if op.run is None:
-        value = program.cache[index]
+class _Nudged:
+    """Nudged leaves of a program; those that many read are kept, as a stack of which each layer reads a
+    slice."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._consumers = program.consumers()
+        self._kept: dict[int, np.ndarray] = {}
+        self._bytes = 0
+
+    def __call__(self, index: int) -> Any:
+        """Return a nudged leaf, or what an operation makes of one by moving its elements."""
+        op = self._program.operations[index]
+        if op.run is None:
+            return self._kept[index] if index in self._kept else self._leaf(index)
+        return self._program.apply(op, {i: self(i) for i in op.inputs}, {})
+
+    def _leaf(self, index: int) -> np.ndarray:
+        value = self._program.cache[index]
         moved = nudge_numbers(value, NUDGE, str(index))
-        return np.where(np.abs(value) < HUGE, moved, value)  # what stands for infinity is exact
-    return program.apply(op, {i: _nudged(program, i) for i in op.inputs}, {})
+        huge = np.abs(value) >= HUGE  # what stands for infinity is exact
+        moved = np.where(huge, value, moved) if huge.any() else moved
+        is_read_often = len(self._consumers[index]) >= OFTEN
+        if is_read_often and self._bytes + moved.nbytes <= KEPT_BYTES:
+            self._kept[index] = moved
+            self._bytes += moved.nbytes
+        return moved
 
 
 def _is_far(program: Program, op: Operation, value: Any, movement: Movement | None) -> bool:

@@ -10,6 +10,7 @@ from parity.measure.nearness import LEAST
 from parity.verifier.compare import compare
 from parity.verifier.programs.backward import record_gradients
 from parity.verifier.programs.sides import taken_apart
+from parity.verifier.search import packed
 from parity.verifier.search.nearness import measure
 from parity.verifier.search.weights import pair_gradients
 
@@ -154,3 +155,33 @@ def test_a_gradient_in_another_layout_has_a_measured_limit():
     limits = [first.operations[x].near.norm for x, _ in pairs]
     assert len(limits) == 2
     assert min(limits) > 10 * LEAST.norm
+
+
+def test_gradients_of_layers_are_the_rows_of_their_stack():
+    """Where no row is another's, as no stack of ones is: that one is sorted."""
+    layers = torch.nn.Sequential(*(torch.nn.Linear(5, 5) for _ in range(3)))
+    kernels = np.stack([each.weight.detach().double().numpy().T for each in layers])
+    for layer in layers:
+        torch.nn.init.ones_(layer.bias)
+    x = np.linspace(-1, 1, 10).reshape(2, 5)
+
+    def port(held, x):
+        return jax.lax.scan(lambda x, layer: (x @ layer["w"] + layer["b"], None), x, held)[0]
+
+    given = {"w": kernels, "b": np.ones((3, 5))}
+    ones = [(0, np.ones((2, 5)))]
+    a = record_gradients(taken_apart((layers.double(), torch.from_numpy(x)), "A"), ones, "A")
+    b = record_gradients(taken_apart((port, (given, x)), "B"), ones, "B")
+    assert not pair_gradients(a, b).left_out
+    assert {op.name: op.shape for op in a.operations[-2:]} == {"stack": (3, 5, 5), "gather": (15,)}
+
+
+def test_numbers_that_are_in_both_by_chance_tell_nothing():
+    """A fifth of them, as two millions of float32 numbers lie close; a third more are shared."""
+    rng = np.random.default_rng(0)
+    large, other = (rng.uniform(1, 2, 2_000_000).astype(np.float32).astype(float) for _ in range(2))
+    large, sample = np.sort(large), rng.choice(other, 512)
+    assert np.isin(sample, large).mean() > packed.SHARED
+    assert not packed._found(sample, large, 0.0)
+    sample[::3] = rng.choice(large, len(sample[::3]))
+    assert packed._found(sample, large, 0.0)
