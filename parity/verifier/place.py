@@ -97,8 +97,9 @@ def place_at(gap: Gap, letters: Letters, index: Index) -> Place:
 
 
 _GIVEN_TO_MODULES = frozenset(
-    ["activation", "arguments", "axis", "dilation", "epsilon", "groups", "number", "numbers",
-     "operation", "padding", "padding counted", "padding not counted", "stride", "window"]
+    ["activation", "arguments", "attention along another axis", "axis", "dilation", "epsilon", "groups",
+     "number", "numbers", "operation", "padding", "padding counted", "padding not counted", "stride",
+     "window"]
 )  # fmt: skip
 """Causes that may lie in how a module was built."""
 

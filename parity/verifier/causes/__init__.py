@@ -10,6 +10,7 @@ import numpy as np
 
 from parity.verifier.causes import (
     activations,
+    attended,
     branches,
     collectives,
     epsilons,
@@ -44,9 +45,9 @@ from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Gap
 from parity.verifier.search.widened import widened
 
-_FILES = (activations, collectives, epsilons, masks, norms, numbers, factors, operands, operators, order,
-          pairs, pooling, reads, reductions, residual_order, rounded, skips, slopes, statistics, steps,
-          tables, windows)  # fmt: skip
+_FILES = (activations, attended, collectives, epsilons, masks, norms, numbers, factors, operands,
+          operators, order, pairs, pooling, reads, reductions, residual_order, rounded, skips, slopes,
+          statistics, steps, tables, windows)  # fmt: skip
 CAUSES: tuple[Cause, ...] = tuple(cause for file in _FILES for cause in file.CAUSES)
 """Every cause that a place may be given. Operations that one side alone has on some rows are called "of
 a part"."""
@@ -88,6 +89,7 @@ _JUDGES = (
     exchanged.judge,
     operands.moved,
     tables.judge,
+    attended.judge,
     several.judge,
     rescaled.judge,
     pairs.judge,
@@ -105,7 +107,7 @@ def cause_of(gap: Gap, index: Index) -> Explanation:
     if read is not None or (_are_signs(gap.value_a) and _are_signs(gap.value_b)):
         return read or ("", "")
     if gap.value_a.shape != gap.value_b.shape:
-        return "", ""
+        return attended.judge(gap, index) or ("", "")
     explanation = _first(gap, index)
     if (
         explanation is not None

@@ -115,8 +115,9 @@ def returned(gap: Gap, index: Index) -> Explanation | None:
     if gap.b.readers or end not in (i for _, i in program.outputs) or is_weak(own):
         return None
     before = set(before_of(gap.a.program, gap.a.end, set(range(len(gap.a.program)))))
-    others = [op for op in index.meets(own) if op.index not in before and op.size == own.size]
-    if not others:
+    met = index.meets(own)
+    others = [op for op in met if op.index not in before and op.size == own.size]
+    if not others or gap.a.end in (op.index for op in met):  # which A returns, in another order
         return None
     return "other value returned", f"A computes B's value at {where(others[0])}, and returns another"
 

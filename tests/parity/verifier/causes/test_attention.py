@@ -1,9 +1,10 @@
-"""Softmax in chunks, as attention for long sequences has it, beside softmax."""
+"""Attention in chunks, as for long sequences, and along another axis, beside attention."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import torch
 
 from parity.verifier.compare import compare
 
@@ -72,3 +73,21 @@ def test_rows_that_are_lost_are_said():
     assert not comparison.causes, comparison.to_text()
     said = "axis 1 of [2, 10, 4] has 10 rows where A's has 11: A's rows 0, 1, 2, 3, 4, 4, 7, 8, 9, 10"
     assert said in comparison.to_text()
+
+
+class Attention(torch.nn.Module):
+    def __init__(self, *, batch_first):
+        super().__init__()
+        self.attend = torch.nn.MultiheadAttention(24, 3, batch_first=batch_first)
+
+    def forward(self, x):
+        return self.attend(x, x, x, need_weights=False)[0]
+
+
+def test_tokens_that_attend_to_the_other_images_of_the_batch():
+    a, b = (Attention(batch_first=each).eval() for each in (True, False))
+    b.load_state_dict(a.state_dict())
+    x = torch.from_numpy(RNG.normal(size=(4, 7, 24)).astype(np.float32))
+    (place,) = compare((a, x), (b, x), backward=False).places
+    said = "over axis 0, of length 4, of queries [4, 3, 7, 8], A's over axis 2, of length 7"
+    assert (place.cause, place.message) == ("attention along another axis", said)
