@@ -15,7 +15,7 @@ from parity.verifier.search.layouts import layout_changes
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Gap, Region
 
-LARGEST = 1 << 16
+LARGEST = 1 << 18
 """Most numbers of queries, of which attention is tried in every way."""
 MOST_MOVES = 6
 """Most moves of a value that are followed back."""
