@@ -89,8 +89,8 @@ def _part_of(
         read_so = lines(program, _reading_otherwise(gap, letters.index)) if order else []
         sources = [*(read_so or _callers(gap, letters.index)), *sources]
     if all(program.operations[i].is_layout for i in operations) and (traced or not operations):
-        sources += filter(None, [program.maker(end).source])
-    sources += between or lines(program, region.readers[:2])
+        sources += between or filter(None, [program.maker(end).source])
+    sources += lines(program, region.readers[: 1 if between else 2])
     if region is gap.b:
         sources = [*(s for s in _ended(gap) if s not in sources), *sources]
     sources += lines(program, computing_with(program, end, program.consumers()))[:1] if read else []
