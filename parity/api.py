@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from vit_config import PRESETS, ConfigError, ViTConfig, preset
+from vit_config.pretrained import Reading, hands_on
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from parity.verifier.match import Matched
     from parity.verifier.recordings.diagnosis import Diagnosis
     from parity.verifier.report.compared import Compared
-    from vit_config.pretrained import Reading
     from vit_train.frameworks import Framework
 
 Model = Any
@@ -125,6 +125,7 @@ def _drawn(twin: Any, framework: Framework, cfg: ViTConfig, seed: int, kernel: s
         return twin.ViT(cfg, kernel=kernel)
 
 
+@hands_on(Reading)
 def export(
     source: Any,
     out: str | Path,

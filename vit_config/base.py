@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from vit_config.errors import ConfigError, MissingFileError
-from vit_config.field_words import field_for
+from vit_config.field_words import meant
 from vit_config.files.foreign import (
     LONGEST_JSON,
     LONGEST_TOML,
@@ -173,9 +172,11 @@ def _complaint(schema: type[Schema], item: Any) -> str:
     where = ".".join([schema.__name__, *path])
     if item["type"] == "extra_forbidden":
         word, fields = path[-1], schema.fields()
-        near = field_for(word, fields) or next(iter(difflib.get_close_matches(word, fields, n=1)), None)
+        near = meant(word, fields)
         hint = f"did you mean {near!r}?" if near else "the fields are " + ", ".join(fields)
         return f"{schema.__name__} has no field {path[-1]!r}; {hint}"
+    if item["type"] == "missing":  # its input is all that stands beside it
+        return f"{where} is not stated"
     if item["type"] == "value_error":  # raised by our own validators: already complete
         message = str(item["ctx"]["error"])
         return message if not path else f"{where}: {message}"

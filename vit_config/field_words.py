@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Sequence
 
 WORDS = {
@@ -37,6 +38,16 @@ WORDS = {
     "--model.stochastic-depth": "drop-path drop-path-rate droppath stochastic-depth",
     "--model.dropout-mlp-outer": "dropout drop drop-rate",
     "--model.dropout-attention": "attn-drop attention-dropout attn-drop-rate",
+    "--model.hidden-size": "embed-dim hidden-dim dim d-model width embedding-dim",
+    "--model.depth": "num-hidden-layers num-layers n-layers n-layer layers num-blocks",
+    "--model.num-heads": "num-attention-heads heads n-heads n-head nhead attention-heads",
+    "--model.mlp-dim": "intermediate-size dim-feedforward ffn-dim mlp-hidden-dim mlp-ratio",
+    "--model.in-channels": "in-chans num-channels channels",
+    "--model.act": "hidden-act act-layer activation",
+    "--model.norm-eps": "layer-norm-eps layernorm-eps",
+    "--model.pool": "global-pool pooling",
+    "--model.register-tokens": "reg-tokens num-register-tokens registers",
+    "--model.layer-scale": "init-values layerscale-value",
     "--model.num-classes": "num-classes nb-classes num-labels n-classes classes",
     "--model.image-size": "img-size image-size input-size imgsz resolution",
     "--model.patch-size": "patch-size patch",
@@ -99,6 +110,11 @@ def field_for(word: str, fields: Collection[str]) -> str | None:
         if name in fields and _stem(word) in others.split():
             return name
     return None
+
+
+def meant(word: str, names: Collection[str]) -> str | None:
+    """Return the name, one of `names`, that was meant by a word that is none of them, or None."""
+    return field_for(word, names) or next(iter(difflib.get_close_matches(word, names, n=1)), None)
 
 
 def reason_without(words: Sequence[str], flags: Sequence[str]) -> str | None:

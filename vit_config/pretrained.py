@@ -6,18 +6,24 @@ dialects: it is looked up by name when one of these methods is called, here and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, Self, TypedDict, Unpack
+from typing import Any, Literal, ParamSpec, Self, TypedDict, TypeVar, Unpack, get_type_hints
 
+from vit_config.errors import ConfigError
+from vit_config.field_words import meant, reason_without
 from vit_config.images.preprocess import Preprocess
 
 ABOVE = "parity.porting.models.pretrained"
 """The module with the functions that these methods call."""
 DType = Literal["float64", "float32", "float16", "bfloat16"]
 """Type of a loaded model's parameters."""
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Reading(TypedDict, total=False):
@@ -29,7 +35,7 @@ class Reading(TypedDict, total=False):
     given: Mapping[str, Any] | None
     override: Mapping[str, Any] | None
     adapter: str | Path | None
-    preprocess: Preprocess | None
+    preprocess: Preprocess | str | Path | None
     license: str | None
 
 
@@ -68,6 +74,32 @@ class Pushing(Saving, total=False):
     token: str | None
     branch: str | None
     create_pr: bool
+
+
+def hands_on(options: type[Any]) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Let a function that hands options on refuse what is none of them, in its own name.
+
+    Args:
+        options: the type of its ``**`` argument, such as `Reading`.
+    """
+
+    def of(function: Callable[P, T]) -> Callable[P, T]:
+        parameters = inspect.signature(function).parameters.values()
+        own = [each.name for each in parameters if each.kind != each.VAR_KEYWORD]
+        known = [*own, *get_type_hints(options)]
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            for word in kwargs.keys() - set(known):
+                near = meant(word, known)
+                hint = f"did you mean {near!r}?" if near else reason_without([word], ())
+                hint = hint or f"its arguments are {', '.join(known)}"
+                raise ConfigError(f"parity.{function.__name__} has no argument {word!r}; {hint}")
+            return function(*args, **kwargs)
+
+        return call
+
+    return of
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,8 @@ def export(
     _check_out(out, force)
     if settings.opset is not None and to != "onnx":
         raise ConfigError("opset (--opset) is of ONNX's operators; give to = onnx (--to onnx)")
+    if tuple(settings.platforms) != Settings().platforms and to != "stablehlo":
+        raise ConfigError(f"platforms (--platforms) is of StableHLO; {to} runs where its runtime does")
     subject = subject_of(
         source, input=input, dtype=dtype, labels=labels, template=template, image_size=image_size,
         batch=batch, **reading,

@@ -29,7 +29,7 @@ from parity.verifier.programs.threads import one_thread
 from parity.verifier.report.comparison import Comparison, Counts, Place
 from parity.verifier.report.formula import Letters
 from parity.verifier.report.modules import modules_of
-from parity.verifier.report.remarks import all_missing, remarks
+from parity.verifier.report.remarks import all_missing, remarks, unloaded
 from parity.verifier.report.together import together
 from parity.verifier.search.digits import loses_digits, lost_digits
 from parity.verifier.search.inputs import check_inputs
@@ -159,9 +159,11 @@ def compare_programs(
         "DIFFERENT" if faults or left else "INCOMPLETE" if lacking or not pairs
         else "UNCERTIFIED" if vague else "EQUAL"
     )  # fmt: skip
+    said = remarks(a, b, pairs if pair is None else ())
+    said += tuple(unloaded(a, b)) if faults and pair is None else ()
     return Comparison(
         verdict, error, counts, tuple(together(faults)), tuple(together(notes)), aligned,
-        _types(a, b), remarks(a, b, pairs if pair is None else ()), letters.described(),
+        _types(a, b), said, letters.described(),
         modules_of(a, b, met, search.b, then, parted),
         time.perf_counter() - started,
         f"{search.repairs} repairs, more remain; mend these and compare again" if search.stopped else "",

@@ -81,6 +81,27 @@ def only_model():
     return Net()
 
 
+def forgets():
+    plain()
+
+
+def other_name():
+    return Net().eval(), {"pixels": torch.from_numpy(X)}
+
+
+def linen_drops(**inputs):
+    class Drops(linen.Module):
+        @linen.compact
+        def __call__(self, x, train=True):
+            return jnp.tanh(linen.Dropout(0.5, deterministic=not train)(x) @ W)
+
+    return Drops(), {}, {"x": X, **inputs}
+
+
+def linen_drops_nothing():
+    return linen_drops(train=False)
+
+
 def exported():
     function, given = port()
     shapes = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in given]

@@ -159,7 +159,7 @@ def test_files_that_are_elsewhere_or_nowhere(tmp_path):
     (tmp_path / "b.png").unlink()
     with pytest.raises(MissingFileError) as caught:
         opened(table)
-    one_line(caught.value, "b.png", "not there", "relative to")
+    one_line(caught.value, "1 of 2 files are not there, such as", "b.png; paths are relative")
     table.write_text("path,label\n../a.png,cat\n")
     with pytest.raises(DataError) as caught:
         opened(table)

@@ -271,7 +271,10 @@ def _pixels(image: Picture, channels: int, preprocess: Preprocess) -> np.ndarray
         raise InputError(f"an image is a {type(image).__name__}; give a path, a PIL image or an array")
     if image.dtype != pixel_type:
         of = " pixels 0..255" if pixel_type == "uint8" else ""
-        raise InputError(f"an image is of type {image.dtype}, expected {pixel_type}{of}")
+        raise InputError(
+            f"an image is of type {image.dtype}, expected {pixel_type}{of}; the model itself takes"
+            " normalised ones"
+        )
     if image.ndim == 2:
         image = image[:, :, None]
     if image.ndim != 3 or not image.size:

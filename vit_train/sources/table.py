@@ -66,7 +66,7 @@ def open_table(spec: str, path: Place) -> ImageDataset:
     files = [resolve_below(root, file) for part in (train, test, validation) for file, _ in part]
     if absent := [file for file in files if not file.is_file()]:
         raise MissingFileError(
-            f"{spec}: {absent[0]} and {len(absent) - 1} others of {len(files)} files are not there;"
+            f"{spec}: {len(absent)} of {len(files)} files are not there, such as {absent[0]};"
             f" paths are relative to {root}"
         )
     about = set_of(spec, files[0])

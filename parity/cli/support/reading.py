@@ -86,7 +86,7 @@ def parse_fields(texts: Sequence[str], flag: str = "--set") -> dict[str, Any]:
     """Parse texts FIELD=VALUE as fields of a schema.
 
     Raises:
-        ConfigError: not of that form, no such field, or one given twice.
+        ConfigError: not of that form, or one given twice.
     """
     fields: dict[str, Any] = {}
     for text in texts:
@@ -99,14 +99,6 @@ def parse_fields(texts: Sequence[str], flag: str = "--set") -> dict[str, Any]:
             fields[name] = parse_json(value)
         except ValueError:
             fields[name] = parse_size(value, f"{flag} {name}") if _is_size(value) else value
-    from vit_config import TextConfig, ViTConfig
-
-    for name, value in fields.items():
-        of, dot, field = name.rpartition(".")
-        schema = TextConfig if of + dot == "text." else ViTConfig
-        field = field if schema is TextConfig else name
-        if field not in schema.fields():
-            schema(**{field: value})  # its error suggests the field
     return fields
 
 

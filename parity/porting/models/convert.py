@@ -13,9 +13,10 @@ from parity.porting.writing.channels import Rule
 from parity.porting.writing.conversion import Converted
 from parity.porting.writing.conversion_plan import asked_at_once
 from vit_config import WeightsError
-from vit_config.pretrained import DType, Reading
+from vit_config.pretrained import DType, Reading, hands_on
 
 
+@hands_on(Reading)
 def convert(
     source: Checkpoint | str | Path | Any,
     *,

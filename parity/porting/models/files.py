@@ -12,24 +12,26 @@ from typing import TYPE_CHECKING, Any, Unpack
 from parity.porting.dialects.rewrites import ModelState
 from parity.porting.dialects.transform import as_type
 from parity.porting.formats.metadata import Metadata
-from parity.porting.formats.suffixes import WEIGHTS
+from parity.porting.formats.suffixes import PROGRAMS, WEIGHTS
 from parity.porting.models.loaded import Loaded
 from parity.porting.opening.opened import Opened
 from parity.porting.opening.provenance import digest_of_source, to_json
 from parity.porting.reading.checkpoint import read_checkpoint
+from parity.porting.reading.origins import stated_preprocess
 from parity.porting.text.read import has_text
 from parity.porting.text.texts import load_texts
 from vit_config import ConfigError, Preprocess, ViTConfig, WeightsError, write_weights
 from vit_config.errors import naming
 from vit_config.files.matching import mismatches
 from vit_config.parameters import parameters
-from vit_config.pretrained import About, DType, Reading
+from vit_config.pretrained import About, DType, Reading, hands_on
 from vit_train.frameworks import Framework, only_framework
 
 if TYPE_CHECKING:
     from jax.sharding import Mesh
 
 
+@hands_on(Reading)
 def load(
     source: str | Path | Opened | Any,
     *,
@@ -111,20 +113,21 @@ def save(
             configuration, as after ``model.head = ...``, or not of one type, or the class names are not
             as many as the classes. Nothing is written.
     """
-    suffix = Path(path).suffix
-    if suffix in WEIGHTS and suffix != ".safetensors":
+    if not isinstance(path, str | Path):
         raise ConfigError(
-            f"{path}: written is safetensors alone; of a .safetensors file parity.convert makes {suffix}"
+            f"path is a {type(path).__name__}; the path stands first: parity.save(path, model)"
+        )
+    suffix = Path(path).suffix
+    if suffix in (*WEIGHTS, *PROGRAMS.values()) and suffix != ".safetensors":
+        maker = "parity.convert" if suffix in WEIGHTS else "parity.export"
+        raise ConfigError(
+            f"{path}: written is safetensors alone; of a .safetensors file {maker} makes {suffix}"
         )
     framework = type(model).__module__.partition(".")[0].removeprefix("vit_")
     cfg = getattr(model, "cfg", None)
     if not isinstance(cfg, ViTConfig):
         raise ConfigError(f"{type(model).__qualname__} is not a model of vit_jax or vit_torch")
-    if not isinstance(preprocess, Preprocess | None):
-        raise ConfigError(
-            f"preprocess is a {type(preprocess).__name__}; give vit_config.Preprocess(mean=..., std=...)"
-        )
-    preprocess = preprocess or model.about.preprocess
+    preprocess = stated_preprocess(preprocess) or model.about.preprocess
     arrays = twin_of(framework).to_arrays(model)
     expected = {name: each.shape for name, each in parameters(cfg).items()}
     if problems := mismatches(expected, arrays, of="the model", by="its configuration"):

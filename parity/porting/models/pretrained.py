@@ -18,7 +18,7 @@ from vit_config import ConfigError, Preprocess, WeightsError
 from vit_config.errors import first_line
 from vit_config.files.atomic import beside, check_parent
 from vit_config.files.places import place_all
-from vit_config.pretrained import DType, Reading, Saving
+from vit_config.pretrained import DType, Reading, Saving, hands_on
 from vit_train.frameworks import Framework
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ OPENED_BY = {
 OURS = ("vit-parity", 'parity.from_pretrained("{name}", framework="torch")', HUB)
 
 
+@hands_on(Reading)
 def from_pretrained(
     source: str | Path,
     *,
@@ -126,6 +127,7 @@ def save_pretrained(
     return replace(converted, path=folder)
 
 
+@hands_on(Saving)
 def push_to_hub(
     model: Any,
     repo_id: str,

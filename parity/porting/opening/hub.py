@@ -101,6 +101,10 @@ def locate(source: str | Path, **downloading: Any) -> Located:
 
 def _refuse_bare(name: str, path: Path) -> None:
     """Refuse what looks like a name without its prefix. MissingFileError: says how it is written."""
+    if web := re.match(r"https?:/+(?:www\.)?(huggingface\.co/(?=[\w.-]+/[\w.-]+))?", name):
+        there = "/".join(name[web.end() :].split("/")[:2])
+        way = f"on the Hub it is {HUB}{there}" if web[1] else "download it, and give the file's path"
+        raise MissingFileError(f"{name}: is an address, which is not read; {way}")
     if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name) and not path.parent.exists():
         raise MissingFileError(f"{name}: no such file or folder; on the Hub it would be {HUB}{name}")
     if name.partition(".")[0] in PRESETS:

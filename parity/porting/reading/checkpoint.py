@@ -20,12 +20,13 @@ from parity.porting.reading.adapters import files_of, with_adapter
 from parity.porting.reading.in_file import find_model, match_model, refuse_foreign, refuse_other_tensors
 from parity.porting.reading.live import open_source
 from parity.porting.reading.notes import note_assumed, note_ignored, note_stripped, outside, unheld
-from parity.porting.reading.origins import read_metadata, schema_origins
+from parity.porting.reading.origins import read_metadata, schema_origins, stated_preprocess
 from parity.porting.recognition.axes import channels_first, one_frame
 from parity.porting.recognition.matching import some
 from parity.porting.recognition.recognise import PATCHES
 from parity.porting.recognition.resolve import resolve
-from vit_config import ConfigError, Preprocess, ViTConfig, WeightsError
+from vit_config import ConfigError, Preprocess, TextConfig, ViTConfig, WeightsError
+from vit_config.base import Schema
 from vit_config.errors import UnstatedError, naming
 
 TEXT = "text."
@@ -168,7 +169,7 @@ def read_checkpoint(
     given: Mapping[str, Any] | None = None,
     override: Mapping[str, Any] | None = None,
     adapter: str | Path | None = None,
-    preprocess: Preprocess | None = None,
+    preprocess: Preprocess | str | Path | None = None,
     license: str | None = None,
 ) -> Checkpoint:
     """Open a checkpoint of any dialect; its tensors are read when they are used.
@@ -184,8 +185,9 @@ def read_checkpoint(
             ``text.`` are fields of the text tower beside the model.
         override: fields of the schema that replace what the file states; a note says so.
         adapter: folder of a LoRA of PEFT, which is merged into the weights.
-        preprocess: the preprocessing, if the user states it; class names and licence that it leaves out
-            are taken from the file, and pixels too if it was made of class names alone.
+        preprocess: the preprocessing, if the user states it, or a JSON or TOML file of it; class names
+            and licence that it leaves out are taken from the checkpoint, and pixels too if it was made
+            of class names alone.
         license: the licence of the weights, if the user states it.
 
     Raises:
@@ -195,10 +197,16 @@ def read_checkpoint(
         ConfigError: a field that has to be stated was not, a stated value is not valid, or `given`
             contradicts the file.
     """
+    for name, fields in (("given", given), ("override", override)):
+        if not isinstance(fields, Mapping | None):
+            raise ConfigError(f"{name} is a {type(fields).__name__}; give {name}={{FIELD: VALUE}}")
+    preprocess = stated_preprocess(preprocess)
     given, override = given or {}, override or {}
     if twice := sorted(given.keys() & override.keys()):
         raise ConfigError(f"{', '.join(twice)}: both given and overridden; keep one")
     (given, text_given), (override, text_override) = _by_tower(given), _by_tower(override)
+    _check_names(ViTConfig, given, override)
+    _check_names(TextConfig, text_given, text_override)
     opened = open_source(source)
     whole = opened
     opened, merged = with_adapter(opened, adapter, lambda: find_model(whole, dialect, part))
@@ -268,6 +276,13 @@ def _by_tower(fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
     """Divide fields into those of the image tower, and those of the text tower without their prefix."""
     of_text = {name.removeprefix(TEXT): v for name, v in fields.items() if name.startswith(TEXT)}
     return {name: v for name, v in fields.items() if not name.startswith(TEXT)}, of_text
+
+
+def _check_names(schema: type[Schema], *stated: Mapping[str, Any]) -> None:
+    """Refuse fields that a schema does not have. Raises ConfigError, which suggests one."""
+    for name, value in (each for fields in stated for each in fields.items()):
+        if name not in schema.fields():
+            schema(**{name: value})
 
 
 def of_one_type(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NoReturn
 
 from parity.porting.dialects.dialect import FALLBACK_FIELDS, NEUTRAL, Dialect
@@ -100,6 +101,21 @@ def schema_origins(
         origins.stated.append((f"{PRESET}{like}", fields))
         origins.fallback.append((f"{PRESET}{like}", weak))
     return origins
+
+
+def stated_preprocess(stated: Any) -> Preprocess | None:
+    """Return the preprocessing that a user states, itself or by a file.
+
+    Raises:
+        ConfigError, MissingFileError: it is neither.
+    """
+    if isinstance(stated, str | Path):
+        return Preprocess.load(stated)
+    if not isinstance(stated, Preprocess | None):
+        raise ConfigError(
+            f"preprocess is a {type(stated).__name__}; give vit_config.Preprocess(mean=..., std=...)"
+        )
+    return stated
 
 
 def read_metadata(

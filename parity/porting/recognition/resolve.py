@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -99,10 +100,25 @@ def resolve(
     known = _settled(dialect, shapes, letters, sources)
     if questions := _questions(known, dialect, shapes, sources):
         raise ask(questions, _shown(known))
-    cfg = ViTConfig(**known.fields)
+    try:
+        cfg = ViTConfig(**known.fields)
+    except ConfigError as error:
+        raise ConfigError(_with_who_says_it(str(error), known.origins)) from None
     _compare(cfg, shapes)
     origins = {name: known.origins.get(name, ASSUMED) for name in cfg.fields()}
     return Resolved(cfg, origins, tuple(known.overridden.values()))
+
+
+def _with_who_says_it(message: str, origins: Mapping[str, str]) -> str:
+    """Replace a contradiction's advice on building a model by who says what, and how to overrule it."""
+    fact, advice, _ = message.partition("; ")
+    said = {n: by for n, by in origins.items() if by != SHAPES and re.search(rf"\b{n} = ", fact)}
+    if not (said and advice):
+        return message
+    files = [n for n, by in said.items() if by not in (GIVEN, OVERRIDDEN)]
+    where = ", ".join(f"{n} is {'' if n not in files else 'from '}{by}" for n, by in said.items())
+    flags = " ".join(f"{n}=VALUE" for n in files)
+    return f"{fact}; {where}: give {f'--override {flags}' if files else 'another value'}"
 
 
 def _ask_with(

@@ -22,6 +22,7 @@ from parity.porting.formats import (
 from parity.porting.formats.base import Progress
 from parity.porting.formats.flatten import nested
 from parity.porting.formats.suffixes import PROGRAMS
+from parity.porting.opening.hub import is_name
 from parity.porting.opening.opened import BRANCH
 from parity.porting.opening.provenance import Hop, digest_of_source, to_json
 from parity.porting.reading.checkpoint import Checkpoint, read_checkpoint
@@ -255,6 +256,8 @@ def check_out(source: Checkpoint, out: Path, force: bool) -> None:
     Raises:
         ConfigError: with the reason.
     """
+    if is_name(str(out)):
+        raise ConfigError(f"{out}: is a name on the Hub; write a folder, which `hf upload` sends there")
     if out.exists() and not force:
         raise ConfigError(f"{out}: already exists; give another path, or --force to replace it")
     check_spares(out, source.files, [each for each in source.container.files if each.is_dir()])

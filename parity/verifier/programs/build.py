@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.util
 import sys
@@ -151,7 +152,10 @@ def called_function(name: str) -> Callable[[], Any]:
         raise
     called = getattr(module, function, None)
     if not callable(called):
-        raise ConfigError(f"{name}: {where} has no function {function}")
+        functions = [each for each, value in vars(module).items() if callable(value)]
+        near = difflib.get_close_matches(function, functions, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ConfigError(f"{name}: {where} has no function {function}{hint}")
     return called
 
 

@@ -102,6 +102,8 @@ def mistake(
     text = f"{type(error).__name__}{where}: {message_of(error)}"
     if "does not require grad" in text:
         return f"{text}; a program that differentiates is compared with --gradients (gradients=True)"
+    if "needs PRNG for" in text:
+        return f"{text}; inputs may be a dictionary, whose True or False turns such layers off"
     if "lhs feature dimension" in text:
         return f"{text.rstrip('.')}; Flax's convolutions take channels last, (B, H, W, C)"
     return f"{text.rstrip('.')}; a JAX program must run under jax.jit" if _is_of_tracing(error) else text
@@ -123,6 +125,9 @@ def message_of(error: BaseException) -> str:
 
 _COMPILED = re.compile(r"no rule registered for HigherOrderOperator (\w+)")
 """What torch says of an operator whose operands are functions."""
+
+GIVE = "a side is (callable, inputs), or names a function that returns this"
+"""What can be compared."""
 
 SEALED = (
     "is a program that JAX exported or compiled, which holds no operations that can be followed; give"
@@ -166,6 +171,7 @@ def _unbound(function: Any, args: Any, kwargs: Any) -> str:
         called = getattr(target, "__qualname__", type(function).__qualname__).rpartition("<locals>.")[2]
         count = len(args) + len(kwargs)
         given = f"{count} input{'s' * (count != 1)}" if count else "no inputs"
+        given += f" ({', '.join(kwargs)})" if kwargs else ""
         return f"{called} was given {given}: {error}"
     return ""
 

@@ -9,7 +9,7 @@ from parity.verifier.programs.built import watch_building
 from parity.verifier.programs.callables import arguments_of, is_a, is_torch, kinds_of, unwrapped
 from parity.verifier.programs.files import is_program, program_as_twin
 from parity.verifier.programs.memory import of_backward
-from parity.verifier.programs.mistakes import SEALED, in_one_line, is_sealed
+from parity.verifier.programs.mistakes import GIVE, SEALED, in_one_line, is_sealed
 from parity.verifier.programs.program import Program
 from vit_config import InputError
 
@@ -80,7 +80,8 @@ def taken_apart(side: Any, name: str) -> GivenSide:
     args, kwargs = arguments_of(rest[0] if rest else ())
     function, args, kwargs, bound = unwrapped(function, args, kwargs)
     if not callable(function):
-        why = SEALED if is_sealed(function) else f"{type(function).__qualname__} cannot be called"
+        kind = type(function).__qualname__
+        why = SEALED if is_sealed(function) else f"{kind} cannot be called; {GIVE}"
         raise InputError(f"{name}: {why}")
     return GivenSide(name, function, args, kwargs, variables, bound, of_weights)
 

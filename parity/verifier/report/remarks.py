@@ -8,7 +8,10 @@ import numpy as np
 
 from parity.measure.shown import first_three
 from parity.verifier.programs.program import Program
+from parity.verifier.search.meeting import Index, is_weak
 
+FEWEST = 4
+"""Fewest parameters of which each side must have some numbers of the other's; fewer may be packed."""
 FAR = 1e7
 """Largest number that an input of a model has in earnest: a whole number of 16 bits, and some."""
 
@@ -36,6 +39,19 @@ def remarks(a: Program, b: Program, pairs: Sequence[tuple[int, int]] = ()) -> tu
         notes += _unlike(a, b, pairs) if side is b else []
         lines += [f"{side.name}: {note}" for note in dict.fromkeys(notes)]
     return tuple(lines)
+
+
+def unloaded(a: Program, b: Program) -> list[str]:
+    """Say that no parameter of B holds A's numbers: then all differs, whatever the two compute."""
+    of_a, of_b = (
+        [op for op in side.operations if op.kind == "parameter" and op.size > 1 and not is_weak(op)]
+        for side in (a, b)
+    )
+    index, marks = Index(a, {op.index for op in of_a}), [op.mark for op in of_b if op.mark is not None]
+    if min(len(of_a), len(marks)) < FEWEST or any(index.find(mark) for mark in marks):
+        return []
+    none = f"none of its {len(marks)} parameters holds numbers of A's"
+    return [f"{b.name}: {none}; carry the weights over first"]
 
 
 def _far(side: Program) -> list[str]:

@@ -131,7 +131,8 @@ def _same_place(was: Seen, now: Seen) -> bool:
 
 
 def _same_lines(was: Seen, now: Seen) -> bool:
-    return bool(was.lines_a) and was.lines_a == now.lines_a
+    other = was.cause and now.cause and was.cause != now.cause  # one line computes a whole layer
+    return bool(was.lines_a) and was.lines_a == now.lines_a and not other
 
 
 def _same_cause(was: Seen, now: Seen) -> bool:

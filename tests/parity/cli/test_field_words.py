@@ -78,6 +78,11 @@ def test_a_word_without_a_flag_has_its_reason(command, word, why, capsys):
         (Recipe, "wd", "weight_decay"),
         (ViTConfig, "num_labels", "num_classes"),
         (ViTConfig, "drop_path", "stochastic_depth"),
+        (ViTConfig, "embed_dim", "hidden_size"),
+        (ViTConfig, "num_hidden_layers", "depth"),
+        (ViTConfig, "num_attention_heads", "num_heads"),
+        (ViTConfig, "intermediate_size", "mlp_dim"),
+        (ViTConfig, "in_chans", "in_channels"),
     ],
 )
 def test_a_word_of_the_field_leads_to_a_schemas_field(schema, word, field):

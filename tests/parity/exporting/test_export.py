@@ -162,6 +162,7 @@ def test_size_number_and_operators_are_the_callers(weights, tmp_path, capsys):
     [
         ("onnx", {"opset": 9}, r"opset = 9 .*expected 18 to \d\d"),
         ("torch-export", {"opset": 20}, "opset .* is of ONNX's operators"),
+        ("onnx", {"platforms": ["cuda"]}, "platforms .* is of StableHLO; onnx runs where"),
         ("onnx", {"batch": 0}, "batch = 0 .*at least 1"),
         ("onnx", {"image_size": (20, 15)}, "not divisible by patch_size"),
     ],

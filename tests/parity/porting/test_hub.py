@@ -211,6 +211,17 @@ def test_a_name_without_its_prefix_is_told_how_it_is_written(tmp_path, monkeypat
     refused("digits", "it is a preset, and it has no weights")
     (tmp_path / "google").mkdir()
     refused("google/vit-base", "no such file or folder; give the path of a checkpoint")
+    for rest in ("", "/resolve/main/model.safetensors"):
+        refused(
+            f"https://huggingface.co/google/vit-base{rest}", "on the Hub it is hf-hub:google/vit-base"
+        )
+    refused("https://example.com/vit.pth", "is an address, which is not read; download it")
+
+
+def test_a_name_on_the_hub_is_no_place_to_write(tmp_path):
+    write_weights(tmp_path / "it.safetensors", TINY, arrays())
+    with pytest.raises(ConfigError, match=r"^hf-hub:me/vit: is a name on the Hub; write a folder"):
+        parity.convert(tmp_path / "it.safetensors", to="timm", out="hf-hub:me/vit")
 
 
 def refused(name, *said):

@@ -47,6 +47,17 @@ def test_a_feature_extractor_that_pools_nothing_or_otherwise_asks_which_vector_t
         assert f"pool = mean as stated, where config.json says global_pool = {way!r}" in checkpoint.notes
 
 
+def test_heads_that_do_not_divide_the_width_are_the_words_of_somebody(tmp_path):
+    """Whoever reads a checkpoint can make no other width: the file or the flag is wrong."""
+    folder = folder_of(CFG, tmp_path, num_heads=7)
+    fact = "num_heads = 7 does not divide hidden_size = 40; num_heads is"
+    with pytest.raises(ConfigError, match=f"{fact} from config.json: give --override num_heads=VALUE$"):
+        read_checkpoint(folder)
+    assert read_checkpoint(folder, override={"num_heads": CFG.num_heads}).config == CFG
+    with pytest.raises(ConfigError, match=f"{fact} overridden: give another value$"):
+        read_checkpoint(folder, override={"num_heads": 7})
+
+
 def test_without_a_class_token_only_the_mean_is_left(tmp_path):
     folder = folder_of(CFG.replace(class_token=False, pool="mean"), tmp_path, global_pool="")
     with pytest.raises(UnstatedError, match=r"give --set pool=POOL; .* is pooled; pool: mean$"):

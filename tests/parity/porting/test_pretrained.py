@@ -2,6 +2,7 @@
 
 import json
 from types import SimpleNamespace
+from typing import Any
 
 import jax
 import numpy as np
@@ -113,6 +114,45 @@ def test_a_suffix_of_another_format_is_refused(tmp_path):
     parity.convert(tmp_path / "a.safetensors", to="parity", out=tmp_path / "a.pth")
     assert set(torch.load(tmp_path / "a.pth", weights_only=True)) >= {"head.weight"}
     parity.save(tmp_path / "of-no-format", model())
+    with pytest.raises(ConfigError, match=r"a\.onnx: written is .* parity\.export makes \.onnx"):
+        parity.save(tmp_path / "a.onnx", model())
+
+
+WRONG = [
+    ("load", {"framwork": "jax"}, "parity.load has no argument 'framwork'; did you mean 'framework'"),
+    ("load", {"device": "cuda"}, "no argument 'device'; JAX computes on the accelerator"),
+    ("export", {"out": "x", "to": "onnx", "data_type": "float16"}, "parity.export has no .*'dtype'"),
+    ("convert", {"to": "hf", "output": "x"}, "parity.convert has no .*'output'.* 'out'"),
+    ("from_pretrained", {"revison": "x"}, "parity.from_pretrained has no .* 'revision'"),
+    (
+        "push_to_hub",
+        {"repo_id": "me/it", "force": 1},
+        "'force'; its arguments are model, repo_id",
+    ),
+    ("load", {"given": "num_heads=3"}, "given is a str; give given={FIELD: VALUE}"),
+    ("load", {"given": {"embed_dim": 3}}, "no field 'embed_dim'; did you mean 'hidden_size'"),
+    ("load", {"override": {"text.dept": 3}}, "TextConfig has no field 'dept'; did you mean 'depth'"),
+    ("load", {"preprocess": {"mean": 0}}, "preprocess is a dict; give vit_config.Preprocess"),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "line"), WRONG)
+def test_a_wrong_argument_is_named_as_the_caller_wrote_it(name, arguments, line, tmp_path):
+    parity.save(tmp_path / "a.safetensors", model())
+    with pytest.raises(ConfigError, match=line):
+        getattr(parity, name)(tmp_path / "a.safetensors", **arguments)
+    of_model: Any = model()
+    with pytest.raises(ConfigError, match=r"path is a ViT; .* parity\.save\(path, model\)"):
+        parity.save(of_model, tmp_path / "a.safetensors")
+
+
+def test_the_preprocessing_may_be_a_file_as_the_commands_take_it(tmp_path):
+    parity.save(tmp_path / "a.safetensors", model())
+    (tmp_path / "pixels.json").write_text(PIXELS.to_json())
+    loaded = parity.load(
+        tmp_path / "a.safetensors", framework="torch", preprocess=tmp_path / "pixels.json"
+    )
+    assert loaded.preprocess == PIXELS
 
 
 @pytest.mark.parametrize("framework", ["jax", "torch"])

@@ -152,6 +152,17 @@ def test_a_block_with_the_weights_of_another(linen_pair):
     )
 
 
+def test_weights_that_were_never_carried_over_are_said_to_be_so():
+    """And nothing of the sort where one parameter is A's."""
+    torch.manual_seed(7)
+    x = torch.randn(5, 3)
+    a, fresh = (torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2)) for _ in range(2))
+    said = "B: none of its 4 parameters holds numbers of A's; carry the weights over first"
+    assert said in compare((a, x), (fresh, x)).remarks
+    fresh[0].bias.data = a[0].bias.data
+    assert said not in compare((a, x), (fresh, x)).remarks
+
+
 def test_a_transposed_square_matrix(linen_pair):
     def change(p):
         out = p["block1"]["MultiHeadDotProductAttention_0"]["out"]

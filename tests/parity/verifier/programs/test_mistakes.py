@@ -39,6 +39,11 @@ REFUSED = {
     "raises": "{name}: KeyError in {file}:{raises}: 'blocks.0.weight'",
     "needs_arg": "{name}: needs_arg was given no inputs: missing a required argument: 'n'; name a"
     " function of no arguments that returns (callable, inputs)",
+    "needs_ar": "{name}: {file} has no function needs_ar; did you mean needs_arg?",
+    "forgets": "NoneType cannot be called; a side is (callable, inputs), or names a function",
+    "other_name": "Net.forward was given 1 input (pixels): missing a required argument: 'x'",
+    "linen_drops": 'needs PRNG for "dropout" (https://flax.readthedocs.io/en/latest/api_reference/flax.errors'
+    ".html#flax.errors.InvalidRngError); inputs may be a dictionary, whose True or False turns",
     "json:dumps": "json:dumps: dumps was given no inputs: missing a required argument: 'obj'; name a",
     "only_model": "Net.forward was given no inputs: missing a required argument: 'x'; give"
     " them beside it",
@@ -163,6 +168,12 @@ def test_a_method_of_a_module_is_understood_as_the_module(a, b):
     comparison = compare(f"{HERE}:{a}", f"{HERE}:{b}")
     assert comparison.verdict == "EQUAL"
     assert comparison.counts.parameters
+
+
+def test_inputs_by_name_turn_a_layer_off(locate):
+    """As the message of a layer that needs random numbers says."""
+    status, out, _ = locate("plain", "linen_drops_nothing", "--forward")
+    assert (status, out[:5]) == (0, "EQUAL")
 
 
 BATCH_NORM = f"norm (BatchNorm, {HERE.name}:{line_of('nnx.BatchNorm(2')})"

@@ -108,6 +108,14 @@ def test_the_same_words_with_one_of_two_mistakes_gone_are_told_apart():
     assert "operand v1" not in same.to_text()[1]
 
 
+def test_another_named_fault_of_the_same_line_is_new():
+    """One line of `torch.nn.Sequential` computes a norm, an activation and two products."""
+    before = report(place("y", 0.3, "same", "erf({0})") | {"cause": "activation"})
+    now = report(place("y", 0.1, "same", "{0} + 1e-06") | {"cause": "epsilon"})
+    lines = compare_reports(Path("last.json"), seen_in(before), seen_in(now)).to_text()
+    assert lines[0].endswith("1 of 1 places gone, 0 still there, 1 new")
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
