@@ -161,11 +161,9 @@ def test_what_the_files_leave_open_is_asked_for_and_never_guessed(saved, tmp_pat
     ],
 )
 def test_a_statement_that_contradicts_the_file_is_refused(options, kind, said, saved):
-    loaded = parity.load(
-        saved["clip", torch.float64][1], framework="torch", preprocess=PIXELS, **options
-    )
+    folder = saved["clip", torch.float64][1]
     with pytest.raises(kind, match=said):
-        loaded.zero_shot(IMAGES, IDS)
+        parity.load(folder, framework="torch", preprocess=PIXELS, **options).zero_shot(IMAGES, IDS)
 
 
 def test_what_is_overridden_is_computed(saved):
