@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
@@ -122,7 +123,12 @@ class Schema(BaseModel, frozen=True):
         """
         path = Path(path)
         if not path.is_file():
-            raise MissingFileError(f"{path}: no such file; give the path of a JSON or TOML config")
+            there = [each.name for each in path.parent.glob("*") if each.suffix in (".json", ".toml")]
+            near = get_close_matches(path.name, there, n=1)
+            hint = "give the path of a JSON or TOML config"
+            hint = f"did you mean {path.with_name(near[0])}?" if near else hint
+            what = "is a folder" if path.is_dir() else "no such file"
+            raise MissingFileError(f"{path}: {what}; {hint}")
         kind = "TOML" if path.suffix == ".toml" else "JSON"
         try:
             text = read_text(path, LONGEST_TOML if kind == "TOML" else LONGEST_JSON)
@@ -164,6 +170,9 @@ def _one_line(schema: type[Schema], error: ValidationError) -> str:
     """Join every complaint of pydantic's report into one line that names the fields."""
     said = [_complaint(schema, item) for item in error.errors()[:_MOST_SAID]]
     more = error.error_count() - len(said)
+    fields = "; the fields are " + ", ".join(schema.fields())
+    last = max((i for i, each in enumerate(said) if each.endswith(fields)), default=-1)
+    said = [each if i == last else each.removesuffix(fields) for i, each in enumerate(said)]
     return "; ".join([*said, f"and {more} more"] if more else said)
 
 

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from parity.porting.fleet import FleetManifest
 from tests.support.refusals import one_line
 from tests.support.tiny import TINY
 from vit_config import ConfigError, MissingFileError, Preprocess, Recipe, ViTConfig, preset
@@ -471,6 +472,29 @@ def test_a_missing_config_file_is_named(tmp_path):
     said = "give the path of a JSON or TOML config"
     one_line(caught.value, f"{tmp_path}/nowhere.json: no such file", said)
     assert isinstance(caught.value, FileNotFoundError)
+    (tmp_path / "somewhere.toml").touch()
+    for name, said in (("somewhere.tml", f": no such file; did you mean {tmp_path}/somewhere.toml?"),
+                       ("", ": is a folder; give the path of")):  # fmt: skip
+        with pytest.raises(MissingFileError) as caught:
+            ViTConfig.load(tmp_path / name)
+        one_line(caught.value, said)
+
+
+def test_of_another_program_s_file_the_fields_are_listed_once():
+    """And what is missing is not shown as the whole file that lacks it."""
+    with pytest.raises(ConfigError) as caught:
+        FleetManifest(architectures=["ViT"], torch_dtype="float32")
+    assert str(caught.value) == (
+        "FleetManifest.folder is not stated; FleetManifest.checkpoints is not stated; FleetManifest has"
+        " no field 'architectures'; FleetManifest has no field 'torch_dtype'; the fields are version,"
+        " folder, checkpoints"
+    )
+
+
+def test_a_path_is_no_preset(tmp_path):
+    with pytest.raises(ConfigError) as caught:
+        preset(str(tmp_path))
+    one_line(caught.value, f"{tmp_path} is a path, which parity.load reads")
 
 
 def test_an_unknown_preset_gets_a_suggestion():

@@ -232,7 +232,7 @@ def test_a_mesh_is_read(mesh, expected):
         ("data", "the size of data is ''; give a number"),
         ("data=0", "the size of data is '0'; give a number"),
         ("data=-1,fsdp=-1", "data and fsdp are both -1; only one"),
-        ("data=16", "takes 16 devices, but there are 8; on a CPU, XLA_FLAGS=--xla_force.*_count=16"),
+        ("data=16", "takes 16 devices, but there are 8; on a CPU, `XLA_FLAGS=--xla_force.*_count=16"),
         ("data=3,fsdp=-1", "3 does not divide the 8 devices"),
         ("data=4", "takes 4 of the 8 devices; use all"),
     ],

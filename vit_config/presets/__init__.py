@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from vit_config.errors import ConfigError
 from vit_config.images.preprocess import Preprocess
@@ -77,7 +78,7 @@ def _split(name: str) -> tuple[str, str | None]:
     architecture, dot, tag = name.partition(".")
     if architecture not in PRESETS:
         near = _nearest(architecture)
-        hint = f"did you mean {near!r}?" if near else _what_there_is()
+        hint = f"did you mean {near!r}?" if near else _what_there_is(name)
         raise ConfigError(f"unknown preset {name!r}; {hint}")
     if not dot:
         return architecture, None
@@ -95,7 +96,8 @@ def _nearest(name: str) -> str | None:
     return min(near, key=lambda each: (-likeness[each], each), default=None)
 
 
-def _what_there_is() -> str:
+def _what_there_is(name: str) -> str:
     count = len(from_timm.architectures())
     own = ", ".join(sorted(OWN))
-    return f"the presets are {own} and {count} of timm's names, such as 'vit_base_patch16_224'"
+    path = f"{name} is a path, which parity.load reads" if Path(name).exists() else "nor is it a path here"
+    return f"the presets are {own} and {count} of timm's names, such as 'vit_base_patch16_224'; {path}"

@@ -52,7 +52,7 @@ def parse_mesh(text: str, num_devices: int) -> dict[str, int]:
     if len(free) > 1:
         raise ConfigError(f"mesh {text}: {' and '.join(free)} are both -1; only one axis can be")
     if given > num_devices:
-        emulated = f"XLA_FLAGS=--xla_force_host_platform_device_count={given}"
+        emulated = f"`XLA_FLAGS=--xla_force_host_platform_device_count={given}`"
         raise ConfigError(
             f"mesh {text}: takes {given} devices, but there are {num_devices}; on a CPU,"
             f" {emulated} in the environment emulates as many"

@@ -107,7 +107,9 @@ def for_classes(base: Job, classes: int | None, say: Callable[[str], None]) -> J
     if classes in (None, base.model.num_classes):
         return base
     had = base.model.num_classes
-    say(f"model.num_classes = {classes}, the classes of the set; the weights to start from have {had}")
+    say(
+        f"model.num_classes = {classes}, the classes of the set, where the model to start from has {had}"
+    )
     return replace(base, model=base.model.replace(num_classes=classes))
 
 

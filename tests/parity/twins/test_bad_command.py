@@ -54,7 +54,7 @@ def check(capsys, monkeypatch):
     ("argv", "words"),
     [
         (["digitz"], ["'digitz'", "did you mean 'digits'?"]),
-        (["resnet"], ["'resnet'", "the presets are", "vit_paper"]),
+        (["resnet"], ["'resnet'", "the presets are", "vit_paper", "nor is it a path here"]),
         (["digits", "--fault", "tanhgelu"], ["'tanhgelu'", "did you mean 'tanh_gelu'?"]),
         (["digits", "--fault", "cosmic_rays"], ["'cosmic_rays'", "the faults are", "dropped_residual"]),
         (["digits", "--batch-size", "0"], ["--batch-size 0", "at least 1"]),
