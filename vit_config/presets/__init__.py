@@ -6,8 +6,8 @@ A name of timm's may carry one of its pretrained tags, as in ``vit_base_patch16_
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from vit_config.errors import ConfigError
 from vit_config.images.preprocess import Preprocess
@@ -99,5 +99,6 @@ def _nearest(name: str) -> str | None:
 def _what_there_is(name: str) -> str:
     count = len(from_timm.architectures())
     own = ", ".join(sorted(OWN))
-    path = f"{name} is a path, which parity.load reads" if Path(name).exists() else "nor is it a path here"
+    path = f"{name} is a path, which parity.load reads"
+    path = path if os.path.exists(name) else "nor is it a path here"  # a name may be too long for one
     return f"the presets are {own} and {count} of timm's names, such as 'vit_base_patch16_224'; {path}"
