@@ -69,10 +69,12 @@ def main(argv: list[str], prog: str = "parity plot") -> int:
             say(*draw_photos(weights, list(arguments.image), framework))
         return 0
     from parity.porting.models.trained import IMAGES, WEIGHTS
+    from vit_train.folder.log import FILE
 
     run_dir = Path(arguments.run)
-    if not run_dir.is_dir():
-        raise MissingFileError(f"{run_dir}: no such folder; give the folder of a training run")
+    if not (run_dir / FILE).is_file():
+        there = "a checkpoint is drawn with --image FILE" if run_dir.exists() else "there is nothing"
+        raise MissingFileError(f"{run_dir}: not the folder of a training run; {there}")
     with together():
         written = [draw_curves(run_dir)]
         if (run_dir / WEIGHTS).is_file():

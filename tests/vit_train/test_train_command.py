@@ -245,6 +245,7 @@ def test_a_missing_package_is_one_line(capsys, monkeypatch):
 
 def test_an_error_of_the_system_is_one_line(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("parity.cli.plot.draw_curves", lambda run_dir: run_dir.read_text())
+    (tmp_path / "log.jsonl").touch()
     assert run("plot", [str(tmp_path)], prog="python train.py plot") == 2
     assert capsys.readouterr().err == f"python train.py plot: {tmp_path}: Is a directory\n"
 
@@ -280,8 +281,8 @@ def test_plot_draws_a_photo_of_ones_own(capsys, interrupted, tmp_path, monkeypat
 def test_plot_refuses_what_is_no_run(capsys, tmp_path):
     for argv, message in (
         ([], "RUN must be given"),
-        ([str(tmp_path / "no")], "no: no such folder"),
-        ([str(tmp_path)], "log.jsonl: no such file"),
+        ([str(tmp_path / "no")], "no: not the folder of a training run; there is nothing"),
+        ([str(tmp_path)], "not the folder of a training run; a checkpoint is drawn with --image FILE"),
     ):
         assert run("plot", argv) == 2
         captured = capsys.readouterr()
