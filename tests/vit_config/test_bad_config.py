@@ -483,11 +483,11 @@ def test_a_missing_config_file_is_named(tmp_path):
 def test_of_another_program_s_file_the_fields_are_listed_once():
     """And what is missing is not shown as the whole file that lacks it."""
     with pytest.raises(ConfigError) as caught:
-        FleetManifest(architectures=["ViT"], torch_dtype="float32")
+        FleetManifest.from_json('{"architectures": ["ViT"], "torch_dtype": "float32"}', where="it")
     assert str(caught.value) == (
-        "FleetManifest.folder is not stated; FleetManifest.checkpoints is not stated; FleetManifest has"
-        " no field 'architectures'; FleetManifest has no field 'torch_dtype'; the fields are version,"
-        " folder, checkpoints"
+        "it: FleetManifest.folder is not stated; FleetManifest.checkpoints is not stated;"
+        " FleetManifest has no field 'architectures'; FleetManifest has no field 'torch_dtype';"
+        " the fields are version, folder, checkpoints"
     )
 
 
