@@ -90,7 +90,7 @@ def _part_of(
         sources = [*(read_so or _callers(gap, letters.index)), *sources]
     if all(program.operations[i].is_layout for i in operations) and (traced or not operations):
         sources += between or filter(None, [program.maker(end).source])
-    sources += lines(program, region.readers[: 1 if between else 2])
+    sources += lines(program, region.readers[:2])
     if region is gap.b:
         sources = [*(s for s in _ended(gap) if s not in sources), *sources]
     sources += lines(program, computing_with(program, end, program.consumers()))[:1] if read else []

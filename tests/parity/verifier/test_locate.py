@@ -80,7 +80,8 @@ def test_a_fault_is_placed_on_its_line_and_named(side, fault):
     assert comparison.verdict == "DIFFERENT"
     assert len(comparison.places) == 1
     assert FAULTS[fault] in texts(comparison.places[0])
-    assert len(comparison.places[0].b.lines) <= 3
+    # a residual is left out between two calls, of which the second leads to two lines
+    assert len(comparison.places[0].b.lines) <= (4 if fault == "no residual" else 3)
     if fault in CAUSES:
         assert f"{comparison.places[0].cause}: {comparison.places[0].message}".startswith(CAUSES[fault])
     else:
