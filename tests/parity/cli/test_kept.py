@@ -36,6 +36,7 @@ def files(tmp_path, monkeypatch):
         (["embed", "a.safetensors", "a.png", "--out", "x.npy", "--names", "x.npy"], "both"),
         (["inspect", "a.safetensors", "--json", "link.safetensors"], READ),
         (["inspect", "digits", "--json", "b.safetensors"], KEPT),
+        (["inspect", "a\0b", "--json", "x.json"], "unknown preset"),
         (["check", "a.safetensors", "--json", "a.safetensors"], READ),
         (["check", "digits", "--svg", "vit.onnx.json"], KEPT),
         (["check-steps", "digits", "--config", "recipe.toml", "--json", "recipe.toml"], READ),
