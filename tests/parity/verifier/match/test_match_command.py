@@ -12,6 +12,7 @@ from parity.cli import run
 from parity.measure.traces import record
 from parity.porting.formats import Stored, write_npz
 from parity.verifier.match import match
+from parity.verifier.match.families import skeleton
 from tests.support.container_files import write_file
 from vit_config.files.safetensors_stream import write_stream
 
@@ -96,6 +97,10 @@ def test_bad_input_is_one_line_and_status_2(sides, tmp_path, capsys):
         error = capsys.readouterr().err
         assert said in error
         assert error.count("\n") == 1
+
+
+def test_a_name_without_its_block_keeps_other_numbers():
+    assert skeleton("blocks.3.mlp.0.weight") == "blocks.{i}.mlp.0.weight"
 
 
 def test_the_work_that_is_left_is_told_leaf_by_leaf():
