@@ -11,7 +11,7 @@ from parity.cli import main
 X = torch.from_numpy(np.random.default_rng(0).standard_normal((6, 5)))
 
 
-def train(path, *, times=1.0, divided=1.0, spoiled=False):
+def train(path, *, times=1.0, divided=1.0, spoiled=False, zeroed=()):
     """Gradients of a loss that is `times` as large, `divided` again before the update."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2)).double()
@@ -25,8 +25,8 @@ def train(path, *, times=1.0, divided=1.0, spoiled=False):
                 loss = net(X).square().mean()
                 trace.log("loss", loss)
                 (times * loss).backward()
-                for parameter in net.parameters():
-                    parameter.grad.div_(divided)
+                for name, parameter in net.named_parameters():
+                    parameter.grad.div_(divided).mul_(name not in zeroed)
                 trace.log("gradients", {name: p.grad for name, p in net.named_parameters()})
                 optimizer.step()
     return str(path)
@@ -52,3 +52,9 @@ def test_gradients_of_two_factors_differ(tmp_path):
     a = train(tmp_path / "a")
     b = train(tmp_path / "b", times=2.0, divided=2.0, spoiled=True)
     assert main(["diff", a, b]) == 1
+
+
+def test_gradients_that_are_zero_on_some_leaves_are_named(tmp_path, capsys):
+    a, b = train(tmp_path / "a"), train(tmp_path / "b", zeroed=("0.bias",))
+    assert main(["diff", a, b]) == 1
+    assert "zero on some leaves" in " ".join(capsys.readouterr().out.split())
