@@ -62,6 +62,7 @@ def train(
     old=False,
     narrow=False,
     early=False,
+    power=1,
     **loss_options,
 ):
     """AdamW; `average`: the decay of the average in a step; `old`: of parameters before the update;
@@ -92,7 +93,7 @@ def train(
                     c1, c2 = 1 - 0.9**count, 1 - 0.999**count
                     eps = 1e-8 / np.sqrt(c2) if early else 1e-8
                     update = {n: m[n] / c1 / (np.sqrt(v[n] / c2) + eps) + 0.05 * p[n] for n in p}
-                    p = {n: p[n] - rate(t) * update[n] for n in p}
+                    p = {n: p[n] - rate(t) ** power * update[n] for n in p}
                 trace.log("moments", m, port="exp_avg")
                 trace.log("moments", v, port="exp_avg_sq")
                 trace.log("moments", count, port="step")
@@ -145,6 +146,14 @@ def test_epsilon_before_the_correction_is_said_to_be_there(tmp_path):
     diagnosis = compared(tmp_path, b={"early": True})
     assert [(each.name, each.b) for each in diagnosis.causes] == [
         ("epsilon-place", "place of epsilon: outside the root, before bias correction")
+    ]
+
+
+@pytest.mark.parametrize(("power", "said"), [(0, "not applied"), (2, "applied twice")])
+def test_a_rate_that_is_not_applied_once(tmp_path, power, said):
+    diagnosis = compared(tmp_path, b={"power": power})
+    assert [(each.name, each.b) for each in diagnosis.causes] == [
+        ("update-rate", f"learning rate: {said}")
     ]
 
 
