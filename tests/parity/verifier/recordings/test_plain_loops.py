@@ -41,10 +41,10 @@ def norm(arrays):
     return np.sqrt(sum((a**2).sum() for a in arrays))
 
 
-def clip(g, most, groups):
+def clip(g, most, groups, limit):
     for names in groups or (tuple(g),):
         size = norm(g[name] for name in names)
-        g = g | {name: g[name] * min(1.0, most / size) for name in names}
+        g = g | {name: g[name] * min(limit, most / size) for name in names}
     return g
 
 
@@ -63,6 +63,7 @@ def train(
     narrow=False,
     early=False,
     power=1,
+    limit=1.0,
     **loss_options,
 ):
     """AdamW; `average`: the decay of the average in a step; `old`: of parameters before the update;
@@ -85,7 +86,7 @@ def train(
                 given = last if stale and last is not None else g
                 last, before = g, p
                 if most:
-                    given = clip(given, most, groups)
+                    given = clip(given, most, groups, limit)
                 if t != skip:
                     count += 1
                     m = {n: 0.9 * m[n] + (1 - 0.9) * given[n] for n in p}
@@ -154,6 +155,13 @@ def test_a_rate_that_is_not_applied_once(tmp_path, power, said):
     diagnosis = compared(tmp_path, b={"power": power})
     assert [(each.name, each.b) for each in diagnosis.causes] == [
         ("update-rate", f"learning rate: {said}")
+    ]
+
+
+def test_gradients_that_are_scaled_up_to_a_norm(tmp_path):
+    diagnosis = compared(tmp_path, b={"most": 1.5, "limit": np.inf})
+    assert [(each.name, each.b) for each in diagnosis.causes] == [
+        ("moments-gradient", "gradient: scaled up to norm 1.5")
     ]
 
 
