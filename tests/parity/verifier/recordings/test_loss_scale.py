@@ -1,5 +1,7 @@
 """Loops that differentiate multiples of one loss: sums that are divided later, as in accumulation."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -52,6 +54,7 @@ def test_one_that_is_not_divided_again_differs(tmp_path, capsys, times, likely):
     said = " ".join(capsys.readouterr().out.split())
     assert "cause: gradient-scale" in said
     assert likely in said
+    assert re.search(r"│ 0 │ gradients │ 4( │ \S+){3} │ (follows|differs) │", said)
 
 
 def test_gradients_of_two_factors_differ(tmp_path):
