@@ -3,6 +3,7 @@
 import pytest
 
 from parity.cli import main
+from tests.support.fleet_folder import own_file
 
 CONTENT = "files that somebody has"
 READ = "is what is read"
@@ -79,6 +80,9 @@ def test_a_report_of_before_is_replaced(name, tmp_path, capsys):
     assert '"presets"' in (tmp_path / name).read_text()
 
 
-def test_a_list_replaces_a_list():
+def test_a_list_replaces_a_list(tmp_path, capsys):
     assert main(["scan", "photos", "-o", "jobs.json"]) == 0
+    own_file(tmp_path / "photos" / "own.safetensors", 0)
+    capsys.readouterr()
     assert main(["scan", "photos", "-o", "jobs.json"]) == 0
+    assert "parity   safetensors   ready            1 " in capsys.readouterr().out
