@@ -153,6 +153,8 @@ def test_a_batch_is_normalised():
     np.testing.assert_array_equal(batch[0], SQUASH.normalise(prepare(rgb(), (5, 4), SQUASH)))
     with pytest.raises(InputError, match="no images given"):
         prepare_batch([], (5, 4), SQUASH)
+    with pytest.raises(InputError, match=r"images are float32, expected uint8 pixels 0\.\.255$"):
+        SQUASH.normalise(batch)
 
 
 def palette_with_transparency():

@@ -34,6 +34,7 @@ from vit_config import (
     read_weights,
     write_weights,
 )
+from vit_config.files.places import _exchanged
 
 pytestmark = [pytest.mark.versions, pytest.mark.quick]
 
@@ -473,6 +474,14 @@ def test_a_write_replaces_the_whole_file_if_it_is_asked_to(path):
     assert os.listdir(path.parent) == [path.name]
     assert_same_bits(read_weights(path).arrays, arrays_of("float16"))
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+def test_two_names_are_exchanged_in_one_step(tmp_path):
+    for name in ("one", "other"):
+        (tmp_path / name).write_text(name)
+    linux = sys.platform == "linux"  # in two steps elsewhere
+    assert _exchanged(tmp_path / "one", tmp_path / "other") == linux
+    assert (tmp_path / "one").read_text() == ("other" if linux else "one")
 
 
 def test_writing_into_a_missing_folder_names_the_folder(tmp_path):

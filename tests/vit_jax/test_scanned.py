@@ -97,6 +97,8 @@ def test_what_is_a_loop_and_why_not(changes, expected, sentence):
     assert stretches(blocks, Loop(scan=True)) == expected
     assert account(blocks, Loop(scan=True)).startswith(sentence)
     assert stretches(blocks, UNROLLED) == [range(i, i + 1) for i in range(3)]
+    two = account(list(blocks)[:2], Loop(scan=True))
+    assert two.startswith(sentence.replace("3", "2")) == sentence.startswith("all 3")
 
 
 @pytest.mark.quick

@@ -86,6 +86,16 @@ def test_a_run_goes_on_on_another_machine(framework, bucket, tmp_path, monkeypat
     assert len(losses[0]) == 8
 
 
+def test_weights_of_a_run_that_ended_are_there(mirror, tmp_path, monkeypatch):
+    write_tiny_set(tmp_path / "data")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    flags = {**FLAGS, "recipe.epochs": "1", "recipe.warmup-epochs": "0", "recipe.eval-every-epochs": "1"}
+    argv = ["--data", "tfds:tiny_rectangles", "--data-dir", str(tmp_path / "data")]
+    argv += [word for name, value in flags.items() for word in (f"--{name}", *value.split())]
+    assert run("train", [*argv, "--framework", "torch", "--run-dir", mirror.url]) == 0
+    assert "weights.safetensors" in there(mirror)
+
+
 def test_a_checkpoint_counts_once_all_of_it_is_there(mirror, monkeypatch):
     write(mirror, 3)
     with mirror.synchronised():

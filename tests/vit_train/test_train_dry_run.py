@@ -6,7 +6,9 @@ import pytest
 
 from parity.cli import run
 from vit_config import preset
+from vit_config.adapters import draw_adapters
 from vit_config.costs import costs
+from vit_config.lora import Lora
 
 CFG = preset("digits").replace(depth=1)
 MOMENTS_AND_EMA = 4  # parameters, two moments, the average
@@ -52,8 +54,11 @@ def test_it_says_what_a_run_will_cost(capsys, tmp_path, framework):
 
 def test_data_need_not_be_here(capsys, tmp_path):
     flags = ["--framework", "torch", "--data", "tfds:nothing", "--data-dir", str(tmp_path), "--dry-run"]
-    assert run("train", [*flags, "--model.depth", "1"]) == 0
-    assert "steps   unknown: tfds:nothing: not prepared in" in capsys.readouterr().out
+    assert run("train", [*flags, "--model.depth", "1", "--lora-rank", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "steps   unknown: tfds:nothing: not prepared in" in out
+    adapters = sum(each.size for each in draw_adapters(Lora(rank=2), CFG, 0).values())
+    assert f"model   {costs(CFG).parameters + adapters:,} parameters, " in out
 
 
 def test_a_batch_that_does_not_fit_is_tried_in_small(capsys, tmp_path):

@@ -82,6 +82,18 @@ def test_tensorboard_reads_the_events(whole):
     assert "tensorflow" not in sys.modules
 
 
+def test_tensorboard_forgets_the_steps_that_are_taken_again(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for start, steps in ((0, (1, 2, 3)), (2, (3,))):
+        with RunLog(tmp_path, start_step=start) as log:
+            for step in steps:
+                log.write("train", step, loss=float(start))
+    board = EventAccumulator(str(tmp_path / "tensorboard"))
+    board.Reload()
+    assert [(each.step, each.value) for each in board.Scalars("train/loss")] == [(1, 0), (2, 0), (3, 2)]
+
+
 def test_a_log_whose_folder_is_gone_says_nothing(tmp_path, capfd):
     (tmp_path / "run").mkdir()
     with RunLog(tmp_path / "run", start_step=0) as log:

@@ -199,8 +199,8 @@ def _holding(cfg: ViTConfig, to: str) -> Dialect:
     every = [each for each in find_dialects(to) if each.writes]
     candidates = [each for each in every if not each.problems(cfg)]
     if not candidates:
-        reason = "; ".join(next(iter(each.problems(cfg).values())) for each in every[:1])
-        raise ConfigError(f"--to {to}: no model of it is this one ({reason or 'it is read only'})")
+        reason = next(iter(every[0].problems(cfg).values())) if every else "it is read only"
+        raise ConfigError(f"--to {to}: no model of it is this one ({reason})")
     return candidates[0]
 
 

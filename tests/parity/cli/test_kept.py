@@ -3,6 +3,7 @@
 import pytest
 
 from parity.cli import main
+from tests.support.fleet_folder import own_file
 
 CONTENT = "files that somebody has"
 READ = "is what is read"
@@ -36,6 +37,7 @@ def files(tmp_path, monkeypatch):
         (["embed", "a.safetensors", "a.png", "--out", "x.npy", "--names", "x.npy"], "both"),
         (["inspect", "a.safetensors", "--json", "link.safetensors"], READ),
         (["inspect", "digits", "--json", "b.safetensors"], KEPT),
+        (["inspect", "a\0b", "--json", "x.json"], "unknown preset"),
         (["check", "a.safetensors", "--json", "a.safetensors"], READ),
         (["check", "digits", "--svg", "vit.onnx.json"], KEPT),
         (["check-steps", "digits", "--config", "recipe.toml", "--json", "recipe.toml"], READ),
@@ -78,6 +80,9 @@ def test_a_report_of_before_is_replaced(name, tmp_path, capsys):
     assert '"presets"' in (tmp_path / name).read_text()
 
 
-def test_a_list_replaces_a_list():
+def test_a_list_replaces_a_list(tmp_path, capsys):
     assert main(["scan", "photos", "-o", "jobs.json"]) == 0
+    own_file(tmp_path / "photos" / "own.safetensors", 0)
+    capsys.readouterr()
     assert main(["scan", "photos", "-o", "jobs.json"]) == 0
+    assert "parity   safetensors   ready            1 " in capsys.readouterr().out

@@ -130,6 +130,7 @@ def _read_all(folder):
         (_edit(stage="middle"), WeightsError, "stage"),
         (_edit(step=-1), WeightsError, "step"),
         (_edit(stage="batch", path="x"), WeightsError, "two events of step 0 are x"),
+        (_edit(path="head.bias"), WeightsError, "two events of step 0 are head.bias"),
         (_edit(file="../a.trace/00000.safetensors"), WeightsError, "file"),
         (_edit(file="/etc/passwd"), WeightsError, "file"),
         (_edit(file="x" * 5000), WeightsError, "file"),

@@ -7,6 +7,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from parity.porting.dialects import find_dialects
+from parity.porting.reading.adapters import head_of
 from parity.porting.reading.checkpoint import read_checkpoint
 from parity.porting.writing.conversion import convert
 from tests.support.convert_cases import refused
@@ -209,3 +211,8 @@ def test_what_does_not_fit_is_refused(config, tensors, kind, said, base, tmp_pat
 def test_an_adapter_alone_asks_for_its_base(tmp_path):
     with pytest.raises(WeightsError, match=r"not merged into its weights .* give its base"):
         read_checkpoint(adapter(tmp_path / "lora"))
+
+
+def test_a_name_that_no_table_has_is_no_head():
+    (dialect,) = find_dialects("parity-nnx")
+    assert head_of("nothing.weight", dialect) == ""

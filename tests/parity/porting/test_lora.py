@@ -24,6 +24,7 @@ from tests.support.tiny_tfds import write_tiny_set
 from vit_config import ConfigError, Preprocess, Recipe, write_weights
 from vit_config.adapters import export_params
 from vit_config.job import Job
+from vit_config.lora import Lora
 
 CFG = TINY.replace(depth=2, num_classes=3)
 CONFIG = {"peft_type": "LORA", "r": 2, "lora_alpha": 5, "modules_to_save": ["head"]}
@@ -114,6 +115,12 @@ def test_its_head_is_that_of_the_run(base, tmp_path):
         after = load_file(tmp_path / f"{name}-back" / "adapter_model.safetensors")
         assert after.keys() == before.keys()
         assert all(torch.equal(after[each], before[each]) for each in before)
+
+
+@pytest.mark.parametrize(("to", "why"), [("hf", "[^;]+"), ("gguf-clip", "it is read only")])
+def test_a_library_without_such_a_model_says_why(to, why, tmp_path):
+    with pytest.raises(ConfigError, match=rf"--to {to}: no model of it is this one \({why}\)$"):
+        write_lora(CFG.replace(block="parallel"), Lora(), {}, to, tmp_path / "out")
 
 
 def test_queries_and_keys_apart_are_joined_and_taken_apart(tmp_path, base):

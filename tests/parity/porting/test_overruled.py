@@ -10,6 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 from parity.porting.reading.checkpoint import read_checkpoint
 from parity.porting.reading.libraries.peers import import_timm
+from parity.porting.recognition.known import OVERRIDDEN, Known
 from parity.porting.writing.conversion import convert
 from tests.support.convert_cases import arrays_of, refused, run
 from tests.support.tiny import TINY
@@ -140,3 +141,14 @@ def test_the_refusal_of_a_headless_mean_names_what_may_be_taken_instead(tmp_path
     folder = folder_of(CFG.replace(**NORMALISED, image_size=(21, 21), patch_size=(7, 7)), tmp_path)
     advice = ("pool = mean", "its tokens are the same whatever is pooled", "--override pool=class")
     refused(capsys, tmp_path, advice, "convert", folder, tmp_path / "hf", "--to", "hf")
+
+
+def test_a_count_that_is_none_is_refused_unless_it_is_overruled():
+    known = Known()
+    with pytest.raises(
+        WeightsError, match=r"num_heads = 0 \(config\.json\); expected a positive whole number"
+    ):
+        known.take({"num_heads": 0}, "config.json")
+    known.take({"num_heads": 3}, OVERRIDDEN)
+    known.take({"num_heads": 0}, "config.json")
+    assert known.fields == {"num_heads": 3}

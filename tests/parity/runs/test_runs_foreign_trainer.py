@@ -17,6 +17,8 @@ from safetensors.numpy import load_file
 from parity.porting.reading.libraries.peers import import_timm
 from parity.runs.foreign import read_foreign, recognise
 from parity.runs.foreign.groups import hf_orders
+from parity.runs.foreign.hyperparameters import say_undecayed
+from parity.runs.foreign.statements import Statements
 from tests.support.opens import opens
 from tests.support.runs_foreign import (
     STEPS,
@@ -189,3 +191,11 @@ def test_a_recipe_that_says_what_no_file_says(tmp_path):
     assert run.recipe.weight_decay == 0.05
     assert run.recipe.decay == "not_vectors"
     assert run.recipe.optimizer == "adamw"
+
+
+def test_where_nothing_decays_adam_is_adamw():
+    for decay, said in ((0.0, "adamw"), (0.1, None)):
+        stated = Statements()
+        stated.say("the groups", beta1=0.9, weight_decay=decay)
+        say_undecayed(stated, None)
+        assert stated.get("optimizer") == said

@@ -89,6 +89,15 @@ def test_reads_what_the_library_writes(case: str, tmp_path: Path) -> None:
         assert preprocessor.read(again, "", (224, 224)) == actual
 
 
+@pytest.mark.parametrize("name", preprocessor.DEFAULTS)
+def test_what_a_file_leaves_out_is_the_librarys_default(name: str, tmp_path: Path) -> None:
+    kind = f"{name}ImageProcessor"
+    getattr(transformers, kind)().save_pretrained(tmp_path)
+    content = json.loads((tmp_path / "preprocessor_config.json").read_text())
+    expected = preprocessor.read({**content, "image_processor_type": kind}, "", (224, 224))
+    assert preprocessor.read({"image_processor_type": kind}, "", (224, 224)) == expected
+
+
 def test_reads_files_of_feature_extractors() -> None:
     content = {"feature_extractor_type": "ViTFeatureExtractor", "size": 224, "resample": 2}
     assert preprocessor.read(content, "", (224, 224)) == SQUASHED

@@ -9,6 +9,7 @@ import shutil
 import numpy as np
 import pytest
 
+from parity.porting.dialects import find_dialects
 from parity.porting.formats import Stored, write_hdf5
 from parity.porting.reading.checkpoint import read_checkpoint
 from parity.porting.writing.conversion import convert
@@ -151,3 +152,9 @@ def test_what_dinov2_has_not_is_not_written(change, said, tmp_path):
     write_weights(tmp_path / "own.safetensors", cfg, arrays_of(cfg))
     with pytest.raises(ConfigError, match=said):
         convert(tmp_path / "own.safetensors", to="keras-hub-dinov2", out=tmp_path / "out")
+
+
+def test_a_vit_without_classes_is_pooled_by_its_class_token_alone():
+    (dialect,) = find_dialects("keras-hub-vit")
+    for classes, pool, open_ in ((0, "class", []), (0, "mean", ["pool"]), (7, "mean", ["pool_prefix"])):
+        assert [*dialect.problems(SQUARE.replace(num_classes=classes, pool=pool))] == open_

@@ -63,6 +63,8 @@ def test_an_archive_is_read_as_equimo_does_and_written_byte_for_byte(folder, tmp
     convert(tmp_path / "own.safetensors", to="equimo", out=tmp_path / "back")
     assert (tmp_path / "back" / "weights.eqx").read_bytes() == (folder / "weights.eqx").read_bytes()
     assert read_checkpoint(tmp_path / "back").config == read_checkpoint(PACKED).config
+    told = [json.loads((each / "metadata.json").read_text()) for each in (folder, tmp_path / "back")]
+    assert told[0]["model_config"]["mlp_ratio"] == told[1]["model_config"]["mlp_ratio"]
 
 
 def test_numbers_of_training_are_leaves_too():

@@ -180,6 +180,19 @@ def test_formulas_read_as_the_code_does():
     b = (lambda x: jnp.exp(jnp.sin(x)) @ W["up"], (X,))
     (place,) = compare(a, b).places
     assert place.a.formula == "tanh(x)"
+    a, b = (lambda x, y: x - (y - x * y), (X, X + 1)), (lambda x, y: x / (y / jnp.tan(x)), (X, X + 1))
+    (place,) = compare(a, b).places
+    assert (place.a.formula, place.b.formula) == ("x - (y - x * y)", "x / (y / tan(x))")
+
+
+def test_a_mean_of_the_last_two_rows():
+    (place,) = compare(
+        (lambda x: jnp.tanh(x).mean(1), (X,)), (lambda x: jnp.tanh(x)[:, 5:].mean(1), (X,))
+    ).places
+    assert (place.cause, place.message) == (
+        "reduction",
+        "the mean of rows 5 to 6 of axis 1 of [4, 7, 6] where A has the mean of all rows",
+    )
 
 
 def test_one_number_for_each_element_is_no_number():

@@ -53,6 +53,9 @@ WRONG = {
     "numbers below the smallest normal one are flushed to zero": (
         torch.mul, X, torch.tensor(1e-39), lambda: np.zeros((5, 300), np.float32),
     ),
+    "operands below the smallest normal one are read as zero": (
+        torch.mul, X * 1e-39, torch.tensor(1e10), lambda: np.zeros((5, 300), np.float32),
+    ),
     "infinite or NaN on one side only": (
         torch.exp, X, lambda: np.where(X > 1, np.inf, np.exp(X.numpy())),
     ),

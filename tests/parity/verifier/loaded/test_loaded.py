@@ -85,6 +85,11 @@ def test_a_lost_prefix_is_said(state):
     assert states(report)["blocks.1.up.weight"] == "as initialised"
 
 
+def test_a_prefix_of_one_name_is_none_of_all(state):
+    state["module.head.weight"] = state.pop("head.weight")
+    assert "names begin" not in judge(Net(), state).to_text()
+
+
 def test_one_block_and_a_new_head_are_named(model, state):
     torch.manual_seed(0)
     model.blocks[1], model.head = Block(), nn.Linear(WIDTH, 9)

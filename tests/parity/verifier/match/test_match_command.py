@@ -12,6 +12,10 @@ from parity.cli import run
 from parity.measure.traces import record
 from parity.porting.formats import Stored, write_npz
 from parity.verifier.match import match
+from parity.verifier.match.families import skeleton
+from parity.verifier.match.leaves import Leaves
+from parity.verifier.match.links import Slices
+from parity.verifier.match.place import _Beside
 from tests.support.container_files import write_file
 from vit_config.files.safetensors_stream import write_stream
 
@@ -96,6 +100,16 @@ def test_bad_input_is_one_line_and_status_2(sides, tmp_path, capsys):
         error = capsys.readouterr().err
         assert said in error
         assert error.count("\n") == 1
+
+
+def test_a_name_without_its_block_keeps_other_numbers():
+    assert skeleton("blocks.3.mlp.0.weight") == "blocks.{i}.mlp.0.weight"
+
+
+def test_a_part_along_another_axis_is_taken_too():
+    beside = _Beside(Leaves({"x": draw(3, 3)}), [("x", Slices(0, 0, 1, 3))])
+    parts = [(0, 0), (0, 1), (1, 1)]
+    assert [beside._is_taken("x", Slices(axis, i, i + 1, 3)) for axis, i in parts] == [True, False, True]
 
 
 def test_the_work_that_is_left_is_told_leaf_by_leaf():

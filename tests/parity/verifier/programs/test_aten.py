@@ -12,6 +12,7 @@ import torch
 
 import parity
 from parity.verifier.programs.aten import record as recorder
+from parity.verifier.programs.aten.calls import copy_of
 from parity.verifier.programs.aten.rules import DECOMPOSITIONS
 from parity.verifier.programs.fingerprint import distance
 from parity.verifier.programs.program import Program
@@ -118,3 +119,8 @@ def test_the_end_of_a_slice_that_has_none_is_no_attribute():
     program = record((lambda x: x[1:] * 2, torch.arange(5.0)), "A")
     (cut,) = (op for op in program.operations if op.name == "slice")
     assert cut.label == "dim=0, start=1"
+
+
+def test_whole_numbers_copied_into_fractions_are_no_cast():
+    assert copy_of(torch.zeros(2), torch.zeros(2, dtype=torch.int64)) is None
+    assert copy_of(torch.zeros(2), torch.zeros(2, dtype=torch.float64)) is not None

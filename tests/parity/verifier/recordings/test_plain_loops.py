@@ -41,10 +41,10 @@ def norm(arrays):
     return np.sqrt(sum((a**2).sum() for a in arrays))
 
 
-def clip(g, most, groups):
+def clip(g, most, groups, limit):
     for names in groups or (tuple(g),):
         size = norm(g[name] for name in names)
-        g = g | {name: g[name] * min(1.0, most / size) for name in names}
+        g = g | {name: g[name] * min(limit, most / size) for name in names}
     return g
 
 
@@ -62,6 +62,8 @@ def train(
     old=False,
     narrow=False,
     early=False,
+    power=1,
+    limit=1.0,
     **loss_options,
 ):
     """AdamW; `average`: the decay of the average in a step; `old`: of parameters before the update;
@@ -84,7 +86,7 @@ def train(
                 given = last if stale and last is not None else g
                 last, before = g, p
                 if most:
-                    given = clip(given, most, groups)
+                    given = clip(given, most, groups, limit)
                 if t != skip:
                     count += 1
                     m = {n: 0.9 * m[n] + (1 - 0.9) * given[n] for n in p}
@@ -92,7 +94,7 @@ def train(
                     c1, c2 = 1 - 0.9**count, 1 - 0.999**count
                     eps = 1e-8 / np.sqrt(c2) if early else 1e-8
                     update = {n: m[n] / c1 / (np.sqrt(v[n] / c2) + eps) + 0.05 * p[n] for n in p}
-                    p = {n: p[n] - rate(t) * update[n] for n in p}
+                    p = {n: p[n] - rate(t) ** power * update[n] for n in p}
                 trace.log("moments", m, port="exp_avg")
                 trace.log("moments", v, port="exp_avg_sq")
                 trace.log("moments", count, port="step")
@@ -145,6 +147,21 @@ def test_epsilon_before_the_correction_is_said_to_be_there(tmp_path):
     diagnosis = compared(tmp_path, b={"early": True})
     assert [(each.name, each.b) for each in diagnosis.causes] == [
         ("epsilon-place", "place of epsilon: outside the root, before bias correction")
+    ]
+
+
+@pytest.mark.parametrize(("power", "said"), [(0, "not applied"), (2, "applied twice")])
+def test_a_rate_that_is_not_applied_once(tmp_path, power, said):
+    diagnosis = compared(tmp_path, b={"power": power})
+    assert [(each.name, each.b) for each in diagnosis.causes] == [
+        ("update-rate", f"learning rate: {said}")
+    ]
+
+
+def test_gradients_that_are_scaled_up_to_a_norm(tmp_path):
+    diagnosis = compared(tmp_path, b={"most": 1.5, "limit": np.inf})
+    assert [(each.name, each.b) for each in diagnosis.causes] == [
+        ("moments-gradient", "gradient: scaled up to norm 1.5")
     ]
 
 
