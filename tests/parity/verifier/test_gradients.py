@@ -185,3 +185,13 @@ def test_numbers_that_are_in_both_by_chance_tell_nothing():
     assert not packed._found(sample, large, 0.0)
     sample[::3] = rng.choice(large, len(sample[::3]))
     assert packed._found(sample, large, 0.0)
+
+
+def test_square_weights_of_zeros_lie_as_their_gradients_do():
+    layer = nn.Sequential(nn.Linear(4, 4, dtype=torch.float64), nn.Tanh())
+    for parameter in layer.parameters():
+        nn.init.zeros_(parameter)
+    x = np.random.default_rng(1).normal(size=(3, 4))
+    given = {"k": np.zeros((4, 4)), "b": np.zeros(4)}
+    port = (lambda p, x: jnp.tanh(x @ p["k"] + p["b"])), (given, x)
+    assert compare((layer, torch.from_numpy(x)), port).verdict == "EQUAL"

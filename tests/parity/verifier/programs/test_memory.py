@@ -5,6 +5,7 @@ import numpy as np
 import torch
 
 from parity.verifier.locate import compare_programs
+from parity.verifier.programs.program import _memory
 from parity.verifier.programs.sides import record
 
 
@@ -56,3 +57,9 @@ def test_what_an_operator_wrote_is_computed_again(monkeypatch):
     values = recorded.values([op.index for op in recorded.operations])
     (_, last), *_ = recorded.outputs
     assert values[last].tolist() == [6.0, 9.0, 12.0, 15.0, 18.0, 21.0]
+
+
+def test_views_of_one_tensor_are_one_memory():
+    tensor = torch.zeros(10)
+    for view in (tensor.numpy(), tensor.numpy()[2:], tensor.numpy()[5:].reshape(5, 1)):
+        assert _memory(view) == (tensor.data_ptr(), 40)

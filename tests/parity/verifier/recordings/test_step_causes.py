@@ -17,6 +17,7 @@ from torch import nn
 from parity.measure.site import Stage
 from parity.measure.traces import Trace, record
 from parity.verifier.recordings.steps.explain import explain_step
+from parity.verifier.recordings.steps.loss import _reductions
 from parity.verifier.recordings.steps.names import PlaceVerdict
 from parity.verifier.recordings.steps.segments import step_segment
 
@@ -443,3 +444,11 @@ def zeroed(model: nn.Module) -> nn.Module:
             if decays(name):
                 p.zero_()
     return model
+
+
+def test_the_numbers_that_a_loss_may_be_divided_by():
+    """Of a batch of 8: some examples missing, one too many, several devices' batches, and parts of it."""
+    said = {name for name, _ in _reductions(np.ones(8), 5, "softmax", ())}
+    assert {int(name.split()[-1]) for name in said if name.startswith("sum divided by ")} == {
+        2, 4, 6, 7, 9, 16, 24, 32, 64, 128
+    }  # fmt: skip

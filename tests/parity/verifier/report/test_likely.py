@@ -73,3 +73,15 @@ def test_one_line_is_no_choice():
     found = compare((model, x), (models.jax_model("tanh"), (weights, x)))
     assert [place.b.likely for place in found.places if len(place.b.lines) == 1] == [0]
     assert "   > " not in found.to_text()
+
+
+def test_a_skip_that_is_left_out_is_where_its_value_is_handed_on_whatever_moved_it():
+    def branch(x):
+        return (x @ W).swapaxes(1, 2)  # moved on the line that makes it
+
+    def port(x, *, skip=False):
+        y = branch(x)
+        y = y + x.swapaxes(1, 2) if skip else y
+        return jnp.tanh(y).swapaxes(1, 2) @ V
+
+    assert likely(lambda x: port(x, skip=True), port) == "y = branch(x)"
