@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from parity.verifier.causes import collectives
 from parity.verifier.programs.operation import Source
 from parity.verifier.search.region import Gap
 
-MOST_READERS = 12
-"""Most readers of a value, and of its layouts, that are looked at."""
 _COLLECTIVES = frozenset(each.name for each in collectives.CAUSES)
 """Causes of which the line shown is that of the value's last use, for all gradients alike."""
 
@@ -26,7 +22,8 @@ def handed_on(gap: Gap, cause: str) -> list[Source]:
         return []
     program = gap.b.program
     own = _frames(program.operations[gap.b.end].source)
-    for reader in _readers(gap):
+    for index in program.consumers()[gap.b.end]:
+        reader = _frames(program.operations[index].source)
         for depth, frame in enumerate(own):
             other = next((each for each in reader if _is_one_call(each, frame)), None)
             if other is not None:
@@ -49,15 +46,3 @@ def _frames(source: Source | None) -> list[Source]:
         frames.append(source)
         source = source.caller
     return frames
-
-
-def _readers(gap: Gap) -> Iterator[list[Source]]:
-    """Yield the lines, with their callers, that read B's value, in any layout."""
-    program, queue = gap.b.program, [gap.b.end]
-    consumers = program.consumers()
-    for index in queue:
-        for reader in consumers[index]:
-            op = program.operations[reader]
-            yield _frames(op.source)
-            if op.is_layout and len(queue) < MOST_READERS:
-                queue.append(reader)

@@ -447,7 +447,7 @@ def zeroed(model: nn.Module) -> nn.Module:
 
 
 def test_the_numbers_that_a_loss_may_be_divided_by():
-    """Of a batch of 8: some examples missing, one too many, several devices' batches, and parts of it."""
+    """Of a batch of 8: examples missing, one too many, several devices' batches, and parts of it."""
     said = {name for name, _ in _reductions(np.ones(8), 5, "softmax", ())}
     assert {int(name.split()[-1]) for name in said if name.startswith("sum divided by ")} == {
         2, 4, 6, 7, 9, 16, 24, 32, 64, 128
