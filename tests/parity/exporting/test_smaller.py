@@ -11,6 +11,7 @@ import parity
 from parity.cli import main
 from parity.exporting.export import DifferentError
 from parity.exporting.narrow.aten import TorchGraph
+from parity.exporting.narrow.int8 import _of_batch
 from parity.exporting.narrow.search import MARGIN, Search
 from tests.support.convert_cases import arrays_of
 from tests.support.replayed import replayed_here  # noqa: F401  # a fixture
@@ -211,3 +212,8 @@ def test_what_cannot_be_kept_is_refused(huge, tmp_path):
         "no operation that rounds is called so", dtype="float16", keep_float32=["block.7"], bound=0.01
     )
     refused("is of images", dtype="float16", images=["a.png"], input="tokens") if False else None
+
+
+def test_a_batch_is_rounded_to_256_steps():
+    x = torch.arange(-100.0, 156.0)
+    assert torch.equal(_of_batch(x), x)

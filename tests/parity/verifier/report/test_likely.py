@@ -75,13 +75,11 @@ def test_one_line_is_no_choice():
     assert "   > " not in found.to_text()
 
 
-def test_a_skip_that_is_left_out_is_where_its_value_is_handed_on_whatever_moved_it():
-    def branch(x):
-        return (x @ W).swapaxes(1, 2)  # moved on the line that makes it
+def test_of_several_lines_that_with_the_most_operations_of_its_own():
+    def port(x):
+        y = jnp.exp(x) @ W
+        y = y + 0.25
+        y = jnp.sinh(y) * jnp.cosh(y)
+        return y @ V
 
-    def port(x, *, skip=False):
-        y = branch(x)
-        y = y + x.swapaxes(1, 2) if skip else y
-        return jnp.tanh(y).swapaxes(1, 2) @ V
-
-    assert likely(lambda x: port(x, skip=True), port) == "y = branch(x)"
+    assert likely(lambda x: jnp.tanh(jnp.exp(x) @ W + 0.5) @ V, port) == "y = jnp.sinh(y) * jnp.cosh(y)"
