@@ -167,7 +167,7 @@ def _verdict(stage: str, contrast: Contrast, pairs: list[tuple[Fit, Fit]]) -> Pl
     if not pairs:
         return None
     first, second = min(pairs, key=lambda pair: _cost(pair[0].choices, pair[1].choices))
-    aspects = _differing(first.choices, second.choices)
+    aspects = sorted(_differing(first.choices, second.choices), key=_LITTLE.__contains__)
     if not aspects:
         return PlaceVerdict(
             unknown=f"{stage}: both follow the same rule ({_words(first.choices)}); the difference is in"
@@ -217,6 +217,8 @@ def _alone(a: Mapping[str, str], b: Mapping[str, str], aspect: str) -> tuple[set
 
 _PLACES = ("leaves", "groups", UNTOLD, TAKEN, LEAST, RATE)
 _LISTS = ("decayed leaves", "rates of leaves")
+_LITTLE = ("added to the norm",)
+"""Choices that move the least, which are said last."""
 
 
 def _cost(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[int, int, int]:

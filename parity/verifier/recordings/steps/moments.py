@@ -352,6 +352,6 @@ def _coupled(
     if not chosen(strength):
         return None
     choices = {"decay in the gradient": text(strength) if strength else "none"}
-    if strength and not (decay.on | ~decay.sure).all():
+    if strength:  # named also where it is all of them: the other side's may be some
         choices |= {"decayed leaves": flat.named(decay.on & decay.sure), UNTOLD: flat.named(~decay.sure)}
     return gradient + strength * p * decay.on[flat.leaf], choices

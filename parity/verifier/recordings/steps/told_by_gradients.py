@@ -62,8 +62,8 @@ def _is_penalty(losses: tuple[float, float], cause: StepCause, a: StepSegment, b
 
 
 def _smoothed(a: StepSegment, b: StepSegment) -> PlaceVerdict | None:
-    """Return the cause that one side's labels are smoothed. The gradient of the last bias, the mean of
-    softmax - target, then differs by share * (frequency of each class - 1 / K)."""
+    """Return the cause that one side's labels are smoothed more. The gradient of the last bias, the mean
+    of softmax - target, then differs by A's share less B's times (frequency of each class - 1 / K)."""
     labels = a.labels if a.labels is not None else b.labels
     if labels is None or labels.ndim != 1 or labels.min() < 0:
         return None
@@ -83,8 +83,8 @@ def _smoothed(a: StepSegment, b: StepSegment) -> PlaceVerdict | None:
         off /= np.sqrt(size)
         short = snap(abs(share), off)
         if digits(short) <= DIGITS and is_told(short, off):
-            words = [f"smoothing: {text(short)}" if (share < 0) == on else "smoothing: none"
-                     for on in (True, False)]  # fmt: skip
+            by = ("more by", "less by") if share > 0 else ("less by", "more by")
+            words = [f"smoothing: {each} {text(short)}" for each in by]
             size = float(np.linalg.norm(apart))
             cause = named("loss", "smoothing", words, size, (key,), (left, left))
             return PlaceVerdict(causes=(cause,))

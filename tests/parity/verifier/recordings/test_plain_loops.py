@@ -64,10 +64,12 @@ def train(
     early=False,
     power=1,
     limit=1.0,
+    coupled=(),
     **loss_options,
 ):
     """AdamW; `average`: the decay of the average in a step; `old`: of parameters before the update;
-    `early`: epsilon is added before the second moment is corrected, as in TensorFlow."""
+    `early`: epsilon is added before the second moment is corrected, as in TensorFlow; `coupled`:
+    parameters whose decay is in the gradient."""
     p = START
     m, v = ({n: np.zeros_like(a) for n, a in p.items()} for _ in range(2))
     mean = p if begins is None else {n: begins * a for n, a in p.items()}
@@ -87,6 +89,7 @@ def train(
                 last, before = g, p
                 if most:
                     given = clip(given, most, groups, limit)
+                given = {n: a + 0.05 * p[n] * (n in coupled) for n, a in given.items()}
                 if t != skip:
                     count += 1
                     m = {n: 0.9 * m[n] + (1 - 0.9) * given[n] for n in p}
@@ -130,6 +133,7 @@ CASES = {
     "label-smoothing": ({}, {"smooth": 0.1}),
     "loss-reduction": ({}, {"times": float(B)}),
     "decay-in-gradient": ({}, {"penalty": 0.02}),
+    "decay-mask": ({"coupled": ("head.weight",)}, {"coupled": tuple(START)}),
     "number-type": ({}, {"narrow": True}),
 }
 
@@ -141,6 +145,14 @@ def test_what_the_other_loop_does_is_named(tmp_path, name, swapped):
     diagnosis = compared(tmp_path, a, b)
     assert diagnosis.verdict == "DIFFERENT"
     assert [cause.name for cause in diagnosis.causes] == [name]
+
+
+@pytest.mark.parametrize("a", [0.0, 0.2])
+def test_which_side_smooths_more_is_said(tmp_path, a):
+    """The gradients tell the difference of both smoothings."""
+    (cause,) = compared(tmp_path, {"smooth": a}, {"smooth": 0.1}).causes
+    more, less = "smoothing: more by 0.1", "smoothing: less by 0.1"
+    assert (cause.a, cause.b) == ((more, less) if a > 0.1 else (less, more))
 
 
 def test_epsilon_before_the_correction_is_said_to_be_there(tmp_path):
