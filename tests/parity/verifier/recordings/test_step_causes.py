@@ -370,10 +370,12 @@ def test_torch_against_optax(tmp_path, dtype, name, x64):
 
 @both
 def test_a_rate_that_nobody_recorded(tmp_path, dtype, x64):
+    """In float32 a rate of four digits may be one by accident, as NAdam's is."""
+    times, said = (1.1, "0.011") if dtype == "float32" else (1.001, "0.01001")
     a = run_torch(tmp_path / "a.trace", dtype)
-    b = run_jax(tmp_path / "b.trace", dtype, of_optax(rate=1.001 * RATE), rates=None)
+    b = run_jax(tmp_path / "b.trace", dtype, of_optax(rate=times * RATE), rates=None)
     cause = only(a, b, "update-rate", "updated")
-    assert cause.b == "learning rate 0.01001"
+    assert cause.b == f"learning rate {said}"
     assert cause.a == "learning rate: of this step, 0.01"
 
 
