@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args, overload
 
 from vit_config import PRESETS, ConfigError, ViTConfig, preset
 from vit_config.pretrained import Reading, hands_on
@@ -185,8 +185,9 @@ def export(
     from parity.exporting.formats import Settings
     from parity.verifier.exported import explain
 
+    each = (platforms,) if isinstance(platforms, str) else platforms
     return written(source, out, to=to, input=input, dtype=dtype, labels=labels, template=template,
-                   image_size=image_size, batch=batch, settings=Settings(platforms, opset), force=force,
+                   image_size=image_size, batch=batch, settings=Settings(each, opset), force=force,
                    keep_float32=keep_float32, bound=bound, images=[*map(Path, images)], explain=explain,
                    **reading)  # fmt: skip
 
@@ -218,9 +219,12 @@ def check(
         ConfigError, MissingFileError, WeightsError: the subject does not exist or cannot be read.
         InputError: the model was not built for such images.
     """
+    from parity.measure.tolerance import DType
     from parity.porting.opening.hub import is_path
     from parity.twins.check import check_config, check_weights
 
+    if isinstance(dtypes, str) or not {*(dtypes or ())} <= {*get_args(DType)}:
+        raise ConfigError(f"dtypes = {dtypes!r}: give a list of {', '.join(get_args(DType))}")
     how: dict[str, Any] = {"dtypes": dtypes, "batch_size": batch_size, "seed": seed}
     how |= {"precision": precision, "device": device}
     if isinstance(subject, Path) or (

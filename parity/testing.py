@@ -76,7 +76,8 @@ def assert_loaded(
             hold instead.
         ConfigError, InputError, MissingFileError, WeightsError: the two cannot be compared.
     """
-    report = judge(model, file, apart_from=apart_from)
+    patterns = (apart_from,) if isinstance(apart_from, str) else apart_from
+    report = judge(model, file, apart_from=patterns)
     if not report.loaded:
         raise AssertionError(report.to_text())
     return report

@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ import torch
 import parity
 from tests.support.peers import redrawn
 from tests.support.tiny import TINY
-from vit_config import PRESETS, ConfigError, pretrained, write_weights
+from vit_config import PRESETS, ConfigError, Preprocess, pretrained, write_weights
 from vit_train import frameworks
 
 NAME = "vit_tiny_patch16_224"
@@ -167,6 +168,25 @@ def test_check_diff_and_match_take_objects(tmp_path):
     matched = parity.match(arrays, {name.upper(): value for name, value in arrays.items()})
     links = {link.a: link.b for link in matched.links}
     assert links["blocks.0.attn.qkv.weight"] == "BLOCKS.0.ATTN.QKV.WEIGHT"
+
+
+def test_what_was_meant_is_said_of_wrong_arguments(tmp_path):
+    model, path = parity.create_model("digits", framework="torch"), tmp_path / "digits.safetensors"
+    parity.save(path, model, preprocess=Preprocess(mean=(0.5,), std=(0.5,)))
+    loaded, image = parity.load(path, framework="torch"), np.zeros((8, 8, 1), np.uint8)
+    for call, said in (
+        (lambda: parity.create_model(None, framework="jax"), "got a NoneType"),  # type: ignore[arg-type]
+        (lambda: parity.check(model), "got a ViT"),
+        (lambda: parity.check("digits", dtypes="float64"), "give a list of float64, float32, bfloat16"),
+        (lambda: parity.save_pretrained(tmp_path / "o", model), "the model stands first"),
+        (lambda: parity.record(model, tmp_path / "a.trace").__enter__(), "a path stands first"),
+        (lambda: loaded.predict(image, k="3"), "k = '3'"),
+        (lambda: parity.assert_loaded(model, path, apart_from="b.*"), "b.*"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(said)):
+            call()
+    sized = parity.convert(path, to="parity", out=tmp_path / "sized.safetensors", image_size=16)
+    assert parity.load(sized.path, framework="torch").config.image_size == (16, 16)
 
 
 def test_another_framework_is_bad_input():

@@ -234,3 +234,10 @@ def test_only_an_open_crop_is_that_of_the_weights_to_start_from(data_dir):
         made = make_preprocess(dataset, Recipe(eval_crop=value), given)
         assert made == given.replace(crop_fraction=crop, class_names=dataset.class_names)
     assert make_preprocess(dataset, Recipe()).crop_fraction == 1.0
+
+
+def test_what_the_devices_do_not_make_is_refused_with_what_to_set():
+    crop = {"crop": "torchvision"}
+    assert Recipe(device_side=32, augment=crop).device_side == 32
+    with pytest.raises(ConfigError, match=r"set augment\.shift = 0\.0, or leave device_side out"):
+        Recipe(device_side=32, augment={**crop, "shift": 0.1})

@@ -75,6 +75,10 @@ def preset_preprocess(name: str) -> Preprocess:
 
 def _split(name: str) -> tuple[str, str | None]:
     """Split a name into the known preset and its known tag, if it has one."""
+    if not isinstance(name, str):
+        raise ConfigError(
+            f"expected the name of a preset, such as 'digits', got a {type(name).__name__}"
+        )
     architecture, dot, tag = name.partition(".")
     if architecture not in PRESETS:
         near = _nearest(architecture)

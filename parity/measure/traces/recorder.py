@@ -257,6 +257,8 @@ def _framework(model: Any, optimizer: Any) -> PlainArrays:
         from parity.measure.traces.record_jax import Jax
 
         return Jax(model, optimizer)
+    if isinstance(model, str | Path):
+        raise ConfigError(f"{model}: a path stands first, parity.record(path, model)")
     raise ConfigError(
         f"{kind_of(model)} is neither a torch.nn.Module nor a module of Flax; leave `model` out and log"
         " its arrays by name"

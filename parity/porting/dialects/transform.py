@@ -29,9 +29,10 @@ def resize_model(state: ModelState, image_size: tuple[int, int]) -> ModelState:
         ConfigError: the patch size does not divide the image size.
     """
     cfg = state.config
+    new = cfg.replace(image_size=image_size)  # one number stands for both sides, as everywhere
+    image_size = new.image_size
     if image_size == cfg.image_size:
         return state
-    new = cfg.replace(image_size=image_size)
     shapes = {name: each.shape for name, each in parameters(new).items()}
 
     def fit(name: str, stored: Stored) -> Stored:

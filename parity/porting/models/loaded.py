@@ -179,8 +179,8 @@ class Loaded:
     @staticmethod
     def check_k(k: int) -> None:
         """Refuse to name fewer classes than one. InputError: with the reason."""
-        if k < 1:
-            raise InputError(f"k = {k}: must be at least 1")
+        if not isinstance(k, int) or k < 1:
+            raise InputError(f"k = {k!r}: must be a whole number, at least 1")
 
     def most_probable(self, logits: np.ndarray, k: int) -> list[list[Prediction]]:
         """Return the `k` most probable classes of each image, given the logits (B, classes)."""

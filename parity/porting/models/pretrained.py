@@ -111,6 +111,8 @@ def save_pretrained(
         WeightsError: the written weights do not agree with the model; the folder is not kept.
         MissingFileError: there is no folder to write in.
     """
+    if not isinstance(folder, str | Path):
+        raise ConfigError("the model stands first: save_pretrained(model, folder)")
     folder = Path(folder)
     check_parent(folder)
     if folder.exists() and not force:

@@ -18,7 +18,7 @@ from parity.porting.reading.libraries.peers import import_timm
 from parity.runs.foreign import read_foreign, recognise
 from parity.runs.foreign.groups import hf_orders
 from parity.runs.foreign.hyperparameters import say_undecayed
-from parity.runs.foreign.statements import Statements
+from parity.runs.foreign.statements import Statements, same
 from tests.support.opens import opens
 from tests.support.runs_foreign import (
     STEPS,
@@ -199,3 +199,9 @@ def test_where_nothing_decays_adam_is_adamw():
         stated.say("the groups", beta1=0.9, weight_decay=decay)
         say_undecayed(stated, None)
         assert stated.get("optimizer") == said
+
+
+def test_numbers_that_differ_by_more_than_round_off_are_two_values():
+    assert same(1.0, 1 + 0.5e-9)
+    assert not same(1.0, 1 + 1.5e-9)
+    assert not same(1, True)

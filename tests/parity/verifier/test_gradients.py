@@ -159,10 +159,10 @@ def test_a_gradient_in_another_layout_has_a_measured_limit():
 
 def test_gradients_of_layers_are_the_rows_of_their_stack():
     """Where no row is another's, as no stack of ones is: that one is sorted."""
-    layers = torch.nn.Sequential(*(torch.nn.Linear(5, 5) for _ in range(3)))
-    kernels = np.stack([each.weight.detach().double().numpy().T for each in layers])
-    for layer in layers:
-        torch.nn.init.ones_(layer.bias)
+    made = [nn.Linear(5, 5, dtype=torch.float64) for _ in range(3)]
+    for layer in made:
+        nn.init.ones_(layer.bias)
+    layers, kernels = nn.Sequential(*made), np.stack([each.weight.detach().numpy().T for each in made])
     x = np.linspace(-1, 1, 10).reshape(2, 5)
 
     def port(held, x):
@@ -170,7 +170,7 @@ def test_gradients_of_layers_are_the_rows_of_their_stack():
 
     given = {"w": kernels, "b": np.ones((3, 5))}
     ones = [(0, np.ones((2, 5)))]
-    a = record_gradients(taken_apart((layers.double(), torch.from_numpy(x)), "A"), ones, "A")
+    a = record_gradients(taken_apart((layers, torch.from_numpy(x)), "A"), ones, "A")
     b = record_gradients(taken_apart((port, (given, x)), "B"), ones, "B")
     assert not pair_gradients(a, b).left_out
     assert {op.name: op.shape for op in a.operations[-2:]} == {"stack": (3, 5, 5), "gather": (15,)}

@@ -159,6 +159,8 @@ def test_a_projection_with_a_bias_goes_to_open_clip(tmp_path):
     options = {"no_causal_mask": True, "pool_type": "last", "proj_bias": True, "init_logit_bias": -3.0}
     model, folder = saved(tmp_path / "hub", custom=True, **options)
     parity.convert(folder, to="open-clip", out=tmp_path / "oc", text=True, preprocess=PIXELS)
+    config = json.loads((tmp_path / "oc/open_clip_config.json").read_text())
+    assert config["model_cfg"]["init_logit_bias"] == 0.0  # which a model needs, to have one
     loaded = parity.load(tmp_path / "oc", framework="torch")
     expected = peer(model, loaded, IDS)
     assert error(peer(of_open_clip(tmp_path / "oc"), loaded, IDS), expected) <= 1e-12

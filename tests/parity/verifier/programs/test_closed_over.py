@@ -13,6 +13,7 @@ from flax import nnx
 
 from parity.verifier.compare import compare
 from parity.verifier.programs.backward import record_gradients
+from parity.verifier.programs.methods import closed_over
 from parity.verifier.programs.sides import taken_apart
 
 D, H = 4, 6
@@ -240,3 +241,11 @@ def test_variables_that_nobody_trains_get_no_gradients(function, path):
     given = taken_apart((function, jnp.asarray(X)), "B")
     program = record_gradients(given, [(0, np.ones((3, H)))], "B")
     assert [name for name, _ in program.outputs if "inputs" not in name] == [f"gradient.{path}"]
+
+
+TENSOR, ARRAY = torch.ones(2), np.ones(2)
+
+
+def test_tensors_and_modules_that_a_function_uses_are_named():
+    layer, shift = torch.nn.Linear(2, 2), 3
+    assert sorted(closed_over(lambda x: layer(x) + TENSOR + ARRAY.sum() + shift)) == ["TENSOR", "layer"]
