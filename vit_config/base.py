@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from vit_config.errors import ConfigError, MissingFileError
-from vit_config.field_words import meant
+from vit_config.field_words import meant, reason_without
 from vit_config.files.foreign import (
     LONGEST_JSON,
     LONGEST_TOML,
@@ -181,8 +181,8 @@ def _complaint(schema: type[Schema], item: Any) -> str:
     where = ".".join([schema.__name__, *path])
     if item["type"] == "extra_forbidden":
         word, fields = path[-1], schema.fields()
-        near = meant(word, fields)
-        hint = f"did you mean {near!r}?" if near else "the fields are " + ", ".join(fields)
+        near, why = meant(word, fields), reason_without([word], ())
+        hint = why or (f"did you mean {near!r}?" if near else "the fields are " + ", ".join(fields))
         return f"{schema.__name__} has no field {path[-1]!r}; {hint}"
     if item["type"] == "missing":  # its input is all that stands beside it
         return f"{where} is not stated"

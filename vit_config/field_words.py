@@ -41,7 +41,7 @@ WORDS = {
     "--model.hidden-size": "embed-dim hidden-dim dim d-model width embedding-dim",
     "--model.depth": "num-hidden-layers num-layers n-layers n-layer layers num-blocks",
     "--model.num-heads": "num-attention-heads heads n-heads n-head nhead attention-heads",
-    "--model.mlp-dim": "intermediate-size dim-feedforward ffn-dim mlp-hidden-dim mlp-ratio",
+    "--model.mlp-dim": "intermediate-size dim-feedforward ffn-dim mlp-hidden-dim",
     "--model.in-channels": "in-chans num-channels channels",
     "--model.act": "hidden-act act-layer activation",
     "--model.norm-eps": "layer-norm-eps layernorm-eps",
@@ -82,6 +82,7 @@ Ultralytics or optimum."""
 WITHOUT = {
     "tol tolerance atol rtol threshold": "no tolerance is given by hand: how far rounding alone moves"
     " each number is measured, see docs/verifying.md and docs/parity.md",
+    "mlp-ratio": "mlp_dim is the width of the MLP itself, mlp_ratio times hidden_size",
     "device devices cuda gpu cpu": "JAX computes on the accelerator that it finds, with"
     " JAX_PLATFORMS=cpu on the CPU, PyTorch's twin on the CPU; from Python,"
     " loaded.model.to('cuda') moves that one",

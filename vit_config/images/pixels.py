@@ -268,7 +268,9 @@ def _pixels(image: Picture, channels: int, preprocess: Preprocess) -> np.ndarray
     if isinstance(image, Image.Image):
         return _converted(image, channels, exif)
     if not isinstance(image, np.ndarray):
-        raise InputError(f"an image is a {type(image).__name__}; give a path, a PIL image or an array of NumPy")
+        raise InputError(
+            f"an image is a {type(image).__name__}; give a path, a PIL image or an array of NumPy"
+        )
     if image.dtype != pixel_type:
         of = " pixels 0..255" if pixel_type == "uint8" else ""
         raise InputError(

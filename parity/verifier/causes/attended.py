@@ -113,7 +113,7 @@ CAUSES = (
         "attention along another axis",
         "B's tokens attend along another axis than A's, as to the other images of the batch.",
         judge,
-        "(nn.softmax((q := x @ w) @ (k := x @ v).swapaxes(1, 2)) @ x) @ v",
+        "(nn.softmax((x @ w) @ (x @ v).swapaxes(1, 2)) @ x) @ v",
         "jnp.einsum('qkb,kbd->qbd', nn.softmax(jnp.einsum('qbd,kbd->qkb', x @ w, x @ v), 1), x) @ v",
     ),
 )

@@ -9,9 +9,8 @@ import numpy as np
 from parity.measure.shown import first_three
 from parity.verifier.programs.program import Program
 from parity.verifier.search.meeting import Index, is_weak
+from parity.verifier.search.packed import holds_some
 
-FEWEST = 4
-"""Fewest parameters of which each side must have some numbers of the other's; fewer may be packed."""
 FAR = 1e7
 """Largest number that an input of a model has in earnest: a whole number of 16 bits, and some."""
 
@@ -47,10 +46,13 @@ def unloaded(a: Program, b: Program) -> list[str]:
         [op for op in side.operations if op.kind == "parameter" and op.size > 1 and not is_weak(op)]
         for side in (a, b)
     )
-    index, marks = Index(a, {op.index for op in of_a}), [op.mark for op in of_b if op.mark is not None]
-    if min(len(of_a), len(marks)) < FEWEST or any(index.find(mark) for mark in marks):
+    index = Index(a, {op.index for op in of_a})
+    if not of_a or not of_b or any(index.find(op.mark) for op in of_b if op.mark is not None):
         return []
-    none = f"none of its {len(marks)} parameters holds numbers of A's"
+    numbers = np.sort(np.concatenate([np.ravel(a.cache[op.index]) for op in of_a]))
+    if any(holds_some(numbers, b.cache[op.index]) for op in of_b):  # packed, split or stacked
+        return []
+    none = f"none of its {len(of_b)} parameters holds numbers of A's"
     return [f"{b.name}: {none}; carry the weights over first"]
 
 

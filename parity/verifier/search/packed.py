@@ -72,9 +72,7 @@ class Links:
         if any(op.number is not None for op in operations):
             return False
         small, large = self._by_size(x, y, operations[0].size <= operations[1].size)
-        numbers = np.unique(_sample(small[0].cache[small[1]]))
-        numbers = numbers[numbers != 0]
-        return _found(numbers, self._in_order(*large), 0.0)
+        return holds_some(self._in_order(*large), small[0].cache[small[1]])
 
     def _share_gradients(self, x: int, y: int) -> bool:
         x_, y_ = self._of_a[x], self._of_b[y]
@@ -96,6 +94,12 @@ class Links:
         if key not in self._sorted:
             self._sorted[key] = np.sort(program.cache[index], axis=None)
         return self._sorted[key]
+
+
+def holds_some(among: np.ndarray, value: np.ndarray) -> bool:
+    """Return whether many of a value's numbers, zeros left out, are in a sorted array, not by chance."""
+    numbers = np.unique(_sample(value))
+    return _found(numbers[numbers != 0], among, 0.0)
 
 
 def _sample(value: np.ndarray) -> np.ndarray:

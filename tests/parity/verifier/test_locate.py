@@ -154,7 +154,7 @@ def test_a_block_with_the_weights_of_another(linen_pair):
 
 
 def test_weights_that_were_never_carried_over_are_said_to_be_so():
-    """And nothing of the sort where one parameter is A's."""
+    """And nothing of the sort where one parameter is A's, or all are rows of stacks."""
     torch.manual_seed(7)
     x = torch.randn(5, 3)
     a, fresh = (torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2)) for _ in range(2))
@@ -162,6 +162,15 @@ def test_weights_that_were_never_carried_over_are_said_to_be_so():
     assert said in compare((a, x), (fresh, x)).remarks
     fresh[0].bias.data = a[0].bias.data
     assert said not in compare((a, x), (fresh, x)).remarks
+    layers = [torch.nn.Linear(3, 3) for _ in range(3)]
+    stacks = {n: np.stack([getattr(each, n).detach() for each in layers]) for n in ("weight", "bias")}
+    wrong = (
+        (lambda p, x: jax.lax.scan(lambda x, w: (x @ w, None), x, p["weight"])[0]),
+        (stacks, x.numpy()),
+    )
+    comparison = compare((torch.nn.Sequential(*layers), x), wrong)
+    assert comparison.verdict == "DIFFERENT"
+    assert not any("carry the weights" in each for each in comparison.remarks)
 
 
 def test_a_transposed_square_matrix(linen_pair):

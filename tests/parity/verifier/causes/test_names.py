@@ -197,8 +197,13 @@ def test_hidden_states_a_layer_off_are_another_value_returned():
 def test_what_is_returned_in_another_order_is_no_other_value():
     """A copies what it returns, and the copy holds B's numbers, too."""
     x, gain = RNG.normal(size=(2, 5, 5, 3)), RNG.normal(size=(5, 3))
-    a = lambda x: (x * torch.from_numpy(gain)).permute(0, 3, 1, 2).contiguous()  # noqa: E731
-    comparison = compare((a, torch.from_numpy(x)), (lambda x: (x * gain).transpose(0, 2, 1, 3), x))
+
+    def original(x):
+        return (x * torch.from_numpy(gain)).permute(0, 3, 1, 2).contiguous()
+
+    comparison = compare(
+        (original, torch.from_numpy(x)), (lambda x: (x * gain).transpose(0, 2, 1, 3), x)
+    )
     assert [place.cause for place in comparison.places] == ["transposed"]
 
 
