@@ -139,7 +139,7 @@ def export(
     platforms: Sequence[str] = ("cpu", "cuda", "tpu"),
     labels: Sequence[str] = (),
     template: str = "{}",
-    image_size: tuple[int, int] | None = None,
+    image_size: tuple[int, int] | int | None = None,
     batch: int | None = None,
     opset: int | None = None,
     force: bool = False,
@@ -167,8 +167,8 @@ def export(
         platforms: platforms that a StableHLO program is lowered for.
         labels: classes in words, of a CLIP or a SigLIP: the logits are those of their texts.
         template: text of each of these classes, with {} in its place.
-        image_size: height and width in pixels that the model itself sees, to which its positions are
-            resampled; None keeps them.
+        image_size: height and width in pixels that the model itself sees, or one number for both, to
+            which its positions are resampled; None keeps them.
         batch: number of images or texts of each call; None leaves it open.
         opset: version of ONNX's operators; None is PyTorch's choice.
         force: replace existing files.

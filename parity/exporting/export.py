@@ -78,7 +78,7 @@ def export(
     dtype: DType | None,
     labels: Sequence[str],
     template: str,
-    image_size: tuple[int, int] | None,
+    image_size: tuple[int, int] | int | None,
     batch: int | None,
     settings: Settings,
     force: bool,

@@ -167,14 +167,15 @@ def subject_of(
     dtype: str | None = None,
     labels: Sequence[str] = (),
     template: str = "{}",
-    image_size: tuple[int, int] | None = None,
+    image_size: tuple[int, int] | int | None = None,
     batch: int | None = None,
     **reading: Any,
 ) -> Subject:
     """Prepare a checkpoint, or a model in memory, for export.
 
     Args:
-        image_size: height and width in pixels, to which positions are resampled; None keeps the model's.
+        image_size: height and width in pixels, or one number for both, to which positions are resampled;
+            None keeps the model's.
         batch: see `Subject`.
 
     Raises:
@@ -241,7 +242,7 @@ class _Read(NamedTuple):
     embeds: bool = False
 
 
-def _sized(read: _Read, image_size: tuple[int, int] | None) -> tuple[_Read, tuple[str, ...]]:
+def _sized(read: _Read, image_size: tuple[int, int] | int | None) -> tuple[_Read, tuple[str, ...]]:
     """Resample the positions of a model to another image size, and say so."""
     if image_size is None:
         return read, ()

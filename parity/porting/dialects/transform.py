@@ -22,7 +22,7 @@ DTYPES = {
 }
 
 
-def resize_model(state: ModelState, image_size: tuple[int, int]) -> ModelState:
+def resize_model(state: ModelState, image_size: tuple[int, int] | int) -> ModelState:
     """Return the model for another image size, its positions resampled by the schema's rule.
 
     Raises:

@@ -23,7 +23,7 @@ def convert(
     to: str,
     out: str | Path,
     dtype: DType | None = None,
-    image_size: tuple[int, int] | None = None,
+    image_size: tuple[int, int] | int | None = None,
     num_classes: int | None = None,
     channels: int | None = None,
     by: Rule | None = None,
@@ -44,7 +44,7 @@ def convert(
         to: a dialect, or a family of them such as ``hf``.
         out: a file, whose suffix chooses the format; or a folder, which gets the config files too.
         dtype: the type of all tensors; None keeps them.
-        image_size: the new height and width in pixels; None keeps them.
+        image_size: the new height and width in pixels, one number for both; None keeps them.
         num_classes: 0 removes the head and a pooler; another number puts a head of zeros on.
         channels: the new number of channels of an image; None keeps it. The preprocessing is extended,
             or has to be that of the new channels.

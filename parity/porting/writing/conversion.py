@@ -91,7 +91,7 @@ def convert(
     to: str,
     out: str | Path,
     dtype: str | None = None,
-    image_size: tuple[int, int] | None = None,
+    image_size: tuple[int, int] | int | None = None,
     num_classes: int | None = None,
     channels: int | None = None,
     by: Rule | None = None,

@@ -68,7 +68,7 @@ def plan(
     to: str,
     *,
     dtype: str | None = None,
-    image_size: tuple[int, int] | None = None,
+    image_size: tuple[int, int] | int | None = None,
     num_classes: int | None = None,
     channels: int | None = None,
     by: str | None = None,

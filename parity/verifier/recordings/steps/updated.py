@@ -87,8 +87,10 @@ def fitted(side: RecordedSide) -> Iterator[Hypothesis]:
         if rounded:
             yield from _decayed(step, direction, _said(step, *rounded[0]), value, "rounded to float32")
         elif one and rate is not None:
-            if _is_chosen(rate, told, [r for _, own in rates[:1] for r in own if r]):
-                yield from _decayed(step, direction, _said(step, text(rate)), value)
+            named = _chosen(rate, told, [r for _, own in rates[:1] for r in own if r])
+            if named is not None:
+                value = np.full_like(told.value, named)
+                yield from _decayed(step, direction, _said(step, text(named)), value)
         else:
             value = np.where(told.sure, value, near[0][2] if near else value)
             said = _said(step, "by groups", tuple(sorted(set(value))), value)
@@ -167,13 +169,19 @@ def _is_one(told: Told, rate: float) -> bool:
     return bool((np.abs(told.value - rate) <= told.off + ALIKE * abs(rate))[told.sure].all())
 
 
-def _is_chosen(rate: float, told: Told, recorded: list[float]) -> bool:
-    """Return whether the rate of all leaves looks chosen: a short number, or a recorded rate times one,
-    where few numbers come so near to a short one. After one step NAdam's update is Adam's with 1.4737
-    times its rate, which the rounding of float32 does not tell from 1.474."""
+def _chosen(rate: float, told: Told, recorded: list[float]) -> float | None:
+    """Return the rate of all leaves that looks chosen: a short number, or a recorded rate times one,
+    where few numbers come so near to a short one; None if neither does. After one step NAdam's update is
+    Adam's with 1.4737 times its rate, which the rounding of float32 does not tell from 1.474."""
     off = min(told.off[told.sure], default=np.inf)
-    ratios = [(rate, off), *((round(rate / each, 9), off / abs(each)) for each in recorded)]
-    return any(is_told(*each) for each in ratios)
+    if is_told(rate, off):
+        return rate
+    for each in recorded:
+        loose = 2 * off / abs(each)  # the rate itself was fitted to a short number
+        times = snap(rate / each, loose)
+        if is_told(times, loose):
+            return times * each
+    return None
 
 
 def _grouped(told: Told) -> np.ndarray | None:

@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import parity
+from parity.verifier.recordings.steps.updated import Told, _chosen
 
 B, D, H, K, STEPS, RATE = 11, 5, 7, 5, 3, 1e-2
 
@@ -155,3 +156,11 @@ def _first_alone():
         return moved, state
 
     return optax.GradientTransformation(adam.init, update)
+
+
+def test_a_rate_is_a_short_number_or_the_recorded_one_times_one():
+    """In float32, of which 2e-8 of a rate is not told, it was fitted to the shortest number there."""
+    recorded, told = 0.01 / 3, Told(np.zeros(1), np.full(1, 2e-8), np.ones(1, dtype=bool))
+    assert _chosen(0.0036667, told, [recorded]) == pytest.approx(1.1 * recorded, rel=1e-12)
+    assert _chosen(0.02, told, [recorded]) == 0.02
+    assert _chosen(1.4737 * recorded, told, [recorded]) is None  # NAdam's
